@@ -12,10 +12,11 @@ from acceld.lowering.choices import Memory, Rolled
 from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
-from acceld.lowering.regions import COMPUTED, Access, Region, accesses, in_place, regions, stores
+from acceld.lowering.regions import Access, Region, accesses, in_place, regions, stores
 from acceld.lowering.simplify import simplified
 from acceld.lowering.spelling import SPELLINGS
 from acceld.lowering.statements import Kernel, Tensor
+from acceld.lowering.stores import COMPUTED
 
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
 

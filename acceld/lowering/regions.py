@@ -6,23 +6,19 @@ attention, gated layers and epilogues become single regions by this one rule.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from acceld.lowering.axes import DEEPEST, Axes, merged, prefix, refined, split, squeezed
-from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, of_made, overlap, stored, whole
+from acceld.lowering.graph import Graph, Node, Shape, View, dense
+from acceld.lowering.stores import COMPUTED, in_order
 
 WIDEST_VALUES = 40 * 1024
 """Elements a row that the three widest values of a region with products may have together: 160 of the 192 KiB of a partition,
 in float32. Without products, wide values are computed again instead of kept."""
 MOST_NODES = 40
-COMPUTED = ("elementwise", "reduce", "dot", "scan", "gather")
-"""Kinds of nodes that a region computes."""
-
-
 Role = Literal["value", "left", "right", "store"]
 
 
@@ -247,44 +243,8 @@ def in_place(access: Access, width: int) -> bool:
 
 def regions(graph: Graph) -> tuple[list[Region], Graph]:
     """Return the regions of a graph in an order in which they can run, and the graph with copies where stores need them."""
-    graph = _computed_outputs(graph)
-    return _Division(graph).result(), graph
-
-
-def _computed_outputs(graph: Graph) -> Graph:
-    """Return the graph with each output and each stored value a whole computed node, or a buffer."""
-    made: dict[int, Node] = {}
-    for node in graph.nodes():
-        args = tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args)
-        if node.kind == "buffer" and args:
-            assert node.target is not None
-            value = args[-1]
-            assert isinstance(value, View)
-            target = of_made(node.target, made)
-            plain = value.node.kind in COMPUTED and value.whole
-            if not plain or value.node.dtype != node.dtype:
-                copied = elementwise("copy", [value], node.dtype, node.line)
-                copied.order = node.order
-                value = whole(copied)
-            before = args[0] if len(args) == 2 else None
-            assert before is None or isinstance(before, View)
-            fresh = stored(before, View(value.node, target.shape, dense(target.shape)), target, node.line)
-        elif args != node.args:
-            fresh = Node(node.kind, node.name, args, node.shape, node.dtype, node.line, node.folded)
-        else:
-            continue
-        fresh.order = node.order
-        made[id(node)] = fresh
-    outputs = []
-    taken: set[int] = set()
-    for view in (of_made(view, made) for view in graph.outputs):
-        plain = view.whole and (view.node.kind in COMPUTED or (view.node.kind == "buffer" and bool(view.node.args)))
-        if not plain or id(view.node) in taken:
-            view = View((copied := elementwise("copy", [view])), view.shape, dense(view.shape))
-            assert copied
-        taken.add(id(view.node))
-        outputs.append(view)
-    return Graph(graph.inputs, tuple(outputs), graph.lines)
+    graph, nodes, before = in_order(graph)
+    return _Division(graph, nodes, before).result(), graph
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:
@@ -305,9 +265,8 @@ def _own_inputs(node: Node) -> list[View]:
 class _Division:
     """The division of one graph, node by node, then joined where two regions share rows."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.nodes = graph.nodes()
+    def __init__(self, graph: Graph, nodes: list[Node], before: dict[int, list[Node]]) -> None:
+        self.nodes, self.before = nodes, before
         self.place = {id(node): number for number, node in enumerate(self.nodes)}
         self.readers: dict[int, list[Node]] = {}
         self.outputs = {id(view.node) for view in graph.outputs}
@@ -355,32 +314,10 @@ class _Division:
         self.home[id(node)] = made
         self._depend(made, [node])
 
-    def _stores(self, node: Node) -> list[View]:
-        """Return the parts of buffers to which a node's result goes."""
-        return [
-            one.target
-            for one in self.readers.get(id(node), ())
-            if one.kind == "buffer" and one.target is not None and one.views[-1].node is node
-        ]
-
-    def _overwrites(self, nodes: Sequence[Node]) -> bool:
-        """Return True if nodes store to the same elements of a buffer: all of one must be done before the other begins."""
-        found = [target for node in nodes for target in self._stores(node)]
-        return any(
-            first.node.shape == second.node.shape
-            and self._root(first.node) is self._root(second.node)
-            and overlap(first, second)
-            for first, second in itertools.combinations(found, 2)
-        )
-
-    def _root(self, node: Node) -> Node:
-        """Return the first version of a buffer."""
-        while node.kind == "buffer" and node.target is not None:
-            node = node.target.node
-        return node
-
     def _fit(self, nodes: list[Node]) -> Layout | None:
-        if len(nodes) > 1 and self._overwrites(nodes):
+        inside = {id(node) for node in nodes}
+        # Tiles of one region run in turn: a store of one must not come before what another has yet to do.
+        if any(id(one) in inside for node in nodes for one in self.before.get(id(node), ())):
             return None
         found = layout(nodes, self._outside(nodes))
         if found is None:
@@ -421,25 +358,9 @@ class _Division:
         return seen
 
     def _needs(self, nodes: Sequence[Node]) -> list[Region]:
-        """Return the regions of which nodes read results, and of whose stores theirs must come after."""
+        """Return the regions of which nodes read results, and of whose stores and reads theirs must come after."""
         found = [region for node in nodes for view in node.views for region in self._writers(view)]
-        for node in nodes:
-            for reader in self.readers.get(id(node), ()):
-                if reader.kind == "buffer" and len(reader.args) == 2 and reader.views[-1].node is node:
-                    found += list(self._earlier(reader))
-        return found
-
-    def _earlier(self, store: Node) -> list[Region]:
-        """Return the regions that store to a buffer, or read it, before ``store``, where the two overlap."""
-        before = store.args[0]
-        assert isinstance(before, View)
-        if before.node.kind == "buffer" and before.node.args and before.node.target is not None:
-            first = before.node.args[-1]
-            assert isinstance(first, View)
-            # A fill or pad that a later store overwrites in part comes first; disjoint stores may come in any order.
-            if first.node.name in ("fill", "copy") and id(first.node) in self.home:
-                return [self.home[id(first.node)]]
-        return []
+        return found + [self.home[id(one)] for node in nodes for one in self.before.get(id(node), ())]
 
     def _depend(self, region: Region, nodes: Sequence[Node]) -> None:
         region.before |= {id(other) for other in self._needs(nodes) if other is not region}

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from acceld.lowering.graph import coordinates, dense
+from acceld.lowering.graph import NotLowered, coordinates, dense
 from acceld.lowering.statements import (
     Affine,
     Block,
@@ -64,6 +64,7 @@ SPELLINGS = {
 }
 
 
+_OVER_EDGES = "steps through '{}' that cross the edges of its axes have no index in this API: reshape the array first"
 _SIGNS = {
     "greater": ">",
     "greater_equal": ">=",
@@ -143,20 +144,21 @@ class _Printer:
         return f"{tile.name} = nl.{made}({tile.shape}, dtype={_nl(tile.dtype)}, buffer=nl.{tile.space})"
 
     def _called(self, call: Call) -> str:
-        dst = self._value("dst", call.dst)
         if call.operation == "iota":
             return self._counted(call)
         if call.operation == "affine_select":
             return self._chosen(call)
         if isinstance(source := dict(call.args).get("src"), Gathered):
             return self._gathered(call, source)
+        if self.spelling.returns_results and call.operation == "dma_copy":
+            return self._transfer(call)
+        dst = self._value("dst", call.dst)
         args = [f"{name}={self._value(name, value)}" for name, value in call.args]
         if not self.spelling.returns_results:
             return f"nisa.{call.operation}({', '.join((f'dst={dst}', *args))})"
-        if call.operation in ("dma_copy", "memset"):
-            if call.operation == "memset":
-                return f"{self._place(call.dst)} = nisa.memset({self._shape(call.dst)}, {args[0].split('=')[1]}, dtype={_nl(_dtype(call.dst))})"
-            return self._transfer(call)
+        if call.operation == "memset":
+            value = dict(call.args)["value"]
+            return f"{self._place(call.dst)} = nisa.memset({self._shape(call.dst)}, {value!r}, dtype={_nl(_dtype(call.dst))})"
         if call.operation == "nc_matmul":
             added = "accumulate" in dict(call.args)
             args = [arg for arg in args if not arg.startswith("accumulate")]
@@ -453,7 +455,9 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
     strides = dense(shape)
     starts = _axes_of(block.offset, shape, trips)
     if starts is None:
-        raise ValueError(f"no index reaches offset {affine(block.offset)} of {block.tensor.name}")
+        raise NotLowered(_OVER_EDGES.format(block.tensor.name))
+    low = [start.constant + sum(min(0, by * (trips[name] - 1)) for name, by in start.terms) for start in starts]
+    high = [start.constant + sum(max(0, by * (trips[name] - 1)) for name, by in start.terms) for start in starts]
     parts: list[list[str]] = [[] if start == Affine() else [affine(start)] for start in starts]
     walked = list(pattern)
     rank = len(walked)
@@ -471,4 +475,8 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
         for axis, factor in steps.items():
             if factor:
                 parts[axis].append(grid if factor == 1 else f"{factor} * {grid}")
+            low[axis] += min(0, factor * (count - 1))
+            high[axis] += max(0, factor * (count - 1))
+    if min(low) < 0 or any(end >= extent for end, extent in zip(high, shape, strict=True)):
+        raise NotLowered(_OVER_EDGES.format(block.tensor.name))
     return [" + ".join(found) or "0" for found in parts]

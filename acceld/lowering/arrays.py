@@ -1,0 +1,532 @@
+"""Arrays that record what a numpy reference does with them: views, stores, and the types that numpy gives results."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from acceld.lowering.constants import FUNCTIONS as CONSTANT
+from acceld.lowering.constants import compared, finite, placed, settled, shifted_index, values
+from acceld.lowering.graph import (
+    INDEX,
+    Node,
+    NotLowered,
+    Operand,
+    View,
+    box,
+    dense,
+    elementwise,
+    fill,
+    product,
+    steps_of,
+    stored,
+    whole,
+)
+
+Kind = Literal["b", "i", "f"]
+"""Truth values, integers or floats. A graph may hold the first two in float32: numpy's arithmetic goes by the kind."""
+
+ELEMENTWISE = {
+    "absolute": "abs",
+    "add": "add",
+    "arctan": "arctan",
+    "cos": "cos",
+    "divide": "div",
+    "equal": "eq",
+    "erf": "erf",
+    "exp": "exp",
+    "expit": "sigmoid",
+    "fabs": "abs",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "fmax": "max",
+    "fmin": "min",
+    "log": "log",
+    "logical_not": "not",
+    "maximum": "max",
+    "minimum": "min",
+    "multiply": "mul",
+    "negative": "neg",
+    "not_equal": "ne",
+    "positive": "copy",
+    "power": "pow",
+    "float_power": "pow",
+    "reciprocal": "recip",
+    "sign": "sign",
+    "sin": "sin",
+    "sqrt": "sqrt",
+    "square": "square",
+    "subtract": "sub",
+    "tanh": "tanh",
+    "true_divide": "div",
+}
+"""Nodes by numpy's names of functions."""
+COMPARISONS = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
+_TYPES: dict[str, np.dtype[Any]] = {"b": np.dtype(np.bool_), "i": np.dtype(np.int64), "f": np.dtype(np.float32)}
+NARROW = frozenset({"bfloat16", "float16"})
+_INTEGERS = frozenset({"int32", "uint32", "int16", "uint16", "int8", "uint8"})
+
+UFUNCS: dict[str, Callable[..., Any]] = {}
+"""Element-wise functions that are made of others, by numpy's names."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""numpy's functions of arrays, which are methods of arrays as well where numpy has such a method."""
+FOLDS: dict[tuple[str, str], str] = {
+    ("add", "reduce"): "sum",
+    ("multiply", "reduce"): "prod",
+    ("maximum", "reduce"): "max",
+    ("minimum", "reduce"): "min",
+    ("logical_and", "reduce"): "all",
+    ("logical_or", "reduce"): "any",
+    ("add", "accumulate"): "cumsum",
+    ("multiply", "accumulate"): "cumprod",
+    ("maximum", "accumulate"): "cummax",
+    ("minimum", "accumulate"): "cummin",
+}
+"""Functions that a method of a ufunc means."""
+Function = Callable[..., Any]
+
+
+def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
+    """Enter a function under numpy's names. Its parameters are those of numpy's function that are lowered, and no others."""
+
+    def entered(function: Function) -> Function:
+        (UFUNCS if ufunc else FUNCTIONS).update(dict.fromkeys(names, function))
+        return function
+
+    return entered
+
+
+class Traced(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array of the reference while it is traced. A view of another array follows that array's later stores."""
+
+    __array_priority__ = 1000
+
+    def __init__(
+        self,
+        view: View | None,
+        kind: Kind | None = None,
+        base: Traced | None = None,
+        of: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._view = view
+        self._kind = kind
+        self._base = base
+        self._of = of
+
+    @property
+    def view(self) -> View:
+        """Return the value as it is now."""
+        if self._base is None:
+            assert self._view is not None
+            return self._view
+        assert self._of is not None
+        return forwarded(self._base.view.mapped(self._of))
+
+    @property
+    def kind(self) -> Kind:
+        """Return the kind of type that numpy would show."""
+        if self._base is not None:
+            return self._base.kind
+        if self._kind is None:
+            assert self._view is not None
+            held = self._view.dtype
+            self._kind = (
+                "b" if held == "bool" else "i" if held in _INTEGERS or self._view.node is INDEX else "f"
+            )
+        return self._kind
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return self.view.shape
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype that numpy would show."""
+        held = self.view.dtype
+        return dtype_named(held) if self.kind == "f" or held in _INTEGERS else _TYPES[self.kind]
+
+    @property
+    def itemsize(self) -> int:
+        """Return the bytes of an element."""
+        return self.dtype.itemsize
+
+    def known(self) -> np.ndarray[Any, Any] | None:
+        """Return the values, if they depend on shapes alone."""
+        found = values(self.view)
+        return found if found is None or self.kind == "f" else found.astype(_TYPES[self.kind])
+
+    @property
+    def T(self) -> Traced:
+        """Return the transposed array."""
+        return self.part(lambda array: array.T)
+
+    @property
+    def mT(self) -> Traced:
+        """Return the array with its last two axes exchanged."""
+        return self.part(lambda array: array.swapaxes(-1, -2))
+
+    @property
+    def real(self) -> Traced:
+        """Return the array: no complex numbers are lowered."""
+        return self
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Traced]:
+        return (self[index] for index in range(len(self)))
+
+    def _number(self, refusal: str) -> Any:
+        found = self.known()
+        if found is None:
+            raise NotLowered(refusal, line_now())
+        return found.item()
+
+    def __bool__(self) -> bool:
+        return bool(self._number("a Python branch on the values of an array is not lowered; use np.where"))
+
+    def __float__(self) -> float:
+        return float(self._number("a Python number made of the values of an array is not lowered"))
+
+    def __int__(self) -> int:
+        return int(self._number("a Python number made of the values of an array is not lowered"))
+
+    __index__ = __int__
+
+    def __contains__(self, value: object) -> bool:
+        raise NotLowered("'in' an array is not lowered; use np.any", line_now())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        found = self.known()
+        if found is None:
+            raise NotLowered("a numpy function that reads the values of an array is not lowered", line_now())
+        return found if dtype is None else found.astype(dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in FUNCTIONS and hasattr(np.ndarray, name):
+            return functools.partial(called, name, self)
+        if name.startswith("_") or name not in dir(np.ndarray):
+            raise AttributeError(f"an array has no attribute {name!r}")
+        raise NotLowered(f"ndarray.{name} is not lowered", line_now())
+
+    def part(self, of: Callable[[Any], Any]) -> Traced:
+        """Return a view of this array, which follows later stores to it, as it follows those to the view."""
+        return Traced(None, None, self, of)
+
+    def __getitem__(self, key: Any) -> Any:
+        if any(isinstance(one, Traced | np.ndarray | list) for one in (key if isinstance(key, tuple) else (key,))):
+            found = self._named(key)
+            return Traced(found.view, found.kind)  # a copy
+        return self.part(lambda array: array[key if isinstance(key, tuple) and Ellipsis in key else _kept(array, key)])
+
+    def _named(self, key: Any) -> Traced:
+        """Return the parts that arrays of positions name."""
+        found: Traced = FUNCTIONS["__getitem__"](self, key if isinstance(key, tuple) else (key,))
+        return found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(key, Traced | np.ndarray) and key.shape == self.shape and kind_of(key) == "b":
+            self.assign(called("where", key, value, self))
+            return
+        arrays = any(isinstance(one, Traced | np.ndarray | list) for one in (key if isinstance(key, tuple) else (key,)))
+        part = root = self._named(key) if arrays else self[key]
+        while root._base is not None and root is not self:
+            root = root._base
+        if root is not self:
+            raise NotLowered(
+                "a store to positions that an array names is not lowered; use slices or np.where", line_now()
+            )
+        if not (isinstance(value, Traced) and value._base is not None and value.view == part.view):  # x[0] += 1 is done
+            part.assign(value)
+
+    def assign(self, value: Any) -> None:
+        """Store a value to all elements of this array, and so to the array that it views."""
+        line = line_now()
+        given = operand(cast(value, self.kind))
+        if self._base is None:
+            shape, held = self.shape, self.view
+            if isinstance(given, View):
+                wide = given.broadcast(shape)
+                alike = wide.dtype == held.dtype or not {wide.dtype, held.dtype} & NARROW
+                self._view = wide if alike else whole(elementwise("copy", [wide], held.dtype, line))
+            else:
+                self._view = whole(fill(given, shape, held.dtype, line))
+            return
+        root = self
+        steps = []
+        while root._base is not None:
+            steps.append(root._of)
+            root = root._base
+        held = root.view
+        if held.node.kind != "buffer" or not held.whole:
+            start = Node("buffer", "", (), held.shape, held.dtype, line)
+            first_store = stored(None, held, whole(start), line)
+            # Values that are stored over parts of the array may be computed already: the whole array is stored before them.
+            first_store.order = held.node.order
+            held = whole(first_store)
+        target = View(held.node, held.shape, dense(held.shape))
+        for of in reversed(steps):
+            assert of is not None
+            target = target.mapped(of)
+        if not math.prod(target.shape):
+            return
+        if not isinstance(given, View):
+            given = whole(fill(given, target.shape, held.dtype, line))
+        first = held.node.kind == "buffer" and not held.node.args
+        root._view = View(
+            stored(None if first else whole(held.node), given, target, line), held.shape, dense(held.shape)
+        )
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, out: Any = None, **further: Any) -> Any:
+        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        kept = out[0] if isinstance(out, tuple) else out
+        if method != "__call__":
+            folded = FOLDS.get((ufunc.__name__, method))
+            if folded is None:
+                return _into(kept, evaluated(getattr(ufunc, method), name, args, further))
+            axis = args[1] if len(args) > 1 else further.pop("axis", 0)
+            return called(folded, args[0], axis=axis, out=kept, **further)
+        where, dtype = further.pop("where", True), further.pop("dtype", None)
+        unread = set(further) - {"order", "subok", "casting"}
+        if where is not True or unread:
+            raise NotLowered(f"np.{name}({'where' if where is not True else unread.pop()}=...) is not lowered", line_now())
+        if dtype is not None:
+            args = tuple(wrapped(one).astype(dtype) for one in args)
+        return _into(kept, computed(ufunc, *args))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, further: Any) -> Any:
+        if function.__name__ in FUNCTIONS:
+            return called(function.__name__, *args, **further)
+        out = further.pop("out", None)
+        return _into(out, evaluated(function, function.__name__, args, further))
+
+
+def _into(out: Any, found: Any) -> Any:
+    """Return a result, or the array ``out`` after the result was stored there."""
+    if out is not None:
+        out.assign(found)
+    return found if out is None else out
+
+
+def _kept(array: Any, key: Any) -> Any:
+    """Return an index that leaves an array, also where numpy would return one element."""
+    return key if isinstance(array[key], np.ndarray) else (*(key if isinstance(key, tuple) else (key,)), Ellipsis)
+
+
+def called(name: str, *args: Any, **further: Any) -> Any:
+    """Return what a function of arrays makes of its arguments. NotLowered names an argument that is not lowered."""
+    function = FUNCTIONS[name]
+    out = further.pop("out", None)
+    known = inspect.signature(function).parameters
+    unread = [key for key in further if key not in known]
+    if unread and not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
+        raise NotLowered(f"np.{name}({unread[0]}=...) is not lowered", line_now())
+    try:
+        inspect.signature(function).bind(*args, **further)
+    except TypeError as error:
+        raise NotLowered(f"np.{name} with these arguments is not lowered ({error})", line_now()) from error
+    return _into(out, function(*args, **further))
+
+
+def refused(what: str) -> Any:
+    """Refuse a construct at the line of the reference that runs now."""
+    raise NotLowered(f"{what} is not lowered", line_now())
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """Return numpy's dtype of a name."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        narrow: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return narrow
+    found: np.dtype[Any] = np.dtype(name)
+    return found
+
+
+def held_as(dtype: np.dtype[Any]) -> str:
+    """Return the dtype in which a graph holds values of a dtype: no kernel has 64 bits, and truth values are 0.0 and 1.0."""
+    return {"float64": "float32", "int64": "int32", "uint64": "uint32", "bool": "float32"}.get(dtype.name, dtype.name)
+
+
+SOURCE = [""]
+"""The file of the reference that is traced."""
+
+
+def line_now() -> int:
+    """Return the line of the reference that runs now, or 0."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != SOURCE[0]:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame.f_lineno if frame is not None else 0
+
+
+def kind_of(value: Any) -> Kind:
+    """Return the kind of a value's type."""
+    if isinstance(value, Traced):
+        return value.kind
+    if isinstance(value, list | tuple) and any(isinstance(one, Traced) for one in value):
+        return wrapped(value).kind
+    found = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    return "i" if found.kind == "u" else found.kind if found.kind in "bi" else "f"
+
+
+def wrapped(value: Any) -> Traced:
+    """Return a value of the reference as an array."""
+    if isinstance(value, Traced):
+        return value
+    if isinstance(value, list | tuple) and any(isinstance(one, Traced) for one in value):
+        stacked: Traced = FUNCTIONS["stack"]([wrapped(one) for one in value])
+        return stacked
+    found = operand(value)
+    return Traced(found if isinstance(found, View) else whole(fill(found, (), "float32", line_now())), kind_of(value))
+
+
+def operand(value: Any) -> Operand:
+    """Return a value of the reference as an operand. NotLowered if it is neither an array of one value nor traced."""
+    if isinstance(value, Traced):
+        view = settled(value.view, line_now())
+        return view if view.node is not INDEX or any(view.strides) or view.shape else float(view.offset)
+    if isinstance(value, bool | int | float | np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return finite(float(value))
+    if isinstance(value, np.ndarray | list | tuple):
+        if not isinstance(value, np.ndarray) and any(isinstance(one, Traced) for one in value):
+            return wrapped(value).view
+        array = np.asarray(value)
+        if array.dtype.kind in "biuf" or array.dtype.name in ("bfloat16", "float16"):
+            return placed(array, held_as(array.dtype) if array.dtype.kind not in "biu" else "float32", line_now())
+    raise NotLowered(f"an operand of type {type(value).__name__} is not lowered", line_now())
+
+
+def array_of(value: Any) -> View:
+    """Return a value of the reference as a view. NotLowered for a number."""
+    found = operand(value)
+    if not isinstance(found, View):
+        raise NotLowered("a product of a number; multiply instead", line_now())
+    return found
+
+
+def cast(value: Any, kind: Kind) -> Any:
+    """Return a value of the reference as numpy casts it to a kind: floats lose their fraction, and all but 0 is true."""
+    found = kind_of(value)
+    if kind == "b" and found != "b":
+        return np.not_equal(value, 0)
+    if kind == "i" and found == "f":
+        return np.trunc(value)
+    return value
+
+
+def computed(ufunc: np.ufunc, *args: Any) -> Any:
+    """Return an element-wise function of values, of the kind that numpy gives it. numpy's own TypeErrors are raised."""
+    name = ufunc.__name__
+    if name == "divmod":
+        return computed(np.floor_divide, *args), computed(np.remainder, *args)
+    types = [type(one) if type(one) in (int, float) else _TYPES[kind_of(one)] for one in args]
+    resolved = ufunc.resolve_dtypes((*types, *(None,) * ufunc.nout))[len(args)]  # type: ignore[arg-type]
+    kind: Kind = "i" if resolved.kind == "u" else resolved.kind if resolved.kind in "bi" else "f"  # type: ignore[assignment]
+    if name == "matmul":
+        found = Traced(product(array_of(args[0]), array_of(args[1]), "float32" if kind != "f" else "", line_now()), kind)
+        return Traced((found > 0).view, "b") if kind == "b" else found
+    if name in UFUNCS:
+        made = UFUNCS[name](*args)
+        return Traced(made.view, kind) if isinstance(made, Traced) else made
+    if name not in ELEMENTWISE:
+        return evaluated(ufunc, name, args, {})
+    node = ELEMENTWISE[name]
+    if kind == "b" and node == "add":
+        node = "max"  # True + True is True
+    return Traced(applied(node, args, kind), kind)
+
+
+def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
+    """Return an element-wise function of values, by its name in the graph."""
+    line = line_now()
+    given = [operand(arg) for arg in args]
+    if not any(isinstance(arg, View) for arg in given):
+        with np.errstate(all="ignore"):
+            return whole(fill(finite(float(CONSTANT[name](*given))), (), "float32", line))
+    if (found := shifted_index(name, given)) is not None:
+        return found
+    if name in COMPARISONS and len(given) == 2 and (found := compared(name, given, line)) is not None:
+        return found
+    if name == "pow" and isinstance(given[0], float):
+        exponent = given[1]
+        assert isinstance(exponent, View)
+        if given[0] <= 0:
+            refused("a power of a number that is not positive")
+        return applied("exp", [Traced(applied("mul", [Traced(exponent), math.log(given[0])]))])
+    dtypes = {view.dtype for view in given if isinstance(view, View)}
+    narrow = dtypes <= _INTEGERS | {"bool"} and (kind != "i" or not dtypes <= _INTEGERS)
+    return whole(elementwise(name, given, "float32" if narrow else "", line))
+
+
+def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) -> Any:
+    """Return what numpy makes of arrays that depend on shapes alone. NotLowered if one of them depends on an input."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Traced):
+            found = value.known()
+            if found is None:
+                raise NotLowered(f"np.{name} is not lowered", line_now())
+            return found
+        return type(value)(plain(one) for one in value) if isinstance(value, tuple | list) else value
+
+    given = plain(tuple(args))
+    with np.errstate(all="ignore"):
+        return function(*given, **{key: plain(value) for key, value in further.items()})
+
+
+def known(*args: Any) -> bool:
+    """Return True if no argument depends on an input."""
+    return all(one.known() is not None for one in args if isinstance(one, Traced))
+
+
+def forwarded(view: View) -> View:
+    """Return a read of a buffer as a read of the value that was stored there, if one store holds all of it."""
+    while view.node.kind == "buffer" and view.node.target is not None:
+        target, value = view.node.target, view.node.args[-1]
+        assert isinstance(value, View)
+        read, held = box(view), box(target)
+        if read is None or held is None:
+            return view
+        inside = all(h[0] <= r[0] and r[1] <= h[1] for r, h in zip(read, held, strict=True))
+        apart = any(r[1] <= h[0] or h[1] <= r[0] for r, h in zip(read, held, strict=True))
+        if apart and len(view.node.args) == 2:
+            before = view.node.args[0]
+            assert isinstance(before, View)
+            view = View(before.node, view.shape, view.strides, view.offset)
+            continue
+        if not inside or target.strides != dense(view.node.shape) or len(target.shape) != len(view.node.shape):
+            return view
+        if value.dtype != view.node.dtype and (view.node.dtype != "float32" or value.dtype in NARROW):
+            return view  # the store casts
+        # The stored value has the target's shape: the same steps lead through both.
+        start = tuple(r[0] - h[0] for r, h in zip(read, held, strict=True))
+        places = steps_of(view, view.node.shape)
+        if places is None:
+            return view
+        strides = tuple(sum(c * s for c, s in zip(place, value.strides, strict=True)) for place in places)
+        offset = value.offset + sum(c * s for c, s in zip(start, value.strides, strict=True))
+        view = View(value.node, view.shape, strides, offset)
+    return view

@@ -1,0 +1,804 @@
+"""numpy's functions of arrays: element-wise ones made of others, folds, scans, and views."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from acceld.lowering.arrays import (
+    FUNCTIONS,
+    Traced,
+    array_of,
+    called,
+    cast,
+    evaluated,
+    held_as,
+    kind_of,
+    known,
+    line_now,
+    lowers,
+    operand,
+    refused,
+    wrapped,
+)
+from acceld.lowering.constants import counted, placed
+from acceld.lowering.graph import INDEX, Node, View, elementwise, fill, reduced, scanned, whole
+
+GREATEST = 3.4028235e38
+"""The greatest float32."""
+_NEUTRAL = {"add": 0.0, "mul": 1.0}
+_STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+# -- element-wise functions made of others
+
+
+@lowers("sinh", ufunc=True)
+def _sinh(x: Any) -> Any:
+    return (np.exp(x) - np.exp(-x)) * 0.5
+
+
+@lowers("cosh", ufunc=True)
+def _cosh(x: Any) -> Any:
+    return (np.exp(x) + np.exp(-x)) * 0.5
+
+
+@lowers("hypot", ufunc=True)
+def _hypot(x: Any, y: Any) -> Any:
+    return np.sqrt(np.square(x) + np.square(y))
+
+
+@lowers("heaviside", ufunc=True)
+def _heaviside(x: Any, y: Any) -> Any:
+    return np.where(x > 0, 1.0, np.where(x == 0, y, 0.0))
+
+
+@lowers("isnan", ufunc=True)
+def _isnan(x: Any) -> Any:
+    return np.not_equal(x, x)
+
+
+@lowers("isinf", ufunc=True)
+def _isinf(x: Any) -> Any:
+    return np.abs(x) > GREATEST
+
+
+@lowers("isfinite", ufunc=True)
+def _isfinite(x: Any) -> Any:
+    return np.abs(x) <= GREATEST
+
+
+@lowers("log1p", ufunc=True)
+def _log1p(x: Any) -> Any:
+    return np.log(x + 1.0)
+
+
+@lowers("expm1", ufunc=True)
+def _expm1(x: Any) -> Any:
+    return np.exp(x) - 1.0
+
+
+@lowers("exp2", ufunc=True)
+def _exp2(x: Any) -> Any:
+    return np.exp(x * math.log(2.0))
+
+
+@lowers("log2", ufunc=True)
+def _log2(x: Any) -> Any:
+    return np.log(x) * (1.0 / math.log(2.0))
+
+
+@lowers("log10", ufunc=True)
+def _log10(x: Any) -> Any:
+    return np.log(x) * (1.0 / math.log(10.0))
+
+
+@lowers("cbrt", ufunc=True)
+def _cbrt(x: Any) -> Any:
+    return np.sign(x) * np.abs(x) ** (1.0 / 3.0)
+
+
+@lowers("tan", ufunc=True)
+def _tan(x: Any) -> Any:
+    return np.sin(x) / np.cos(x)
+
+
+@lowers("deg2rad", "radians", ufunc=True)
+def _radians(x: Any) -> Any:
+    return x * (math.pi / 180.0)
+
+
+@lowers("logaddexp", ufunc=True)
+def _logaddexp(x: Any, y: Any) -> Any:
+    return np.maximum(x, y) + np.log(np.exp(-abs(x - y)) + 1.0)
+
+
+@lowers("logical_and", ufunc=True)
+def _both(x: Any, y: Any) -> Any:
+    return np.minimum(*(wrapped(cast(one, "b")) for one in (x, y)))
+
+
+@lowers("logical_or", ufunc=True)
+def _either(x: Any, y: Any) -> Any:
+    return np.maximum(*(wrapped(cast(one, "b")) for one in (x, y)))
+
+
+@lowers("logical_xor", ufunc=True)
+def _one_of(x: Any, y: Any) -> Any:
+    return np.not_equal(*(wrapped(cast(one, "b")) for one in (x, y)))
+
+
+def _bitwise(name: str, x: Any, y: Any) -> Any:
+    if kind_of(x) == kind_of(y) == "b":
+        return getattr(np, f"logical_{name}")(x, y)
+    return evaluated(getattr(np, f"bitwise_{name}"), f"bitwise_{name}", (x, y), {})
+
+
+@lowers("bitwise_and", ufunc=True)
+def _and_of_bits(x: Any, y: Any) -> Any:
+    return _bitwise("and", x, y)
+
+
+@lowers("bitwise_or", ufunc=True)
+def _or_of_bits(x: Any, y: Any) -> Any:
+    return _bitwise("or", x, y)
+
+
+@lowers("bitwise_xor", ufunc=True)
+def _xor_of_bits(x: Any, y: Any) -> Any:
+    return _bitwise("xor", x, y)
+
+
+@lowers("invert", "bitwise_not", ufunc=True)
+def _inverted(x: Any) -> Any:
+    return np.logical_not(x) if kind_of(x) == "b" else -x - 1
+
+
+@lowers("floor", ufunc=True)
+def _floor(x: Any) -> Any:
+    if known(x):
+        return evaluated(np.floor, "floor", (x,), {})
+    if x.kind != "f":
+        return x
+    # A cast to an integer goes to a neighbor of the value, whichever way an engine rounds.
+    number = whole(elementwise("copy", [operand(x)], "int32", line_now()))
+    near = Traced(whole(elementwise("copy", [number], "float32", line_now())))
+    return near - (near > x)
+
+
+@lowers("ceil", ufunc=True)
+def _ceil(x: Any) -> Any:
+    return x if kind_of(x) != "f" else -np.floor(-x)
+
+
+@lowers("trunc", "fix", ufunc=True)
+def _trunc(x: Any) -> Any:
+    return x if kind_of(x) != "f" else np.sign(x) * np.floor(np.abs(x))
+
+
+FUNCTIONS["fix"] = lambda x: np.trunc(x)
+
+
+@lowers("rint", ufunc=True)
+def _rint(x: Any) -> Any:
+    if kind_of(x) != "f":
+        return x
+    below = np.floor(x)
+    rest = x - below
+    odd = below - np.floor(below * 0.5) * 2.0
+    return below + np.where(rest == 0.5, odd, rest > 0.5)
+
+
+@lowers("round", "around")
+def _rounded(a: Any, decimals: int = 0) -> Any:
+    return np.rint(a) if not decimals else np.rint(a * 10.0**decimals) * 10.0**-decimals
+
+
+def _quotient(x: Any, y: Any, name: str) -> Any:
+    """Return the greatest integer whose product with a number is at most ``x``."""
+    if isinstance(y, Traced) or not isinstance(y, int | float | np.number) or y <= 0:
+        return refused(f"np.{name} by anything but a positive number")
+    found = np.floor(x * (1.0 / float(y)))
+    if math.frexp(float(y))[0] == 0.5:  # a power of two: the quotient is exact
+        return found
+    rest = x - found * float(y)
+    return found + (rest >= y) - (rest < 0)
+
+
+@lowers("floor_divide", ufunc=True)
+def _floor_divided(x: Any, y: Any) -> Any:
+    return evaluated(np.floor_divide, "floor_divide", (x, y), {}) if known(x, y) else _quotient(x, y, "floor_divide")
+
+
+@lowers("remainder", "mod", ufunc=True)
+def _remainder(x: Any, y: Any) -> Any:
+    if known(x, y):
+        return evaluated(np.remainder, "remainder", (x, y), {})
+    return x - _quotient(x, y, "remainder") * float(y)
+
+
+@lowers("nan_to_num")
+def _numbers(x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+    if x.kind != "f":
+        return Traced(x.view, x.kind)
+    found = np.where(x > GREATEST, GREATEST if posinf is None else posinf, np.where(x != x, nan, x))
+    found = np.where(x < -GREATEST, -GREATEST if neginf is None else neginf, found)
+    if not copy:
+        x.assign(found)
+    return found
+
+
+@lowers("where")
+def _where(condition: Any, x: Any = None, y: Any = None) -> Traced:
+    if x is None or y is None:
+        refused("np.where(condition), which gives as many positions as the values say,")
+    given = operand(condition)
+    kinds = [_weak(one) for one in (x, y)]
+    kind = np.result_type(*kinds).kind
+    chosen = kind if kind in "bi" else "f"
+    if not isinstance(given, View):
+        shape = np.broadcast_shapes(np.shape(x), np.shape(y))
+        one = wrapped(x if given else y)
+        return Traced(one.view.broadcast(shape), chosen)
+    dtypes = {value.view.dtype for value in (x, y) if isinstance(value, Traced)}
+    dtype = dtypes.pop() if len(dtypes) == 1 else "float32"
+    if chosen == "f" and dtype not in ("float32", "bfloat16", "float16"):
+        dtype = "float32"
+    return Traced(whole(elementwise("where", [given, operand(x), operand(y)], dtype, line_now())), chosen)
+
+
+def _weak(value: Any) -> Any:
+    """Return what numpy promotes of a value: its dtype, or the number itself."""
+    if type(value) in (int, float):
+        return value
+    return {"b": np.dtype(np.bool_), "i": np.dtype(np.int64), "f": np.dtype(np.float64)}[kind_of(value)]
+
+
+@lowers("clip")
+def _clip(
+    a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
+) -> Any:
+    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
+    found = wrapped(a)
+    found = Traced(found.view, found.kind) if low is None else np.maximum(found, low)
+    return found if high is None else np.minimum(found, high)
+
+
+@lowers("astype")
+def _astype(
+    a: Traced, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+) -> Traced:
+    """float64 is float32 here: the oracle has the wide type, a kernel has not."""
+    wanted = np.dtype(dtype)
+    kind = "i" if wanted.kind == "u" else wanted.kind if wanted.kind in "bi" else "f"
+    if wanted.kind == "c":
+        refused("a complex number")
+    found = wrapped(cast(a, kind))  # type: ignore[arg-type]
+    name = held_as(wanted)
+    if found.view.node is INDEX or kind == "b" or (kind == "i" and a.kind != "f" and wanted.itemsize >= 4):
+        name = found.view.dtype  # integers and truth values stay as they are held
+    view = found.view if name == found.view.dtype else whole(elementwise("copy", [operand(found)], name, line_now()))
+    return a if not copy and kind == a.kind and view == a.view else Traced(view, kind)  # type: ignore[arg-type]
+
+
+# -- folds and scans
+
+
+def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, initial: Any = None) -> Traced:
+    """Return a fold over some axes, of which each may be there once."""
+    given = wrapped(a)
+    if where is not True:
+        neutral = _NEUTRAL.get(name) if initial is None else initial
+        given = np.where(where, given, refused("a fold with where= and without initial=") if neutral is None else neutral)
+    view = array_of(given)
+    if view.dtype == "bool":
+        view = whole(elementwise("copy", [view], "float32", line_now()))
+    axes = range(len(view.shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    for one in axes:
+        if not -len(view.shape) <= one < len(view.shape):
+            raise np.exceptions.AxisError(one, len(view.shape))
+    kind = "i" if name in _NEUTRAL and given.kind == "b" else given.kind
+    if not tuple(axes):
+        return Traced(view, kind)
+    found = Traced(reduced(name, view, axes, bool(keepdims), line_now()), kind)
+    return found if initial is None else Traced(_STEPS[name](found, initial).view, kind)
+
+
+@lowers("sum")
+def _sum(
+    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Any:
+    return _folded("add", a if dtype is None else wrapped(a).astype(dtype), axis, keepdims, where, initial)
+
+
+@lowers("prod")
+def _prod(
+    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Any:
+    return _folded("mul", a if dtype is None else wrapped(a).astype(dtype), axis, keepdims, where, initial)
+
+
+@lowers("max", "amax", "nanmax")
+def _max(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Any:
+    return _folded("max", a, axis, keepdims, where, initial)
+
+
+@lowers("min", "amin", "nanmin")
+def _min(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Any:
+    return _folded("min", a, axis, keepdims, where, initial)
+
+
+@lowers("any")
+def _any(a: Any, axis: Any = None, keepdims: bool = False, where: Any = True) -> Any:
+    return _folded("max", cast(a, "b"), axis, keepdims, where, None if where is True else False)
+
+
+@lowers("all")
+def _all(a: Any, axis: Any = None, keepdims: bool = False, where: Any = True) -> Any:
+    return _folded("min", cast(a, "b"), axis, keepdims, where, None if where is True else True)
+
+
+@lowers("count_nonzero")
+def _count(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return _folded("add", cast(a, "b"), axis, keepdims)
+
+
+@lowers("mean")
+def _mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+    total = np.sum(a, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
+    if where is True:
+        return total * (total.size / a.size)
+    return total / np.sum(np.broadcast_to(where, a.shape), axis=axis, keepdims=keepdims)
+
+
+@lowers("var")
+def _var(
+    a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *, correction: float | None = None
+) -> Any:
+    difference = a - np.mean(a, axis=axis, dtype=dtype, keepdims=True)
+    total = np.sum(np.square(difference), axis=axis, keepdims=keepdims)
+    return total * (1.0 / (a.size / total.size - (ddof if correction is None else correction)))
+
+
+@lowers("std")
+def _std(
+    a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *, correction: float | None = None
+) -> Any:
+    return np.sqrt(_var(a, axis, dtype, ddof, keepdims, correction=correction))
+
+
+@lowers("ptp")
+def _spread(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return np.max(a, axis=axis, keepdims=keepdims) - np.min(a, axis=axis, keepdims=keepdims)
+
+
+@lowers("average")
+def _averaged(a: Any, axis: Any = None, weights: Any = None, *, keepdims: bool = False) -> Any:
+    if weights is None:
+        return np.mean(a, axis=axis, keepdims=keepdims)
+    spread = weights
+    if np.ndim(weights) != a.ndim:
+        spread = np.reshape(weights, [n if at == axis % a.ndim else 1 for at, n in enumerate(a.shape)])
+    total = np.sum(np.broadcast_to(spread, a.shape), axis=axis, keepdims=keepdims)
+    return np.sum(a * spread, axis=axis, keepdims=keepdims) / total
+
+
+@lowers("norm")
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    vectors = np.ndim(x) == 1 if axis is None else isinstance(axis, int)
+    if ord in (None, "fro") or (ord == 2 and vectors):
+        return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
+    if ord in (1, math.inf) and vectors:
+        return (np.sum if ord == 1 else np.max)(np.abs(x), axis=axis, keepdims=keepdims)
+    return refused(f"np.linalg.norm(ord={ord!r})")
+
+
+def _extreme(a: Any, name: str, axis: Any, keepdims: bool) -> Traced:
+    """Return the least position at which a fold's result stands."""
+    shape = a.shape
+    if axis is None:
+        a, axis = a.reshape(-1), 0
+    at = axis % a.ndim
+    here = a == _folded(name, a, at, True)
+    found = _folded("min", np.where(here, positions(a.shape, at), float(a.shape[at])), at, keepdims)
+    made = Traced(whole(elementwise("copy", [found.view], "int32", line_now())))
+    return made.reshape((1,) * len(shape)) if keepdims and len(shape) != a.ndim else made
+
+
+@lowers("argmax")
+def _argmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return _extreme(a, "max", axis, keepdims)
+
+
+@lowers("argmin")
+def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return _extreme(a, "min", axis, keepdims)
+
+
+def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Traced:
+    given = wrapped(a) if dtype is None else wrapped(a).astype(dtype)
+    if axis is None:
+        given, axis = given.reshape(-1), 0
+    kind = "i" if given.kind == "b" and name in ("sum", "product") else given.kind
+    given = Traced(array_of(given))
+    turned = given.part(lambda array: np.moveaxis(array, axis, -1)).view
+    if name in ("greatest", "least"):
+        found = scanned(name, turned, turned, line_now())
+    else:
+        unit = whole(fill(1.0 if name == "sum" else 0.0, turned.shape, turned.dtype, line_now()))
+        found = scanned(name, *((unit, turned) if name == "sum" else (turned, unit)), line_now())
+    return Traced(found, kind).part(lambda array: np.moveaxis(array, -1, axis))
+
+
+@lowers("cumsum")
+def _cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+    return _cumulated("sum", a, axis, dtype)
+
+
+@lowers("cumprod")
+def _cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+    return _cumulated("product", a, axis, dtype)
+
+
+@lowers("cummax")
+def _cummax(a: Any, axis: Any = 0) -> Any:
+    return _cumulated("greatest", a, axis)
+
+
+@lowers("cummin")
+def _cummin(a: Any, axis: Any = 0) -> Any:
+    return _cumulated("least", a, axis)
+
+
+@lowers("diff")
+def _difference(a: Any, n: int = 1, axis: int = -1) -> Any:
+    lead = (slice(None),) * (axis % a.ndim)
+    for _ in range(n):
+        later, earlier = a[(*lead, slice(1, None))], a[(*lead, slice(0, -1))]
+        a = np.not_equal(later, earlier) if a.kind == "b" else later - earlier
+    return a
+
+
+# -- views
+
+
+@lowers("reshape")
+def _reshaped(a: Any, *shape: Any, order: str = "C", newshape: Any = None, copy: bool | None = None) -> Traced:
+    if order != "C":
+        refused(f"elements in order {order!r}")
+    wanted = newshape if newshape is not None else shape[0] if len(shape) == 1 else shape
+    wanted = tuple(int(n) for n in wanted) if isinstance(wanted, tuple | list | np.ndarray) else (int(wanted),)
+    a = wrapped(a)
+    view = a.view
+    try:
+        view.mapped(lambda array: np.reshape(array, wanted, copy=False))
+    except ValueError:
+        return Traced(view.reshaped(wanted, line_now()), a.kind)
+    return a.part(lambda array: np.reshape(array, wanted, copy=False))
+
+
+@lowers("ravel")
+def _ravel(a: Any, order: str = "C") -> Any:
+    return _reshaped(a, -1, order=order)
+
+
+@lowers("flatten", "copy")
+def _flatten(a: Any, order: str = "C") -> Any:
+    return refused("elements in another order")
+
+
+FUNCTIONS["flatten"] = lambda a, order="C": _copied(_ravel(a, order))
+
+
+@lowers("copy")
+def _copied(a: Any, order: str = "K", subok: bool = False) -> Traced:
+    return Traced(wrapped(a).view, wrapped(a).kind)
+
+
+@lowers("item")
+def _item(a: Traced) -> Any:
+    return int(a) if a.kind == "i" else bool(a) if a.kind == "b" else float(a)
+
+
+@lowers("transpose", "permute_dims")
+def _transposed(a: Any, *axes: Any, **named: Any) -> Any:
+    order = named.get("axes", axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
+    return wrapped(a).part(lambda array: array.transpose(order))
+
+
+def _shaping(name: str, *parameters: str) -> None:
+    """Enter a function of numpy that returns a view, with the names of its parameters after the array."""
+    function = getattr(np, name)
+
+    def viewed(a: Any, *args: Any, **named: Any) -> Any:
+        unread = set(named) - set(parameters)
+        if unread:
+            refused(f"np.{name}({unread.pop()}=...)")
+        return wrapped(a).part(lambda array: function(array, *args, **named))
+
+    FUNCTIONS[name] = viewed
+
+
+for _name, _parameters in {
+    "swapaxes": "axis1 axis2",
+    "squeeze": "axis",
+    "expand_dims": "axis",
+    "broadcast_to": "shape subok",
+    "moveaxis": "source destination",
+    "rollaxis": "axis start",
+    "flip": "axis",
+    "fliplr": "",
+    "flipud": "",
+    "rot90": "k axes",
+    "atleast_1d": "",
+    "atleast_2d": "",
+    "atleast_3d": "",
+    "diagonal": "offset axis1 axis2",
+}.items():
+    _shaping(_name, *_parameters.split())
+
+
+@lowers("sliding_window_view")
+def _windows(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False) -> Any:
+    return wrapped(x).part(lambda array: np.lib.stride_tricks.sliding_window_view(array, window_shape, axis))
+
+
+@lowers("broadcast_arrays")
+def _broadcast(*args: Any, subok: bool = False) -> Any:
+    shape = np.broadcast_shapes(*(np.shape(one) for one in args))
+    return tuple(np.broadcast_to(wrapped(one), shape) for one in args)
+
+
+@lowers("trace")
+def _diagonal_sum(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    return np.diagonal(a, offset, axis1, axis2).sum(-1)
+
+
+@lowers("shape")
+def _shape(a: Any) -> Any:
+    return a.shape
+
+
+@lowers("ndim")
+def _ndim(a: Any) -> Any:
+    return a.ndim
+
+
+@lowers("size")
+def _size(a: Any, axis: int | None = None) -> Any:
+    return a.size if axis is None else a.shape[axis]
+
+
+@lowers("result_type")
+def _result_type(*args: Any) -> Any:
+    return np.result_type(*(a.dtype if isinstance(a, Traced) else a for a in args))
+
+
+@lowers("iscomplexobj")
+def _complex(x: Any) -> bool:
+    return False
+
+
+# -- joined and repeated arrays
+
+
+def new(shape: Any, dtype: Any, value: Any) -> Traced:
+    """Return a new array, filled with a value if one is given."""
+    wanted = (int(shape),) if isinstance(shape, int | np.integer | Traced) else tuple(int(n) for n in shape)
+    given = np.dtype(dtype)
+    kind: Any = "i" if given.kind == "u" else given.kind if given.kind in "bi" else "f"
+    name = held_as(given)
+    made = Traced(whole(Node("buffer", "", (), wanted, name, line_now())), kind)
+    if isinstance(value, Traced | np.ndarray):
+        made[...] = value
+    elif value is not None:
+        filled = float(bool(value) if kind == "b" else int(value) if kind == "i" else value)
+        return Traced(whole(fill(max(-3e38, min(3e38, filled)), wanted, name, line_now())), kind)
+    return made
+
+
+@lowers("empty_like")
+def _empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None) -> Any:
+    return new(np.shape(prototype) if shape is None else shape, dtype or wrapped(prototype).dtype, None)
+
+
+@lowers("zeros_like")
+def _zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None) -> Any:
+    return new(np.shape(a) if shape is None else shape, dtype or wrapped(a).dtype, 0)
+
+
+@lowers("ones_like")
+def _ones_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None) -> Any:
+    return new(np.shape(a) if shape is None else shape, dtype or wrapped(a).dtype, 1)
+
+
+@lowers("full_like")
+def _full_like(
+    a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None
+) -> Any:
+    return new(np.shape(a) if shape is None else shape, dtype or wrapped(a).dtype, fill_value)
+
+
+@lowers("concatenate", "concat")
+def _concatenated(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None, casting: str = "same_kind") -> Traced:
+    parts = [wrapped(one) if dtype is None else wrapped(one).astype(dtype) for one in arrays]
+    if axis is None:
+        parts, axis = [np.ravel(one) for one in parts], 0
+    at = axis % parts[0].ndim
+    shape = (*parts[0].shape[:at], sum(one.shape[at] for one in parts), *parts[0].shape[at + 1 :])
+    kinds = {one.kind for one in parts}
+    held = {one.view.dtype for one in parts}
+    made = Traced(
+        whole(Node("buffer", "", (), shape, held.pop() if len(held) == 1 else "float32", line_now())),
+        "f" if "f" in kinds else "i" if "i" in kinds else "b",
+    )
+    start = 0
+    for one in parts:
+        made[(*[slice(None)] * at, slice(start, start + one.shape[at]))] = one
+        start += one.shape[at]
+    return made
+
+
+@lowers("stack")
+def _stacked(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None, casting: str = "same_kind") -> Traced:
+    return _concatenated([np.expand_dims(wrapped(one), axis) for one in arrays], axis, dtype=dtype)
+
+
+@lowers("vstack")
+def _vertical(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    return _concatenated([np.atleast_2d(wrapped(one)) for one in tup], 0, dtype=dtype)
+
+
+@lowers("hstack")
+def _horizontal(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    return _concatenated([np.atleast_1d(wrapped(one)) for one in tup], 0 if np.ndim(tup[0]) <= 1 else 1, dtype=dtype)
+
+
+@lowers("append")
+def _appended(arr: Any, values: Any, axis: int | None = None) -> Any:
+    return _concatenated([arr, values], axis)
+
+
+@lowers("pad")
+def _padded(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Traced:
+    if mode != "constant" or np.ndim(constant_values):
+        refused(f"np.pad(mode={mode!r}) with constant_values={constant_values!r}")
+    a = wrapped(array)
+    widths = np.broadcast_to(np.asarray(pad_width), (a.ndim, 2)).tolist()
+    shape = [n + before + after for n, (before, after) in zip(a.shape, widths, strict=True)]
+    made = Traced(whole(Node("buffer", "", (), tuple(shape), a.view.dtype, line_now())), a.kind)
+    made[...] = constant_values
+    made[tuple(slice(before, before + n) for n, (before, _) in zip(a.shape, widths, strict=True))] = a
+    return made
+
+
+@lowers("split")
+def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    extent = ary.shape[axis]
+    if isinstance(indices_or_sections, int) and extent % indices_or_sections:
+        refused("np.split into unequal parts")
+    return _parts(ary, indices_or_sections, axis)
+
+
+@lowers("array_split")
+def _parts(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    extent = ary.shape[axis]
+    if isinstance(indices_or_sections, int):
+        least, longer = divmod(extent, indices_or_sections)
+        sizes = [least + (at < longer) for at in range(indices_or_sections)]
+        edges = [0, *itertools.accumulate(sizes)]
+    else:
+        edges = [0, *(int(one) for one in indices_or_sections), extent]
+    lead = (slice(None),) * (axis % ary.ndim)
+    return [ary[(*lead, slice(start, end))] for start, end in itertools.pairwise(edges)]
+
+
+@lowers("hsplit")
+def _columns(ary: Any, indices_or_sections: Any) -> list[Any]:
+    return _split(ary, indices_or_sections, 1 if ary.ndim > 1 else 0)
+
+
+@lowers("vsplit")
+def _rows(ary: Any, indices_or_sections: Any) -> list[Any]:
+    return _split(ary, indices_or_sections, 0)
+
+
+@lowers("repeat")
+def _repeated(a: Any, repeats: Any, axis: int | None = None) -> Traced:
+    if not isinstance(repeats, int | np.integer):
+        refused("np.repeat by an array")
+    if axis is None:
+        a, axis = np.ravel(a), 0
+    at, times = axis % a.ndim, int(repeats)
+    shape = (*a.shape[: at + 1], times, *a.shape[at + 1 :])
+    spread = Traced(a.view.mapped(lambda array: np.broadcast_to(np.expand_dims(array, at + 1), shape)), a.kind)
+    return _copied(_reshaped(spread, (*a.shape[:at], a.shape[at] * times, *a.shape[at + 1 :])))
+
+
+@lowers("tile")
+def _tiled(A: Any, reps: Any) -> Any:
+    counts = (int(reps),) if isinstance(reps, int | np.integer) else tuple(int(n) for n in reps)
+    rank = max(A.ndim, len(counts))
+    counts, shape = (1,) * (rank - len(counts)) + counts, (1,) * (rank - A.ndim) + A.shape
+    apart = A.reshape([n for extent in shape for n in (1, extent)])
+    spread = Traced(apart.view.broadcast([n for pair in zip(counts, shape, strict=True) for n in pair]), A.kind)
+    return _copied(_reshaped(spread, tuple(n * by for n, by in zip(shape, counts, strict=True))))
+
+
+@lowers("roll")
+def _rolled(a: Any, shift: Any, axis: Any = None) -> Any:
+    if axis is None:
+        return _rolled(a.reshape(-1), shift, 0).reshape(a.shape)
+    if isinstance(axis, tuple | list):
+        for one, by in zip(axis, shift if isinstance(shift, tuple | list) else (shift,) * len(axis), strict=True):
+            a = _rolled(a, by, one)
+        return a
+    at, by = axis % a.ndim, int(shift) % a.shape[axis]
+    lead = (slice(None),) * at
+    return _concatenated([a[(*lead, slice(-by, None))], a[(*lead, slice(0, -by))]], at) if by else _copied(a)
+
+
+# -- positions
+
+
+def positions(shape: tuple[int, ...], axis: int) -> Traced:
+    """Return each element's position along an axis."""
+    return Traced(counted(shape, tuple(1 if at == axis else 0 for at in range(len(shape))), 0))
+
+
+def _triangle(a: Any, k: int, upper: bool) -> Traced:
+    """Return the elements on one side of a diagonal, and 0 for the others."""
+    if a.ndim < 2:
+        refused("a triangle of a vector")
+    rows, columns = a.shape[-2:]
+    distance = Traced(counted((rows, columns), (-1, 1), -int(k)))
+    held, beyond = a.known(), distance.known()
+    if held is not None and held.ndim == 2 and beyond is not None:
+        kept = np.multiply(held, (beyond >= 0) if upper else (beyond <= 0))
+        return Traced(placed(kept, a.view.dtype, line_now()), a.kind)
+    found = called("where", distance >= 0 if upper else distance <= 0, a, 0)
+    return Traced(found.view, a.kind)
+
+
+@lowers("tril")
+def _lower(m: Any, k: int = 0) -> Any:
+    return _triangle(m, k, upper=False)
+
+
+@lowers("triu")
+def _upper(m: Any, k: int = 0) -> Any:
+    return _triangle(m, k, upper=True)
+
+
+@lowers("diag")
+def _diagonal(v: Any, k: int = 0) -> Any:
+    """A matrix's diagonal; or a matrix with a diagonal, and 0 elsewhere."""
+    if v.ndim == 2:
+        return np.diagonal(v, k)
+    extent = v.shape[0] + abs(k)
+    held = np.pad(v, (max(-k, 0), max(k, 0)))
+    distance = Traced(counted((extent, extent), (-1, 1), -k))
+    return np.where(distance == 0, held[:, None], 0)
+
+
+@lowers("fill_diagonal")
+def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    if wrap:
+        refused("np.fill_diagonal(wrap=True)")
+    if a.ndim != 2:
+        refused("np.fill_diagonal of anything but a matrix")
+    a.assign(np.where(Traced(counted(a.shape, (-1, 1), 0)) == 0, val, a))
+
+
+@lowers("copyto")
+def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    dst.assign(src if where is True else np.where(where, src, dst))
+
+
+@lowers("fill")
+def _filled(a: Any, value: Any) -> None:
+    a.assign(value)

@@ -1,0 +1,151 @@
+"""numpy's reads by arrays of positions: gathered rows, an element of each row, and constant positions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from acceld.lowering.arrays import Traced, array_of, kind_of, line_now, lowers, operand, refused, wrapped
+from acceld.lowering.constants import placed, runs
+from acceld.lowering.functions import positions
+from acceld.lowering.graph import INDEX, NotLowered, View, gathered, whole
+
+MOST_RUNS = 64
+"""Runs of constant positions, each of which is copied by itself."""
+
+
+@lowers("__getitem__")
+def indexed(a: Traced, key: tuple[Any, ...]) -> Traced:
+    """Return the parts that arrays of positions name."""
+    line = line_now()
+    if any(one is None for one in key):
+        refused("indexing by an array beside None")
+    if Ellipsis in [one for one in key if not isinstance(one, Traced | np.ndarray | list)]:
+        at = next(place for place, one in enumerate(key) if one is Ellipsis)
+        key = (*key[:at], *(slice(None),) * (a.ndim - len(key) + 1), *key[at + 1 :])
+    key = tuple(wrapped(one) if isinstance(one, list) and any(isinstance(o, Traced) for o in one) else one for one in key)
+    key = tuple(np.asarray(one) if isinstance(one, list) else one for one in key)
+    if any(isinstance(one, Traced | np.ndarray) and kind_of(one) == "b" for one in key):
+        raise NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", line)
+    held = [one.known() if isinstance(one, Traced) else one if isinstance(one, np.ndarray) else None for one in key]
+    arrays = [place for place, one in enumerate(key) if isinstance(one, Traced | np.ndarray)]
+    if len(arrays) == 1:
+        place = arrays[0]
+        axis = sum(not isinstance(one, int | np.integer) for one in key[:place])
+        if axis != place and any(isinstance(one, int | np.integer) for one in key[place + 1 :]):
+            refused("indexing by an array between two numbers")
+        if place and isinstance(key[0], int | np.integer) and any(isinstance(one, slice) for one in key[:place]):
+            refused("indexing by an array and a number with a slice between them")
+        others = (*key[:place], slice(None), *key[place + 1 :])
+        rest = a[others] if any(one != slice(None) for one in others) else a
+        return _taken(rest, key[place] if held[place] is None else held[place], axis)
+    if arrays == list(range(len(arrays))) and len(key) <= a.ndim:
+        if any(isinstance(one, int | np.integer) for one in key):
+            refused("indexing by several arrays and a number")
+        lines = [
+            _within(one, extent)
+            if values is None
+            else Traced(placed(np.where(values < 0, values + extent, values), "float32", line), "i")
+            for one, values, extent in zip(key, held, a.shape, strict=False)
+        ]
+        found: Any = lines[0]
+        for place in arrays[1:]:
+            found = found * a.shape[place] + lines[place]
+        flat = a.reshape((math.prod(a.shape[: len(arrays)]), *a.shape[len(arrays) :]))
+        first = _counts_rows(held[0], a.shape[0])
+        if len(arrays) == 2 and first and a.ndim == 2 and isinstance(key[1], Traced) and key[1].ndim == 1:
+            chosen: Traced = _chosen(a, key[1].reshape((a.shape[0], 1)), 1).reshape(a.shape[0])
+            return chosen
+        rest = (slice(None),) * found.ndim + key[len(arrays) :]
+        taken: Traced = _taken(flat, found, 0)[rest]
+        return taken
+    raise NotLowered("indexing by an array is not lowered here: its positions are not those of the first axes", line)
+
+
+def _counts_rows(known: Any, rows: int) -> bool:
+    return known is not None and known.shape == (rows,) and bool((known == np.arange(rows)).all())
+
+
+def _within(indices: Traced, extent: int) -> Traced:
+    """Return positions that count from an axis's end as positions from its start."""
+    if indices.kind != "i":
+        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    return indices if _from_start(indices.view) else np.where(indices < 0, indices + extent, indices)
+
+
+def _from_start(view: View | float, depth: int = 8) -> bool:
+    """Return True if no value is below 0, as far as the functions that make the values tell."""
+    if not isinstance(view, View):
+        return view >= 0
+    node = view.node
+    if node is INDEX:
+        return view.offset >= 0 and all(step >= 0 for step in view.strides)
+    if node.dtype.startswith("uint") or node.dtype == "bool" or not depth:
+        return bool(depth)
+    each = [_from_start(arg, depth - 1) for arg in node.args]
+    if node.kind == "reduce":
+        return each[0]
+    if node.kind != "elementwise":
+        return False
+    if node.name in ("max", "where"):
+        return any(each) if node.name == "max" else all(each[1:])
+    return node.name in ("abs", "square", "eq", "ge", "gt", "le", "lt", "ne", "not") or (
+        node.name in ("copy", "add", "mul", "min", "fill") and all(each)
+    )
+
+
+@lowers("take")
+def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Traced:
+    if mode != "raise":
+        refused(f"np.take(mode={mode!r})")
+    a = wrapped(a)
+    if axis is None:
+        a, axis = a.reshape(-1), 0
+    axis = int(axis) % a.ndim
+    held = indices.known() if isinstance(indices, Traced) else np.asarray(indices)
+    if held is not None:
+        where = np.asarray(held, dtype=np.int64).reshape(-1)
+        where = np.where(where < 0, where + a.shape[axis], where)
+        if where.size and not (0 <= where.min() and where.max() < a.shape[axis]):
+            raise IndexError(f"a position is out of bounds for axis {axis} with size {a.shape[axis]}")
+        pieces = runs(where)
+        if len(pieces) > MOST_RUNS:
+            refused(f"indexing by {len(pieces)} runs of constant positions")
+        lead = (slice(None),) * axis
+        parts = [a[(*lead, _run(*piece))] for piece in pieces]
+        joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
+        return joined.reshape((*a.shape[:axis], *np.shape(held), *a.shape[axis + 1 :]))  # type: ignore[return-value]
+    indices = _within(wrapped(indices), a.shape[axis])
+    table = Traced(array_of(a), a.kind).part(lambda array: np.moveaxis(array, axis, 0))
+    found = Traced(whole(gathered(table.view, indices.view, line_now())), a.kind)
+    if axis == 0:
+        return found
+    places = tuple(range(indices.ndim))
+    return found.part(lambda array: np.moveaxis(array, places, tuple(axis + one for one in places)))
+
+
+def _run(first: int, step: int, count: int) -> slice:
+    end = first + step * count
+    return slice(first, end if end >= 0 else None, step)
+
+
+@lowers("take_along_axis")
+def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Traced:
+    """Return elements that positions along an axis name: a sum of one element and of zeros."""
+    if axis is None:
+        return _chosen(arr.reshape(-1), indices, 0)
+    at = int(axis) % arr.ndim
+    given = wrapped(indices)
+    if at != arr.ndim - 1:
+        turned = [np.moveaxis(one, at, -1) for one in (arr, given)]
+        found: Traced = np.moveaxis(_chosen(turned[0], turned[1], -1), -1, at)  # type: ignore[assignment, arg-type]
+        return found
+    numbers = _within(given, arr.shape[at])
+    if numbers.shape[-1] == 1:
+        return Traced(np.where(numbers == positions(arr.shape, at), arr, 0).sum(-1, keepdims=True).view, arr.kind)
+    wide = (*np.broadcast_shapes(arr.shape[:-1], numbers.shape[:-1]), numbers.shape[-1], arr.shape[-1])
+    here = np.expand_dims(numbers, -1) == positions(wide, len(wide) - 1)
+    operand(here)
+    return Traced(np.where(here, np.expand_dims(arr, -2), 0).sum(-1).view, arr.kind)

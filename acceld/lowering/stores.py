@@ -1,0 +1,283 @@
+"""Put the stores to a buffer in order with each other and with the reads of older versions: all of them share one memory."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from acceld.lowering.graph import Graph, Node, Operand, View, box, dense, elementwise, fill, of_made, stored, whole
+
+COMPUTED = ("elementwise", "reduce", "dot", "scan", "gather")
+"""Kinds of nodes that a region computes."""
+Change = Callable[[Node, tuple[Operand, ...]], tuple[Operand, ...]]
+
+
+def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
+    """Return the graph, its nodes in an order in which they can run, and what must run before a node beside its operands.
+
+    Each output and each stored value is a whole computed node, or a buffer. Values are copied where no order is right
+    without: an array that is read after a store to it, a value that is needed before its store may happen.
+    """
+    graph = _with_computed_outputs(_apart(graph))
+    if all(len(chain) < 2 for chain in _Memory(graph).chains):
+        return graph, graph.nodes(), {}
+    graph = _with_kept_reads(graph)
+    for every in (False, True):
+        found = _with_late_stores(graph, every=every)
+        before = _Memory(found).before()
+        nodes = _sorted(found, before)
+        if nodes is not None:
+            return found, nodes, before
+    raise AssertionError("stores that are copies can keep the reference's order")
+
+
+def _rebuilt(graph: Graph, change: Change) -> Graph:
+    """Return the graph with other operands, which ``change`` gives for each node."""
+    made: dict[int, Node] = {}
+    for node in graph.nodes():
+        args = change(node, tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args))
+        target = None if node.target is None else of_made(node.target, made)
+        if args != node.args or target != node.target:
+            made[id(node)] = replace(node, args=args, target=target)
+    return Graph(graph.inputs, tuple(of_made(view, made) for view in graph.outputs), graph.lines)
+
+
+def _copy(view: View, dtype: str, order: int, line: int = 0) -> View:
+    """Return a copy that a reference would have made at a place in its order."""
+    made = elementwise("copy", [view], dtype, line)
+    made.order = order
+    return whole(made)
+
+
+def _apart(graph: Graph) -> Graph:
+    """Return the graph with a memory of its own for each array to which stores go: a copy does not share its stores."""
+    following: dict[int, list[Node]] = {}
+    for node in graph.nodes():
+        if node.kind == "buffer" and len(node.args) == 2:
+            following.setdefault(id(node.views[0].node), []).append(node)
+    branches = {id(node) for one in following.values() for node in one[1:]}
+    if not branches:
+        return graph
+
+    def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        if id(node) not in branches:
+            return args
+        before = args[0]
+        assert isinstance(before, View)
+        kept = _copy(before, node.dtype, before.node.order, node.line)
+        start = Node("buffer", "", (), node.shape, node.dtype, node.line)
+        held = stored(None, kept, whole(start), node.line)
+        held.order = before.node.order
+        return whole(held), args[1]
+
+    return _rebuilt(graph, change)
+
+
+def _with_computed_outputs(graph: Graph) -> Graph:
+    """Return the graph with each output and each stored value a whole computed node, or a buffer."""
+
+    def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        if node.kind != "buffer" or not args:
+            return args
+        assert node.target is not None
+        value = args[-1]
+        assert isinstance(value, View)
+        if value.node.kind not in COMPUTED or not value.whole or value.node.dtype != node.dtype:
+            value = _copy(value, node.dtype, node.order, node.line)
+        return *args[:-1], View(value.node, node.target.shape, dense(node.target.shape))
+
+    graph = _rebuilt(graph, change)
+    older = {id(node.views[0].node) for node in graph.nodes() if node.kind == "buffer" and len(node.args) == 2}
+    outputs = []
+    taken: set[int] = set()
+    for view in graph.outputs:
+        held = view.node.kind == "buffer" and bool(view.node.args) and id(view.node) not in older
+        if not view.whole or id(view.node) in taken or not (held or view.node.kind in COMPUTED):
+            copied = elementwise("copy", [view])
+            view = View(copied, view.shape, dense(view.shape))
+        taken.add(id(view.node))
+        outputs.append(view)
+    return Graph(graph.inputs, tuple(outputs), graph.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A node that reads a version of a buffer, and the later stores over the elements that it reads."""
+
+    node: Node
+    view: View
+    later: list[Node]
+
+
+class _Memory:
+    """The buffers of a graph: their versions in order, what reads them, and which elements overlap."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes = graph.nodes()
+        place: dict[int, tuple[int, int]] = {}
+        self.chains: list[list[Node]] = []
+        for node in self.nodes:
+            if node.kind != "buffer" or not node.args:
+                continue
+            if len(node.args) == 1:
+                place[id(node)] = (len(self.chains), 0)
+                self.chains.append([node])
+            else:
+                chain, number = place[id(node.views[0].node)]
+                place[id(node)] = (chain, number + 1)
+                self.chains[chain].append(node)
+        self.place = place
+        self.boxes = [_boxes(chain) for chain in self.chains]
+
+    def reads(self) -> list[_Read]:
+        """Return every read of a version to which later stores go."""
+        found = []
+        for node in self.nodes:
+            for view in node.views if node.kind != "buffer" else ():
+                chain, number = self.place.get(id(view.node), (-1, 0))
+                if chain >= 0 and len(self.chains[chain]) > number + 1:
+                    places = _overlapping(self.boxes[chain], view, number + 1, len(self.chains[chain]))
+                    if places:
+                        found.append(_Read(node, view, [self.chains[chain][at] for at in places]))
+        return found
+
+    def overwritten(self) -> dict[int, list[Node]]:
+        """Return the earlier stores to elements of each store, by the id of its node."""
+        found = {}
+        for chain, boxes in zip(self.chains, self.boxes, strict=True):
+            for number, node in enumerate(chain):
+                assert node.target is not None
+                places = _overlapping(boxes, node.target, 0, number)
+                found[id(node)] = [chain[at] for at in places]
+        return found
+
+    def before(self) -> dict[int, list[Node]]:
+        """Return the nodes that must run before a node whose result is stored, by its id."""
+        found: dict[int, list[Node]] = {}
+        for read in self.reads():
+            for store in read.later:
+                found.setdefault(id(store.views[-1].node), []).append(read.node)
+        earlier = self.overwritten()
+        for node in itertools.chain(*self.chains):
+            value = node.views[-1].node
+            found.setdefault(id(value), []).extend(one.views[-1].node for one in earlier[id(node)])
+        return found
+
+
+def _boxes(chain: list[Node]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Return the first and the last place along each axis of every store of a chain: [stores, 2, axes]."""
+    found = []
+    for node in chain:
+        assert node.target is not None
+        ranges = box(node.target) or [(0, extent) for extent in node.shape]
+        found.append([[a for a, _ in ranges], [b for _, b in ranges]])
+    return np.array(found, dtype=np.int64)
+
+
+def _overlapping(boxes: np.ndarray[tuple[int, ...], np.dtype[np.int64]], view: View, first: int, end: int) -> list[int]:
+    """Return which stores may write elements of a view, of those from ``first`` to before ``end``."""
+    ranges = box(view) or [(0, extent) for extent in view.node.shape]
+    low, high = (np.array([one[at] for one in ranges], dtype=np.int64) for at in (0, 1))
+    part = boxes[first:end]
+    hit = ((part[:, 0] < high) & (low < part[:, 1])).all(axis=1) if part.size else np.ones(len(part), bool)
+    return [first + int(at) for at in np.flatnonzero(hit)]
+
+
+def _ancestors(node: Node) -> set[int]:
+    """Return the ids of all nodes that a node needs, its own included."""
+    found = {id(node)}
+    todo = [node]
+    while todo:
+        for view in todo.pop().views:
+            if id(view.node) not in found:
+                found.add(id(view.node))
+                todo.append(view.node)
+    return found
+
+
+def _with_kept_reads(graph: Graph) -> Graph:
+    """Return the graph with copies of what a node reads of an older version, if it needs a later store as well."""
+    above: dict[int, set[int]] = {}
+    kept: dict[int, list[View]] = {}
+    for read in _Memory(graph).reads():
+        needed = above.setdefault(id(read.node), _ancestors(read.node))
+        if any(id(store) in needed for store in read.later):
+            kept.setdefault(id(read.node), []).append(read.view)
+    if not kept:
+        return graph
+    originals = {id(node): node for node in graph.nodes()}
+    copies: dict[View, View] = {}
+
+    def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        found = list(args)
+        for at, arg in enumerate(originals[id(node)].args):
+            now = args[at]
+            if isinstance(arg, View) and isinstance(now, View) and arg in kept.get(id(node), ()):
+                if now not in copies:
+                    copies[now] = _copy(now, now.dtype, now.node.order, node.line)
+                found[at] = copies[now]
+        return tuple(found)
+
+    return _rebuilt(graph, change)
+
+
+def _with_late_stores(graph: Graph, *, every: bool) -> Graph:
+    """Return the graph with copies of stored values that are needed before their store may happen; or of every one."""
+    memory = _Memory(graph)
+    late: set[int] = set()
+    above: dict[int, set[int]] = {}
+    earlier = memory.overwritten()
+    first: dict[int, list[Node]] = {key: [one.views[-1].node for one in found] for key, found in earlier.items()}
+    for read in memory.reads():
+        for store in read.later:
+            first[id(store)].append(read.node)
+    for store in itertools.chain(*memory.chains):
+        value = store.views[-1].node
+        for node in first[id(store)]:
+            if every or id(value) in above.setdefault(id(node), _ancestors(node)):
+                late.add(id(store))
+                break
+    if not late:
+        return graph
+
+    def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        value = args[-1] if args else None
+        if id(node) not in late or not isinstance(value, View):
+            return args
+        if value.node.name == "fill" and value.node.kind == "elementwise":
+            number = value.node.args[0]
+            assert isinstance(number, float)
+            again = fill(number, value.shape, value.dtype, node.line)
+            again.order = node.order
+            return *args[:-1], whole(again)
+        return *args[:-1], _copy(value, value.dtype, node.order, node.line)
+
+    return _rebuilt(graph, change)
+
+
+def _sorted(graph: Graph, before: dict[int, list[Node]]) -> list[Node] | None:
+    """Return the nodes of a graph, each after its operands and what must run before it; None if there is no such order."""
+    nodes = graph.nodes()
+    readers: dict[int, list[Node]] = {}
+    missing: dict[int, int] = {}
+    for node in nodes:
+        first = [view.node for view in node.views] + before.get(id(node), [])
+        missing[id(node)] = len(first)
+        for one in first:
+            readers.setdefault(id(one), []).append(node)
+    numbers = itertools.count()
+    ready = [(node.order, next(numbers), node) for node in nodes if not missing[id(node)]]
+    heapq.heapify(ready)
+    found: list[Node] = []
+    while ready:
+        _, _, node = heapq.heappop(ready)
+        found.append(node)
+        for reader in readers.get(id(node), ()):
+            missing[id(reader)] -= 1
+            if not missing[id(reader)]:
+                heapq.heappush(ready, (reader.order, next(numbers), reader))
+    return found if len(found) == len(nodes) else None

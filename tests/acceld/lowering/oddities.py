@@ -1,0 +1,547 @@
+"""References that depend on what numpy does at its edges: casts, truth values, aliases, axes counted from the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.acceld.lowering.models import Array, Spec
+
+ODDITIES: dict[str, tuple[Callable[..., Any], tuple[Spec, ...]]] = {}
+M = (6, 10)
+IDS = ("int32", 6, -10, 10)
+
+
+def odd(*specs: Spec) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a reference with its arguments."""
+
+    def entered(function: Callable[..., Any]) -> Callable[..., Any]:
+        ODDITIES[function.__name__] = (function, specs)
+        return function
+
+    return entered
+
+
+# -- casts
+
+
+@odd(M)
+def floats_lose_their_fraction(x: Array) -> Any:
+    return (x * 3).astype(np.int32) * 2
+
+
+@odd(M)
+def floats_lose_their_fraction_in_a_store(x: Array) -> Any:
+    y = np.zeros(x.shape, dtype=np.int64)
+    y[...] = x * 3
+    y[0] += 1
+    return y * 1.5
+
+
+@odd(M)
+def floors_and_ceilings(x: Array) -> Any:
+    return np.floor(x * 3) + 10 * np.ceil(x * 3) + 100 * np.trunc(x * 3)
+
+
+@odd(M)
+def rounds_to_even(x: Array) -> Any:
+    return np.round(np.floor(x * 8) / 2) + 0.01 * np.round(x, 1)
+
+
+@odd(("int32", 6, 10, -20, 20))
+def integer_division(n: Array) -> Any:
+    return n // 3 + 100 * (n % 3) + 0.5 * (n // 4) + n / 4
+
+
+@odd(("int32", 6, 10, -20, 20))
+def quotients_and_rests(n: Array) -> Any:
+    q, r = np.divmod(n, 7)
+    return q * 1.5 + r
+
+
+@odd(M)
+def rests_of_floats(x: Array) -> Any:
+    return np.mod(x * 5, 0.75) + x // 0.5
+
+
+@odd(("int32", 6, 10, -20, 20))
+def integers_and_floats(n: Array) -> Any:
+    return n * 0.5 + n**2 - np.abs(n) / 3 + np.sqrt(np.abs(n))
+
+
+@odd(M)
+def quantized(x: Array) -> Any:
+    scale = np.abs(x).max(axis=1, keepdims=True) / 127.0
+    q = np.clip(np.round(x / scale), -128, 127).astype(np.int8)
+    return q.astype(np.float32) * scale
+
+
+@odd(M)
+def copied_by_a_cast(x: Array) -> Any:
+    y = x.astype(np.float64)
+    y[0] = 0.0
+    return x + y
+
+
+@odd(M)
+def copied_by_array(x: Array) -> Any:
+    y = np.array(x)
+    z = np.asarray(x)
+    y[0] = 5.0
+    return x + y * 2 + z
+
+
+@odd(M)
+def truth_as_numbers(x: Array) -> Any:
+    m = x > 0
+    return m.astype(np.int32) * 3 + m.astype(float) / 2 + m * 2 - 1
+
+
+# -- truth values
+
+
+@odd(M)
+def truth_values_add(x: Array) -> Any:
+    return ((x > 0) + (x > -1)) * 2.0 + (x > 0) * (x > 1)
+
+
+@odd(M)
+def truth_values_of_products(x: Array) -> Any:
+    m = (x > 0).astype(np.float32)
+    return (m * m + m) * np.maximum(m, 0.5 * m) + (m + m)
+
+
+@odd(M)
+def truth_values_count(x: Array) -> Any:
+    m = x > 0
+    return m.sum(axis=1) / m.size + m.mean(axis=1) + np.count_nonzero(m, axis=1) + np.cumsum(m, axis=1)[:, -1]
+
+
+@odd(M)
+def truth_values_select(x: Array) -> Any:
+    m = np.where(x > 0, x > 1, x < -1)
+    return np.where(m, x, 0) + np.where(~m, 1, 2) + (m ^ (x > 0)) + (m | (x > 2)) * 3
+
+
+@odd(M)
+def truth_of_numbers(x: Array) -> Any:
+    r = np.maximum(x, 0)
+    return np.logical_and(r, x < 1) + 2.0 * np.logical_not(r) + np.logical_xor(r, x) * 4.0
+
+
+@odd(M)
+def any_and_all(x: Array) -> Any:
+    return np.any(x > 1, axis=-1) + 2.0 * np.all(x > -1, axis=-1) + (x > 0).max(axis=1) * (x > 0).all(1)
+
+
+@odd(M)
+def comparisons_compared(x: Array) -> Any:
+    return ((x > 0) == (x < 1)) * x + ((x > 0) != True)  # noqa: E712
+
+
+@odd(M)
+def integers_inverted(x: Array) -> Any:
+    n = (x * 4).astype(int)
+    return ~n + (~(n > 0)).astype(int)
+
+
+@odd(M, M)
+def selections_in_a_chain(x: Array, y: Array) -> Any:
+    return np.where(x > 1, 3, np.where(x > 0, y, np.where(y > 0, -1.0, x * y)))
+
+
+@odd(M)
+def selection_of_positions(x: Array) -> Any:
+    best = np.argmax(x, axis=-1)
+    return np.where(best > 4, best - 10, best) + (best == 3)
+
+
+@odd(M)
+def undefined_values_replaced(x: Array) -> Any:
+    return np.nan_to_num(np.log(x), nan=-7.0) + np.isnan(np.sqrt(x)) + np.nan_to_num(x)
+
+
+@odd(M)
+def truth_values_differ(x: Array) -> Any:
+    return np.diff(x > 0, axis=1) * 1.0
+
+
+@odd(M)
+def masked_store(x: Array) -> Any:
+    y = x.copy()
+    y[y < 0] = 0.25
+    y[np.abs(x) > 1] = 2
+    return y
+
+
+@odd(M)
+def masked_store_of_numbers(x: Array) -> Any:
+    n = (x * 4).astype(int)
+    n[x > 0] = 1.75
+    return n + 0
+
+
+# -- folds and axes
+
+
+@odd((3, 4, 5))
+def axes_from_the_end(x: Array) -> Any:
+    return x.sum(axis=(-1, -3)) + x.max(axis=(0, 2)) + np.mean(x, axis=-2)[:, :4].min(0)
+
+
+@odd((3, 4, 5))
+def kept_axes(x: Array) -> Any:
+    return x - x.mean((0, -1), keepdims=True) + x.std(axis=1, keepdims=True, ddof=1) - x.min(keepdims=True)
+
+
+@odd((3, 4, 5))
+def folded_whole(x: Array) -> Any:
+    return x.sum() + x.max() * x[0, 0] - np.prod(x[..., -1:], axis=-1).sum()
+
+
+@odd(M)
+def folds_with_where(x: Array) -> Any:
+    return np.sum(x, axis=1, where=x > 0) + np.max(x, axis=1, initial=1.5) + np.mean(x, axis=1, where=x < 1)
+
+
+@odd(M)
+def folds_of_ufuncs(x: Array) -> Any:
+    return np.add.reduce(x, axis=1) + np.maximum.reduce(x, 1) + np.logical_or.reduce(x > 1, axis=1)
+
+
+@odd(M)
+def positions_with_kept_axes(x: Array) -> Any:
+    return np.take_along_axis(x, np.argmin(x, axis=1, keepdims=True), axis=1) + np.argmax(x)
+
+
+@odd(M)
+def scans_of_every_kind(x: Array) -> Any:
+    return np.cumsum(x, axis=-1) + np.cumsum(x, 0) + np.maximum.accumulate(x, axis=1) + np.cumprod(x, axis=1)
+
+
+@odd(M)
+def scanned_flat(x: Array) -> Any:
+    return np.cumsum(x).reshape(x.shape) + x.cumsum()[-1]
+
+
+@odd(M)
+def clipped_on_one_side(x: Array) -> Any:
+    return np.clip(x, None, 0.5) + x.clip(min=-0.5) + np.clip(x, x.mean(), None) + x.clip(-1, 1)
+
+
+@odd(M)
+def averaged_by_weights(x: Array) -> Any:
+    w = np.abs(x[0]) + 1
+    return np.average(x, axis=-1, weights=w) + np.average(x, axis=1)
+
+
+# -- broadcasting and views
+
+
+@odd((4,), (3, 1), (2, 1, 1))
+def broadcast_three_ways(x: Array, y: Array, z: Array) -> Any:
+    return x * y + z - np.broadcast_to(x, (2, 3, 4))
+
+
+@odd((5,))
+def outer_differences(x: Array) -> Any:
+    return x[:, None] - x[None, :] + np.subtract.outer(x, x) if False else x[:, None] - x[None, :] * x[..., None]
+
+
+@odd((3, 4, 5))
+def steps_and_ends(x: Array) -> Any:
+    return x[::-1, ::2, -3:] + x[:, 1::2, :3][..., ::-1] - x[-1, -2, -1]
+
+
+@odd((3, 4, 5))
+def axes_turned(x: Array) -> Any:
+    return np.swapaxes(x, 0, -1).reshape(5, -1) + np.moveaxis(x, -1, 0).reshape(5, 12) - x.T.reshape(-1, 12)
+
+
+@odd((4, 6))
+def turned_and_flipped(x: Array) -> Any:
+    return np.rot90(x)[:4, :4] + np.flip(x)[:, :4] + np.fliplr(x)[:, 2:] + np.roll(x, (1, -2), (0, 1))[:, :4]
+
+
+@odd((4, 6))
+def pieces_joined(x: Array) -> Any:
+    a, b, c = np.split(x, [2, 3], axis=-1)
+    return np.concatenate([c, a * 2, b], axis=-1) + np.hstack([a, b, c]) + np.tile(x[:2, :3], 2).repeat(2, axis=0)
+
+
+@odd((7, 3))
+def unequal_pieces(x: Array) -> Any:
+    a, b, c = np.array_split(x, 3)
+    return a.sum(0) + b.max(0) - c.mean(0)
+
+
+@odd((4, 4))
+def diagonals(x: Array) -> Any:
+    y = x.copy()
+    np.fill_diagonal(y, 0.0)
+    return y + np.diag(np.diag(x, 0)) + np.trace(x) + np.tril(x, -1) + np.triu(x, 1)
+
+
+@odd(M)
+def padded_unevenly(x: Array) -> Any:
+    return np.pad(x, ((1, 0), (0, 2)), constant_values=-1.0) * 2
+
+
+@odd((3, 4), (4, 5), (5,))
+def products_of_vectors(a: Array, b: Array, c: Array) -> Any:
+    return np.dot(a, b) @ c + a @ (b @ c) + np.inner(a @ b, c) + np.einsum("ij,jk,k->i", a, b, c)
+
+
+@odd((2, 3, 4), (2, 4, 3))
+def products_over_axes(a: Array, b: Array) -> Any:
+    return np.tensordot(a, b, ([0, 2], [0, 1])) + np.einsum("bij,bjk->ik", a, b) + np.dot(a, b)[0, :, 1]
+
+
+@odd(M)
+def product_of_truth_values(x: Array) -> Any:
+    m = x > 0
+    return (m @ m.T) * 1.0 + m.astype(float) @ m.T.astype(float)
+
+
+# -- positions
+
+
+@odd(M, IDS)
+def rows_from_the_end(x: Array, ids: Array) -> Any:
+    return np.concatenate([x, x * 2])[ids] + x[ids // 2]
+
+
+@odd(M, IDS)
+def elements_from_the_end(x: Array, ids: Array) -> Any:
+    return x[np.arange(6), ids] + np.take_along_axis(x, ids[:, None], axis=-1)[:, 0]
+
+
+@odd((10, 10), IDS)
+def pairs_of_positions(x: Array, ids: Array) -> Any:
+    return x[ids, np.abs(ids) % 3] + x[ids, ids]
+
+
+@odd(M)
+def constant_positions(x: Array) -> Any:
+    return x[[0, -1, 2]] + x[np.array([5, 5, 0])] * x[:, [1, 0, -2]][:3, :1]
+
+
+@odd(M)
+def stored_to_constant_positions(x: Array) -> Any:
+    y = x * 1.0
+    y[[0, 2, 4]] = 1.0
+    z = y[[0, 1]]
+    z[0] = 9.0
+    return y[:2] + z
+
+
+@odd(M)
+def one_of_many(x: Array) -> Any:
+    return (np.arange(10)[None, :] == x.argmax(1)[:, None]).astype(np.float32) - 0.1
+
+
+# -- stores and aliases
+
+
+@odd(M)
+def alias_of_a_row(x: Array) -> Any:
+    y = x * 1.0
+    row = y[0]
+    y[0] = 3.0
+    row += 1.0
+    return y + row
+
+
+@odd(M)
+def alias_in_another_shape(x: Array) -> Any:
+    y = x.copy()
+    flat = y.reshape(-1)
+    flat[5:20] = 7.0
+    part = y.T[2:4]
+    part *= 2
+    return y + flat.sum() * 0.01
+
+
+@odd(M)
+def argument_changed_in_place(x: Array) -> Any:
+    first = x[0]
+    x += 1.0
+    x[1:] *= 2.0
+    return x + first
+
+
+@odd(M)
+def copy_before_a_store(x: Array) -> Any:
+    y = np.zeros((6, 10))
+    y[:3] = x[:3] * 2
+    y[3:] = x[3:] + 1
+    before = y.copy()
+    y[2:4] = -1.0
+    return before * 10 + y
+
+
+@odd(M)
+def copy_and_store_returned(x: Array) -> Any:
+    y = np.zeros((6, 10))
+    y[:3] = x[:3] * 2
+    y[3:] = x[3:] + 1
+    before = y.copy()
+    y[2:4] = -1.0
+    return before, y
+
+
+@odd(M)
+def value_made_before_an_older_read(x: Array) -> Any:
+    y = np.empty((6, 10))
+    y[:, :4] = x[:, :4]
+    y[:, 4:] = x[:, 4:] * 2
+    late = x * 3
+    total = y.sum(axis=0)
+    y[1:5] = late[1:5]
+    return y + total
+
+
+@odd(M)
+def read_of_what_is_stored_next(x: Array) -> Any:
+    y = np.empty((6, 10))
+    y[::2] = x[::2]
+    y[1::2] = x[1::2] * 2
+    y[1:] += y[:-1]
+    y[:, :-1] -= y[:, 1:]
+    return y
+
+
+@odd(M)
+def swapped_halves(x: Array) -> Any:
+    y = np.empty((6, 10))
+    y[::2] = x[::2]
+    y[1::2] = x[1::2] * 2
+    left = y[:, :5].copy()
+    y[:, :5] = y[:, 5:]
+    y[:, 5:] = left
+    return y
+
+
+@odd(M)
+def stored_twice(x: Array) -> Any:
+    y = np.zeros((6, 10))
+    v = x * 2
+    y[0:3] = v[0:3]
+    y[1:4] = 1.0
+    y[2:5] = v[2:5]
+    s = y[1:3] * 10
+    y[0:2] = v[3:5]
+    return y[:2] + s + y[2:4]
+
+
+@odd(M)
+def scaled_rows_in_place(x: Array) -> Any:
+    y = np.empty((6, 10))
+    y[::2] = x[::2]
+    y[1::2] = x[1::2] + 1
+    for i in range(6):
+        y[i] /= np.abs(y[i]).sum()
+    return y
+
+
+@odd((8, 8))
+def factorized_in_place(x: Array) -> Any:
+    a = x * 0.1 + np.eye(8) * 4
+    for k in range(3):
+        a[k + 1 :, k] /= a[k, k]
+        a[k + 1 :, k + 1 :] -= a[k + 1 :, k : k + 1] * a[k : k + 1, k + 1 :]
+    return a
+
+
+@odd(M)
+def result_given_to_a_part(x: Array) -> Any:
+    y = np.zeros((2, 6, 10))
+    np.exp(x, out=y[0])
+    np.multiply(x, 2, out=y[1])
+    np.add(y[0], y[1], out=y[1])
+    np.sum(x, axis=1, out=y[0, :, 3])
+    return y
+
+
+@odd(M)
+def rotated_in_a_loop(x: Array) -> Any:
+    y = x.copy()
+    for _ in range(3):
+        y[:, 1:], y[:, 0] = y[:, :-1].copy(), y[:, -1].copy()
+    return y
+
+
+@odd(M, M)
+def accumulated_in_a_list(x: Array, y: Array) -> Any:
+    parts = [x[i] * y[i] for i in range(6)]
+    return np.stack(parts[::-1]) + sum(parts) + np.array([parts[0], parts[1]]).max(0)
+
+
+# -- constants and numbers
+
+
+@odd(M)
+def filled_like(x: Array) -> Any:
+    m = x > 0
+    return np.full_like(x, 2) + np.ones_like(m) + np.zeros_like(x, dtype=int) + np.full((10,), 3) + np.full_like(m, 5)
+
+
+@odd(M)
+def powers_of_every_kind(x: Array) -> Any:
+    a = np.abs(x) + 0.5
+    return a**0.5 + a**-1 + x**3 + 2.0**x + a**2.5 - a ** (-0.5) + np.power(x, 2)
+
+
+@odd(M)
+def numbers_of_python(x: Array) -> Any:
+    n = x.shape[-1]
+    return x * (n // 3) / max(n, 3) + math.sqrt(n) - float(np.float32(2)) ** 2 + int(True)
+
+
+@odd(M)
+def special_functions(x: Array) -> Any:
+    return np.log1p(np.abs(x)) + np.expm1(x * 0.1) + np.hypot(x, 2.0) + np.sinh(x * 0.5) + np.cbrt(x) + np.log10(x * x + 1)
+
+
+@odd(M)
+def reversed_operands(x: Array) -> Any:
+    return 1 - x + 2 / (np.abs(x) + 1) - (3 - x) * (0.5 > x) + (1 <= x)
+
+
+@odd(M)
+def signs_and_steps(x: Array) -> Any:
+    return np.sign(x) * np.heaviside(x, 0.5) + np.sign(np.floor(x)) - np.negative(x) + np.positive(x)
+
+
+@odd((6, 10), (10,))
+def finite_values(x: Array, y: Array) -> Any:
+    z = x / np.maximum(y, 0)
+    return np.isinf(z) * 1.0 + np.where(np.isfinite(z), z, 0.0)
+
+
+@odd(M)
+def copies_changed_apart(x: Array) -> Any:
+    y = np.zeros((6, 10))
+    y[:3] = x[:3] * 2
+    y[3:] = x[3:] + 1
+    z = y.copy()
+    z[1:4] = 5.0
+    y[2:5] += 7.0
+    z[4] += y[2]
+    return y * z
+
+
+@odd(M)
+def values_stored_crosswise(x: Array) -> Any:
+    a = np.empty((6, 10))
+    b = np.empty((6, 10))
+    a[:3], a[3:] = x[:3] * 2, x[3:] * 3
+    b[:3], b[3:] = x[:3] + 1, x[3:] + 2
+    v, w = x * 5, x * 7
+    old_a, old_b = a[1:5] + w[1:5], b[1:5] + v[1:5]
+    a[2:6] = v[2:6]
+    b[2:6] = w[2:6]
+    return a + b, old_a * old_b
