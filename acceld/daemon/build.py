@@ -432,8 +432,10 @@ def _is_simulated(spec: RunSpec) -> bool:
 
 
 def _root(found: Workload, spec: RunSpec) -> Kernel:
-    """Return a run's first kernel: the given one, else the baseline, else a blank that the first kernel replaces."""
-    if spec.search.from_reference:
+    """Return a run's first kernel: the given one, else the baseline. A run from a reference has the kernel that was lowered
+    from it, else a blank that the first kernel replaces.
+    """
+    if spec.search.from_reference and spec.root is None:
         entry = found.entry or "kernel"
         return Kernel("", spec.api, entry, found.grid, found.lnc, BASELINE_FILES[spec.api])
     return spec.root if spec.root is not None else baseline_kernel(found, spec.api)

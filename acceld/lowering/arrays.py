@@ -138,9 +138,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if self._kind is None:
             assert self._view is not None
             held = self._view.dtype
-            self._kind = (
-                "b" if held == "bool" else "i" if held in _INTEGERS or self._view.node is INDEX else "f"
-            )
+            self._kind = "b" if held == "bool" else "i" if held in _INTEGERS or self._view.node is INDEX else "f"
         return self._kind
 
     @property
@@ -310,7 +308,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         where, dtype = further.pop("where", True), further.pop("dtype", None)
         unread = set(further) - {"order", "subok", "casting"}
         if where is not True or unread:
-            raise NotLowered(f"np.{name}({'where' if where is not True else unread.pop()}=...) is not lowered", line_now())
+            raise NotLowered(
+                f"np.{name}({'where' if where is not True else unread.pop()}=...) is not lowered", line_now()
+            )
         if dtype is not None:
             args = tuple(wrapped(one).astype(dtype) for one in args)
         return _into(kept, computed(ufunc, *args))
@@ -382,6 +382,11 @@ def line_now() -> int:
     return frame.f_lineno if frame is not None else 0
 
 
+def kind_named(letter: str) -> Kind:
+    """Return the kind of numpy's letter for types."""
+    return "b" if letter == "b" else "i" if letter in ("i", "u") else "f"
+
+
 def kind_of(value: Any) -> Kind:
     """Return the kind of a value's type."""
     if isinstance(value, Traced):
@@ -389,7 +394,7 @@ def kind_of(value: Any) -> Kind:
     if isinstance(value, list | tuple) and any(isinstance(one, Traced) for one in value):
         return wrapped(value).kind
     found = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
-    return "i" if found.kind == "u" else found.kind if found.kind in "bi" else "f"
+    return kind_named(found.kind)
 
 
 def wrapped(value: Any) -> Traced:
@@ -444,9 +449,11 @@ def computed(ufunc: np.ufunc, *args: Any) -> Any:
         return computed(np.floor_divide, *args), computed(np.remainder, *args)
     types = [type(one) if type(one) in (int, float) else _TYPES[kind_of(one)] for one in args]
     resolved = ufunc.resolve_dtypes((*types, *(None,) * ufunc.nout))[len(args)]  # type: ignore[arg-type]
-    kind: Kind = "i" if resolved.kind == "u" else resolved.kind if resolved.kind in "bi" else "f"  # type: ignore[assignment]
+    kind = kind_named(resolved.kind)
     if name == "matmul":
-        found = Traced(product(array_of(args[0]), array_of(args[1]), "float32" if kind != "f" else "", line_now()), kind)
+        found = Traced(
+            product(array_of(args[0]), array_of(args[1]), "float32" if kind != "f" else "", line_now()), kind
+        )
         return Traced((found > 0).view, "b") if kind == "b" else found
     if name in UFUNCS:
         made = UFUNCS[name](*args)

@@ -14,7 +14,7 @@ from acceld.lowering.graph import View, contraction, whole
 
 @lowers("einsum")
 def einsum(
-    subscripts: str,
+    subscripts: Any,
     *operands: Any,
     optimize: Any = False,
     dtype: Any = None,

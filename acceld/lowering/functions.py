@@ -17,6 +17,7 @@ from acceld.lowering.arrays import (
     cast,
     evaluated,
     held_as,
+    kind_named,
     kind_of,
     known,
     line_now,
@@ -119,17 +120,17 @@ def _logaddexp(x: Any, y: Any) -> Any:
 
 @lowers("logical_and", ufunc=True)
 def _both(x: Any, y: Any) -> Any:
-    return np.minimum(*(wrapped(cast(one, "b")) for one in (x, y)))
+    return np.minimum(wrapped(cast(x, "b")), wrapped(cast(y, "b")))
 
 
 @lowers("logical_or", ufunc=True)
 def _either(x: Any, y: Any) -> Any:
-    return np.maximum(*(wrapped(cast(one, "b")) for one in (x, y)))
+    return np.maximum(wrapped(cast(x, "b")), wrapped(cast(y, "b")))
 
 
 @lowers("logical_xor", ufunc=True)
 def _one_of(x: Any, y: Any) -> Any:
-    return np.not_equal(*(wrapped(cast(one, "b")) for one in (x, y)))
+    return np.not_equal(wrapped(cast(x, "b")), wrapped(cast(y, "b")))
 
 
 def _bitwise(name: str, x: Any, y: Any) -> Any:
@@ -222,10 +223,12 @@ def _remainder(x: Any, y: Any) -> Any:
 
 
 @lowers("nan_to_num")
-def _numbers(x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+def _numbers(
+    x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Any:
     if x.kind != "f":
         return Traced(x.view, x.kind)
-    found = np.where(x > GREATEST, GREATEST if posinf is None else posinf, np.where(x != x, nan, x))
+    found = np.where(x > GREATEST, GREATEST if posinf is None else posinf, np.where(np.isnan(x), nan, x))
     found = np.where(x < -GREATEST, -GREATEST if neginf is None else neginf, found)
     if not copy:
         x.assign(found)
@@ -233,13 +236,12 @@ def _numbers(x: Any, copy: bool = True, nan: float = 0.0, posinf: float | None =
 
 
 @lowers("where")
-def _where(condition: Any, x: Any = None, y: Any = None) -> Traced:
+def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None or y is None:
         refused("np.where(condition), which gives as many positions as the values say,")
     given = operand(condition)
     kinds = [_weak(one) for one in (x, y)]
-    kind = np.result_type(*kinds).kind
-    chosen = kind if kind in "bi" else "f"
+    chosen = kind_named(np.result_type(*kinds).kind)
     if not isinstance(given, View):
         shape = np.broadcast_shapes(np.shape(x), np.shape(y))
         one = wrapped(x if given else y)
@@ -259,9 +261,7 @@ def _weak(value: Any) -> Any:
 
 
 @lowers("clip")
-def _clip(
-    a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
-) -> Any:
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     found = wrapped(a)
     found = Traced(found.view, found.kind) if low is None else np.maximum(found, low)
@@ -274,26 +274,28 @@ def _astype(
 ) -> Traced:
     """float64 is float32 here: the oracle has the wide type, a kernel has not."""
     wanted = np.dtype(dtype)
-    kind = "i" if wanted.kind == "u" else wanted.kind if wanted.kind in "bi" else "f"
+    kind = kind_named(wanted.kind)
     if wanted.kind == "c":
         refused("a complex number")
-    found = wrapped(cast(a, kind))  # type: ignore[arg-type]
+    found = wrapped(cast(a, kind))
     name = held_as(wanted)
     if found.view.node is INDEX or kind == "b" or (kind == "i" and a.kind != "f" and wanted.itemsize >= 4):
         name = found.view.dtype  # integers and truth values stay as they are held
     view = found.view if name == found.view.dtype else whole(elementwise("copy", [operand(found)], name, line_now()))
-    return a if not copy and kind == a.kind and view == a.view else Traced(view, kind)  # type: ignore[arg-type]
+    return a if not copy and kind == a.kind and view == a.view else Traced(view, kind)
 
 
 # -- folds and scans
 
 
-def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, initial: Any = None) -> Traced:
+def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, initial: Any = None) -> Any:
     """Return a fold over some axes, of which each may be there once."""
-    given = wrapped(a)
+    given: Any = wrapped(a)
     if where is not True:
         neutral = _NEUTRAL.get(name) if initial is None else initial
-        given = np.where(where, given, refused("a fold with where= and without initial=") if neutral is None else neutral)
+        given = np.where(
+            where, given, refused("a fold with where= and without initial=") if neutral is None else neutral
+        )
     view = array_of(given)
     if view.dtype == "bool":
         view = whole(elementwise("copy", [view], "float32", line_now()))
@@ -357,7 +359,13 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *
 
 @lowers("var")
 def _var(
-    a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *, correction: float | None = None
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    correction: float | None = None,
 ) -> Any:
     difference = a - np.mean(a, axis=axis, dtype=dtype, keepdims=True)
     total = np.sum(np.square(difference), axis=axis, keepdims=keepdims)
@@ -366,7 +374,13 @@ def _var(
 
 @lowers("std")
 def _std(
-    a: Any, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, *, correction: float | None = None
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    correction: float | None = None,
 ) -> Any:
     return np.sqrt(_var(a, axis, dtype, ddof, keepdims, correction=correction))
 
@@ -397,7 +411,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     return refused(f"np.linalg.norm(ord={ord!r})")
 
 
-def _extreme(a: Any, name: str, axis: Any, keepdims: bool) -> Traced:
+def _extreme(a: Any, name: str, axis: Any, keepdims: bool) -> Any:
     """Return the least position at which a fold's result stands."""
     shape = a.shape
     if axis is None:
@@ -419,7 +433,7 @@ def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return _extreme(a, "min", axis, keepdims)
 
 
-def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Traced:
+def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:
     given = wrapped(a) if dtype is None else wrapped(a).astype(dtype)
     if axis is None:
         given, axis = given.reshape(-1), 0
@@ -467,7 +481,7 @@ def _difference(a: Any, n: int = 1, axis: int = -1) -> Any:
 
 
 @lowers("reshape")
-def _reshaped(a: Any, *shape: Any, order: str = "C", newshape: Any = None, copy: bool | None = None) -> Traced:
+def _reshaped(a: Any, *shape: Any, order: str = "C", newshape: Any = None, copy: bool | None = None) -> Any:
     if order != "C":
         refused(f"elements in order {order!r}")
     wanted = newshape if newshape is not None else shape[0] if len(shape) == 1 else shape
@@ -495,7 +509,7 @@ FUNCTIONS["flatten"] = lambda a, order="C": _copied(_ravel(a, order))
 
 
 @lowers("copy")
-def _copied(a: Any, order: str = "K", subok: bool = False) -> Traced:
+def _copied(a: Any, order: str = "K", subok: bool = False) -> Any:
     return Traced(wrapped(a).view, wrapped(a).kind)
 
 
@@ -590,7 +604,7 @@ def new(shape: Any, dtype: Any, value: Any) -> Traced:
     """Return a new array, filled with a value if one is given."""
     wanted = (int(shape),) if isinstance(shape, int | np.integer | Traced) else tuple(int(n) for n in shape)
     given = np.dtype(dtype)
-    kind: Any = "i" if given.kind == "u" else given.kind if given.kind in "bi" else "f"
+    kind = kind_named(given.kind)
     name = held_as(given)
     made = Traced(whole(Node("buffer", "", (), wanted, name, line_now())), kind)
     if isinstance(value, Traced | np.ndarray):
@@ -624,7 +638,7 @@ def _full_like(
 
 
 @lowers("concatenate", "concat")
-def _concatenated(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None, casting: str = "same_kind") -> Traced:
+def _concatenated(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     parts = [wrapped(one) if dtype is None else wrapped(one).astype(dtype) for one in arrays]
     if axis is None:
         parts, axis = [np.ravel(one) for one in parts], 0
@@ -644,7 +658,7 @@ def _concatenated(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = N
 
 
 @lowers("stack")
-def _stacked(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None, casting: str = "same_kind") -> Traced:
+def _stacked(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     return _concatenated([np.expand_dims(wrapped(one), axis) for one in arrays], axis, dtype=dtype)
 
 
@@ -664,7 +678,7 @@ def _appended(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 
 @lowers("pad")
-def _padded(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Traced:
+def _padded(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
     if mode != "constant" or np.ndim(constant_values):
         refused(f"np.pad(mode={mode!r}) with constant_values={constant_values!r}")
     a = wrapped(array)
@@ -677,7 +691,7 @@ def _padded(array: Any, pad_width: Any, mode: str = "constant", *, constant_valu
 
 
 @lowers("split")
-def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     extent = ary.shape[axis]
     if isinstance(indices_or_sections, int) and extent % indices_or_sections:
         refused("np.split into unequal parts")
@@ -685,7 +699,7 @@ def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 @lowers("array_split")
-def _parts(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def _parts(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     extent = ary.shape[axis]
     if isinstance(indices_or_sections, int):
         least, longer = divmod(extent, indices_or_sections)
@@ -698,17 +712,17 @@ def _parts(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 @lowers("hsplit")
-def _columns(ary: Any, indices_or_sections: Any) -> list[Any]:
+def _columns(ary: Any, indices_or_sections: Any) -> Any:
     return _split(ary, indices_or_sections, 1 if ary.ndim > 1 else 0)
 
 
 @lowers("vsplit")
-def _rows(ary: Any, indices_or_sections: Any) -> list[Any]:
+def _rows(ary: Any, indices_or_sections: Any) -> Any:
     return _split(ary, indices_or_sections, 0)
 
 
 @lowers("repeat")
-def _repeated(a: Any, repeats: Any, axis: int | None = None) -> Traced:
+def _repeated(a: Any, repeats: Any, axis: int | None = None) -> Any:
     if not isinstance(repeats, int | np.integer):
         refused("np.repeat by an array")
     if axis is None:
@@ -750,7 +764,7 @@ def positions(shape: tuple[int, ...], axis: int) -> Traced:
     return Traced(counted(shape, tuple(1 if at == axis else 0 for at in range(len(shape))), 0))
 
 
-def _triangle(a: Any, k: int, upper: bool) -> Traced:
+def _triangle(a: Any, k: int, upper: bool) -> Any:
     """Return the elements on one side of a diagonal, and 0 for the others."""
     if a.ndim < 2:
         refused("a triangle of a vector")

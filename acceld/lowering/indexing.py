@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.lowering.arrays import Traced, array_of, kind_of, line_now, lowers, operand, refused, wrapped
+from acceld.lowering.arrays import Traced, array_of, called, kind_of, line_now, lowers, refused, wrapped
 from acceld.lowering.constants import placed, runs
 from acceld.lowering.functions import positions
 from acceld.lowering.graph import INDEX, NotLowered, View, gathered, whole
@@ -17,7 +17,7 @@ MOST_RUNS = 64
 
 
 @lowers("__getitem__")
-def indexed(a: Traced, key: tuple[Any, ...]) -> Traced:
+def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
     """Return the parts that arrays of positions name."""
     line = line_now()
     if any(one is None for one in key):
@@ -25,7 +25,9 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Traced:
     if Ellipsis in [one for one in key if not isinstance(one, Traced | np.ndarray | list)]:
         at = next(place for place, one in enumerate(key) if one is Ellipsis)
         key = (*key[:at], *(slice(None),) * (a.ndim - len(key) + 1), *key[at + 1 :])
-    key = tuple(wrapped(one) if isinstance(one, list) and any(isinstance(o, Traced) for o in one) else one for one in key)
+    key = tuple(
+        wrapped(one) if isinstance(one, list) and any(isinstance(o, Traced) for o in one) else one for one in key
+    )
     key = tuple(np.asarray(one) if isinstance(one, list) else one for one in key)
     if any(isinstance(one, Traced | np.ndarray) and kind_of(one) == "b" for one in key):
         raise NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", line)
@@ -56,11 +58,9 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Traced:
         flat = a.reshape((math.prod(a.shape[: len(arrays)]), *a.shape[len(arrays) :]))
         first = _counts_rows(held[0], a.shape[0])
         if len(arrays) == 2 and first and a.ndim == 2 and isinstance(key[1], Traced) and key[1].ndim == 1:
-            chosen: Traced = _chosen(a, key[1].reshape((a.shape[0], 1)), 1).reshape(a.shape[0])
-            return chosen
+            return _chosen(a, key[1].reshape((a.shape[0], 1)), 1).reshape(a.shape[0])
         rest = (slice(None),) * found.ndim + key[len(arrays) :]
-        taken: Traced = _taken(flat, found, 0)[rest]
-        return taken
+        return _taken(flat, found, 0)[rest]
     raise NotLowered("indexing by an array is not lowered here: its positions are not those of the first axes", line)
 
 
@@ -68,7 +68,7 @@ def _counts_rows(known: Any, rows: int) -> bool:
     return known is not None and known.shape == (rows,) and bool((known == np.arange(rows)).all())
 
 
-def _within(indices: Traced, extent: int) -> Traced:
+def _within(indices: Traced, extent: int) -> Any:
     """Return positions that count from an axis's end as positions from its start."""
     if indices.kind != "i":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
@@ -97,7 +97,7 @@ def _from_start(view: View | float, depth: int = 8) -> bool:
 
 
 @lowers("take")
-def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Traced:
+def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
     if mode != "raise":
         refused(f"np.take(mode={mode!r})")
     a = wrapped(a)
@@ -116,7 +116,7 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
         lead = (slice(None),) * axis
         parts = [a[(*lead, _run(*piece))] for piece in pieces]
         joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
-        return joined.reshape((*a.shape[:axis], *np.shape(held), *a.shape[axis + 1 :]))  # type: ignore[return-value]
+        return joined.reshape((*a.shape[:axis], *np.shape(held), *a.shape[axis + 1 :]))
     indices = _within(wrapped(indices), a.shape[axis])
     table = Traced(array_of(a), a.kind).part(lambda array: np.moveaxis(array, axis, 0))
     found = Traced(whole(gathered(table.view, indices.view, line_now())), a.kind)
@@ -132,20 +132,18 @@ def _run(first: int, step: int, count: int) -> slice:
 
 
 @lowers("take_along_axis")
-def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Traced:
+def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
     """Return elements that positions along an axis name: a sum of one element and of zeros."""
     if axis is None:
         return _chosen(arr.reshape(-1), indices, 0)
     at = int(axis) % arr.ndim
     given = wrapped(indices)
     if at != arr.ndim - 1:
-        turned = [np.moveaxis(one, at, -1) for one in (arr, given)]
-        found: Traced = np.moveaxis(_chosen(turned[0], turned[1], -1), -1, at)  # type: ignore[assignment, arg-type]
-        return found
+        turned: list[Any] = [called("moveaxis", one, at, -1) for one in (arr, given)]
+        return np.moveaxis(_chosen(turned[0], turned[1], -1), -1, at)
     numbers = _within(given, arr.shape[at])
     if numbers.shape[-1] == 1:
         return Traced(np.where(numbers == positions(arr.shape, at), arr, 0).sum(-1, keepdims=True).view, arr.kind)
     wide = (*np.broadcast_shapes(arr.shape[:-1], numbers.shape[:-1]), numbers.shape[-1], arr.shape[-1])
     here = np.expand_dims(numbers, -1) == positions(wide, len(wide) - 1)
-    operand(here)
     return Traced(np.where(here, np.expand_dims(arr, -2), 0).sum(-1).view, arr.kind)

@@ -13,7 +13,7 @@ import numpy as np
 
 # The modules that enter functions of numpy:
 from acceld.lowering import contractions, functions, indexing
-from acceld.lowering.arrays import ELEMENTWISE, FUNCTIONS, SOURCE, Traced, applied, line_now
+from acceld.lowering.arrays import ELEMENTWISE, FUNCTIONS, SOURCE, Traced, applied, kind_named, line_now
 from acceld.lowering.constants import counted, placed
 from acceld.lowering.functions import new
 from acceld.lowering.graph import Graph, NotLowered, entry, whole
@@ -83,8 +83,7 @@ def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def made(*args: Any, **further: Any) -> Traced:
         array = original(*args, **further)
-        kind = array.dtype.kind if array.dtype.kind in "bi" else "f"
-        return Traced(placed(array, "float32", line_now()), kind)
+        return Traced(placed(array, "float32", line_now()), kind_named(array.dtype.kind))
 
     return made
 

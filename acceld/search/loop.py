@@ -309,13 +309,17 @@ class Search:
         self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
         self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
         self._candidates = {one.attempt: one for one in resumed.candidates}
-        if self.parameters.from_reference and not (resumed.baseline and is_selectable(resumed.baseline)):
-            self.baseline = await self._first()
+        written: Candidate | None = None
+        if self.parameters.from_reference and not resumed.beam:
+            lowered = await self._lowered()
+            written = await self._first(needed=lowered is None)
+            self.baseline = lowered or written
         elif resumed.baseline is None:
             candidate = Candidate(run=self.run_record.id, iteration=0, kernel=self.parts.root, parent=None)
             self.baseline = await self.parts.store.change(write_candidate, candidate)
         else:
             self.baseline = resumed.baseline
+        assert self.baseline is not None
         if self.baseline.evaluation is None:
             self.baseline = await self._evaluations.evaluate(self.baseline, Gate.SEARCH, Priority.BASELINE)
         self._evaluations.baseline = self.baseline
@@ -329,10 +333,11 @@ class Search:
             failure = evaluation.failure
             why = f": {failure.message}" if failure else ""
             raise RunEnded(RunState.FAILED, f"the baseline does not pass ({evaluation.status}){why}")
-        self.best = resumed.best or self.baseline
+        roots = tuple(sorted({one.id: one for one in (self.baseline, written or self.baseline)}.values(), key=rank))
+        self.best = resumed.best or roots[0]
         if resumed.best is None:
             await self.parts.store.change(set_best, self.run_record.id, self.best.id)
-        self.beam = tuple(filter(is_selectable, resumed.beam)) or (self.baseline,)
+        self.beam = tuple(filter(is_selectable, resumed.beam)) or roots[: self.strategy.width]
         self._parents = resumed.parents
         self.iteration = resumed.finished_iterations
         if self.parameters.candidates is not None:
@@ -341,11 +346,26 @@ class Search:
         for plan in resumed.earlier_plans:
             self._history.setdefault(plan.parent, []).append(plan)
 
-    async def _first(self) -> Candidate:
+    async def _lowered(self) -> Candidate | None:
+        """Return the kernel that was lowered from the reference, if there is one and it passes: a root that needs no model."""
+        if not self.parts.root.text:
+            return None
+        order = (0, -1, 0, 0)  # before the kernels that models write from the reference
+        earlier = await self.parts.store.read(load_candidates, self.run_record.id)
+        found = next((one for one in earlier if one.parent is None and one.order == order), None)
+        if found is None:
+            made = Candidate(self.run_record.id, 0, self.parts.root, None, order=order)
+            found = await self.parts.store.change(write_candidate, made)
+        if found.evaluation is None:
+            found = await self._evaluations.evaluate(found, Gate.SEARCH, Priority.BASELINE)
+        return found if is_selectable(found) else None
+
+    async def _first(self, *, needed: bool) -> Candidate | None:
         """Return the first kernel, written from the reference. Tries are made one after another, each with its repairs,
-        until one passes.
+        until one passes. None if none does and the run has another root.
         """
         parts, run, parameters = self.parts, self.run_record, self.parameters
+        blank = replace(parts.root, text="", trusted=False, closure={})
         earlier = await parts.store.read(load_candidates, run.id)
         known = {one.order: one for one in earlier if one.parent is None}
         for attempt in range(parameters.plans):
@@ -355,11 +375,11 @@ class Search:
                 await self.control.checkpoint()
                 if candidate is None:
                     seed = derived_seed(parameters.seed, 0, attempt, step)
-                    request = FirstRequest(parts.problem, run.id, parts.root, attempt, step, seed, tuple(tries))
+                    request = FirstRequest(parts.problem, run.id, blank, attempt, step, seed, tuple(tries))
                     text = await self._asked(partial(parts.proposer.first, request))
                     if text is None:
                         break
-                    made = Candidate(run.id, 0, replace(parts.root, text=text), None, order=(0, 0, attempt, step))
+                    made = Candidate(run.id, 0, replace(blank, text=text), None, order=(0, 0, attempt, step))
                     candidate = await parts.store.change(write_candidate, made)
                 if candidate.evaluation is None:
                     candidate = await self._evaluations.evaluate(candidate, Gate.SEARCH, Priority.BASELINE)
@@ -371,7 +391,9 @@ class Search:
                     break
                 tries.append((candidate.kernel.text, evaluation))
         self._check_answers()
-        raise RunEnded(RunState.FAILED, "no kernel written from the reference passes")
+        if needed:
+            raise RunEnded(RunState.FAILED, "no kernel written from the reference passes")
+        return None
 
     async def _iterate(self) -> None:
         """Run one iteration with its selection and teaching."""

@@ -181,6 +181,9 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
             )
         api = arguments.api if root is None else root.api
         where = place_of(settings, None if root is None else path, found, api=api, **asked_for)
+    elif arguments.from_reference and where.api in found.baselines:
+        # The folder was made from the reference, so its kernels are lowered ones: one is a root beside the models' own first.
+        root = parsed_kernel(found.baselines[where.api], api=where.api, entry=found.entry or "")
     spec = RunSpec(
         workload=found.name,
         workload_folder=str(found.folder.resolve()),

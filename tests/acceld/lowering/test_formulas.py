@@ -19,9 +19,10 @@ from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.verify.verifier import verify
-from tests.acceld.lowering import formulas, models
+from tests.acceld.lowering import formulas, models, oddities
 from tests.acceld.lowering.formulas import FORMULAS, Array, Shapes
 from tests.acceld.lowering.models import MODELS, Spec
+from tests.acceld.lowering.oddities import ODDITIES
 from tests.acceld.proposers.rules.kernels import api_of, run
 
 
@@ -40,7 +41,7 @@ def inputs_of(shapes: Shapes, dtype: Any) -> list[Array]:
 
 def right(function: Callable[..., Any], source: str, inputs: list[Array], tolerance: float) -> None:
     """Check every output of a kernel against numpy in float64."""
-    wide = [array.astype(np.float64) if array.dtype == np.float32 else array for array in inputs]
+    wide = [array.astype(np.float64) if array.dtype == np.float32 else array.copy() for array in inputs]
     with np.errstate(all="ignore"):
         expected = function(*wide)
     found = run_all(source, *inputs)
@@ -103,6 +104,39 @@ def test_a_lowered_model_computes_what_numpy_does_in_the_legacy_api(name: str) -
     right(MODELS[name][0], source, inputs, 1e-5)
 
 
+def odd_kernel(name: str, api: str) -> tuple[str, list[Array]]:
+    """Return the kernel of a reference that depends on numpy's edges, and arguments for it."""
+    function, specs = ODDITIES[name]
+    inputs = drawn(specs)
+    names = inspect.signature(function).parameters
+    arguments = [(one, (array.shape, array.dtype.name)) for one, array in zip(names, inputs, strict=True)]
+    return printed(lowered(traced(function, Path(oddities.__file__), arguments), api), api), inputs
+
+
+@pytest.mark.parametrize("name", ODDITIES)
+def test_a_lowered_kernel_does_what_numpy_does_at_its_edges(name: str) -> None:
+    source, inputs = odd_kernel(name, "nki")
+    in_dialect(source)
+    right(ODDITIES[name][0], source, inputs, 1e-5)
+
+
+CROSSING = {"axes_turned", "alias_in_another_shape"}
+"""Their steps cross the edges of axes: an index of each axis can not say that."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in ODDITIES if name not in CROSSING])
+def test_a_lowered_kernel_does_what_numpy_does_at_its_edges_in_the_legacy_api(name: str) -> None:
+    source, inputs = odd_kernel(name, "nki_legacy")
+    right(ODDITIES[name][0], source, inputs, 1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(CROSSING))
+def test_steps_that_no_index_says_are_named(name: str) -> None:
+    with pytest.raises(NotLowered, match="cross the edges of its axes"):
+        odd_kernel(name, "nki_legacy")
+
+
 INSTRUCTIONS = frozenset(
     "activation dma_copy iota memset nc_matmul nc_transpose reciprocal reduce_cmd scalar_tensor_tensor tensor_copy "
     "tensor_copy_predicated tensor_reduce tensor_scalar tensor_tensor tensor_tensor_scan affine_select".split()
@@ -158,8 +192,48 @@ def store_by_positions(x: Array, ids: Array) -> Any:
 
 
 def store_by_list(x: Array) -> Any:
-    x[[0, 3]] = 0.0
+    x[[0, 1, 3]] = 0.0
     return x
+
+
+def unread_argument(x: Array) -> Any:
+    return np.var(x, axis=0, where=x > 0)
+
+
+def unread_argument_of_a_ufunc(x: Array) -> Any:
+    return np.exp(x, where=x > 0)
+
+
+def unread_argument_of_a_method(x: Array) -> Any:
+    return x.std(axis=0, where=x > 0)
+
+
+def unread_argument_of_a_constructor(x: Array) -> Any:
+    return x + np.array(x, ndmin=3)
+
+
+def clipped_take(x: Array) -> Any:
+    return np.take(x, np.argmax(x, axis=0), mode="clip")
+
+
+def difference_of_truth_values(x: Array) -> Any:
+    return (x > 0) - (x > 1)
+
+
+def division_by_an_array(x: Array) -> Any:
+    return x // (x + 1.0)
+
+
+def a_method_without_lowering(x: Array) -> Any:
+    return x.argsort()
+
+
+def product_of_truth_values(x: Array) -> Any:
+    return np.einsum("ij,jk->ik", x > 0, x > 0)
+
+
+def a_branch_on_an_element(x: Array) -> Any:
+    return x if 1.0 in x else -x
 
 
 def other_order(x: Array) -> Any:
@@ -184,6 +258,16 @@ def sorted_rows(x: Array) -> Any:
         (other_order, "elements in order 'F'"),
         (spectral_norm, "np.linalg.norm"),
         (sorted_rows, "np.sort is not lowered"),
+        (unread_argument, r"np.var\(where=...\) is not lowered"),
+        (unread_argument_of_a_ufunc, r"np.exp\(where=...\) is not lowered"),
+        (unread_argument_of_a_method, r"np.std\(where=...\) is not lowered"),
+        (unread_argument_of_a_constructor, r"np.array\(ndmin=...\) is not lowered"),
+        (clipped_take, r"np.take\(mode='clip'\) is not lowered"),
+        (difference_of_truth_values, "numpy boolean subtract"),
+        (division_by_an_array, "np.floor_divide by anything but a positive number is not lowered"),
+        (a_method_without_lowering, "ndarray.argsort is not lowered"),
+        (product_of_truth_values, "np.einsum of truth values is not lowered"),
+        (a_branch_on_an_element, "'in' an array is not lowered; use np.any"),
     ],
 )
 def test_what_is_not_lowered_is_named_with_its_line(function: Callable[..., Any], what: str) -> None:

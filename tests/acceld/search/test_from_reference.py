@@ -34,9 +34,9 @@ class Writer(ListedProposer):
         return kernel_text(100.0, f"{'illegal ' if illegal else ''}attempt {request.index} step {request.step}")
 
 
-async def searched(store: Store, run: int, writer: Writer) -> RunState:
+async def searched(store: Store, run: int, writer: Writer, root: Kernel = BLANK) -> RunState:
     record = await store.read(load_run, run)
-    return await Search(record, SearchParts(store, ScriptedEvaluator(), writer, TOY, BLANK)).run()
+    return await Search(record, SearchParts(store, ScriptedEvaluator(), writer, TOY, root)).run()
 
 
 async def test_the_first_kernel_that_passes_becomes_the_baseline(store: Store) -> None:
@@ -79,3 +79,34 @@ async def test_a_run_without_a_first_kernel_fails_and_says_so(store: Store) -> N
     run = await new_run(store, from_reference=True, fixer_steps=0, plans=2, attempts=1)
     assert await searched(store, run.id, Writer()) is RunState.FAILED
     assert "no kernel written from the reference passes" in (await store.read(load_run, run.id)).message
+
+
+LOWERED = Kernel(kernel_text(150.0, "lowered"), "nki_legacy", "kernel", trusted=True)
+
+
+async def test_a_lowered_kernel_is_a_root_beside_the_models_own_first(store: Store) -> None:
+    run = await new_run(store, from_reference=True, fixer_steps=1, plans=2, attempts=1, iterations=2)
+    assert await searched(store, run.id, Writer(), LOWERED) is RunState.FINISHED
+    record = await store.read(load_run, run.id)
+    candidates = await store.read(load_candidates, run.id)
+    roots = [c for c in candidates if c.parent is None and c.evaluation and c.evaluation.status is Status.PASSED]
+    assert [c.kernel.trusted for c in roots] == [True, False], "what a model writes is not trusted"
+    assert record.baseline == roots[0].id and roots[0].kernel.text == LOWERED.text
+    assert {c.parent for c in candidates if c.iteration == 1} == {root.id for root in roots}
+
+
+async def test_a_run_goes_on_from_the_lowered_kernel_if_no_model_writes_one_that_passes(store: Store) -> None:
+    run = await new_run(store, from_reference=True, fixer_steps=0, plans=2, attempts=1, iterations=1)
+    assert await searched(store, run.id, Writer(), LOWERED) is RunState.FINISHED
+    record = await store.read(load_run, run.id)
+    assert record.baseline is not None
+    assert (await store.read(load_candidate, record.baseline)).kernel.text == LOWERED.text
+
+
+async def test_models_write_the_first_kernel_if_the_lowered_one_does_not_pass(store: Store) -> None:
+    run = await new_run(store, from_reference=True, fixer_steps=1, plans=2, attempts=1, iterations=1)
+    broken = Kernel(kernel_text(150.0, "illegal lowered"), "nki_legacy", "kernel", trusted=True)
+    assert await searched(store, run.id, Writer(), broken) is RunState.FINISHED
+    record = await store.read(load_run, run.id)
+    assert record.baseline is not None
+    assert (await store.read(load_candidate, record.baseline)).order == (0, 0, 1, 1)
