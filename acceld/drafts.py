@@ -203,20 +203,25 @@ class Lowered:
     work: Mapping[str, int]
 
 
-def lowered_kernels(path: Path, facts: ReferenceFacts) -> Lowered:
+def lowered_kernels(path: Path, facts: ReferenceFacts, *others: ReferenceFacts) -> Lowered:
     """Lower a reference to kernels in a child process. What can not be lowered is named in the answer, not raised.
+
+    ``others`` are the same arguments in other shapes: the kernels are for each of them as well.
 
     :raises WorkloadError: the reference can not be called.
     """
-    request = {
-        "arguments": [
-            {"name": a.name, "shape": a.shape, "dtype": a.dtype, "value": a.value, "kernel_shape": a.kernel_shape}
-            for a in facts.arguments
-        ],
-        "output_shapes": [output.kernel_shape or output.shape for output in facts.outputs],
-    }
+    shapes = [
+        {
+            "arguments": [
+                {"name": a.name, "shape": a.shape, "dtype": a.dtype, "value": a.value, "kernel_shape": a.kernel_shape}
+                for a in one.arguments
+            ],
+            "output_shapes": [output.kernel_shape or output.shape for output in one.outputs],
+        }
+        for one in (facts, *others)
+    ]
     start = child("acceld.lowering.child", str(path.resolve()))
-    raw = _answered(path, start, doing="lowering it", request=json.dumps(request))
+    raw = _answered(path, start, doing="lowering it", request=json.dumps({"shapes": shapes}))
     return Lowered(raw["kernels"], raw["refused"], raw.get("work", {}))
 
 

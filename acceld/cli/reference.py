@@ -1,4 +1,4 @@
-"""Make workload folders from references alone: their first kernels are lowered from them."""
+"""Make first kernels from references: of a workload that has none, and of a new workload folder."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from acceld import drafts
+from acceld.chips import API_CHIPS
 from acceld.cli.output import say
-from acceld.drafts import DraftArgument, Lowered
+from acceld.drafts import DraftArgument, DraftOutput, Lowered, ReferenceFacts
 from acceld.errors import UsageError, WorkloadError
-from acceld.workloads import BASELINE_FILES
+from acceld.model import Kernel
+from acceld.workloads import BASELINE_FILES, Workload, every_shape, hidden_shapes
 
 
 def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) -> Path:
@@ -74,3 +76,29 @@ def write_reference_workload(path: Path, given: Sequence[DraftArgument], folder:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return lowered
+
+
+def lowered_root(found: Workload, api: str, *, hidden: bool) -> Kernel | None:
+    """Return the kernel that is lowered from a workload's reference for all of its ``[[shapes]]``, and say why if there is
+    none. ``hidden``: it is also for the shapes of ``[[hidden]]``, which it then shows to its reader.
+
+    :raises WorkloadError: the reference does not run.
+    """
+    if found.reference is None or api not in API_CHIPS:
+        return None
+    every = [shaped for _, shaped in every_shape(found)] + [*(hidden_shapes(found) if hidden else ())]
+    lowered = drafts.lowered_kernels(found.reference, *map(_facts, every))
+    if api not in lowered.kernels:
+        say(f"no {api} kernel was lowered from {found.reference}: {lowered.refused[api]}")
+        return None
+    return Kernel(lowered.kernels[api], api, "kernel", filename=BASELINE_FILES[api], trusted=True)
+
+
+def _facts(found: Workload) -> ReferenceFacts:
+    """Return what a reference is called with in a workload's own shape."""
+    arguments = [
+        DraftArgument(a.name, a.shape, a.dtype, float(a.value) if a.value is not None else None, a.kernel_shape)
+        for a in found.arguments
+    ]
+    outputs = [DraftOutput(one.name, one.shape, one.dtype, one.kernel_shape) for one in found.outputs]
+    return ReferenceFacts(tuple(arguments), tuple(outputs))

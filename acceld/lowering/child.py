@@ -16,41 +16,48 @@ from acceld.lowering.graph import NotLowered
 from acceld.lowering.kernels import lowered, work
 from acceld.lowering.loops import vectorized
 from acceld.lowering.numpy_reference import traced
-from acceld.lowering.spelling import SPELLINGS, printed
+from acceld.lowering.spelling import SPELLINGS, printed_by_shape
 
 
-def answer(path: Path, arguments: Sequence[dict[str, Any]], output_shapes: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Return the kernel of each API, or why there is none, and the work of the reference.
+def answer(path: Path, shapes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the kernel of each API, or why there is none, and the work of the reference at the first of ``shapes``.
 
-    ``arguments`` have ``name`` and ``value``, or ``name``, ``shape``, ``dtype`` and the kernel's shape as ``kernel_shape``;
-    ``output_shapes`` are the kernel's.
+    Each shape has ``arguments`` and ``output_shapes``. Arguments have ``name`` and ``value``, or ``name``, ``shape``,
+    ``dtype`` and the kernel's shape as ``kernel_shape``; ``output_shapes`` are the kernel's. The reference is traced at
+    each shape, so a branch on shapes goes into the kernel.
     """
     spec = importlib.util.spec_from_file_location("reference", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    given = [
-        (a["name"], a["value"] if a.get("value") is not None else (tuple(a["shape"]), a["dtype"])) for a in arguments
-    ]
-    shapes = {a["name"]: tuple(a["kernel_shape"]) for a in arguments if a.get("kernel_shape")}
     found: dict[str, Any] = {"kernels": {}, "refused": {}}
+    traces = []
     try:
-        graph = vectorized(traced(module.forward, path, given))
+        for shape in shapes:
+            given = [
+                (a["name"], a["value"] if a.get("value") is not None else (tuple(a["shape"]), a["dtype"]))
+                for a in shape["arguments"]
+            ]
+            traces.append((shape, [name for name, _ in given], vectorized(traced(module.forward, path, given))))
     except NotLowered as error:
         return found | {"refused": dict.fromkeys(SPELLINGS, str(error))}
-    products, others, moved = work(graph)
+    products, others, moved = work(traces[0][2])
     found["work"] = {"matmul_flops": products, "vector_flops": others, "hbm_bytes": moved}
     for api in SPELLINGS:
         try:
-            kernel = lowered(
-                graph,
-                api,
-                doc=_doc(module),
-                shapes=shapes,
-                output_shapes=[tuple(shape) for shape in output_shapes],
-                parameters=[name for name, _ in given],
-            )
-            found["kernels"][api] = printed(kernel, api)
+            made = []
+            for shape, parameters, graph in traces:
+                own = {a["name"]: tuple(a["kernel_shape"]) for a in shape["arguments"] if a.get("kernel_shape")}
+                kernel = lowered(
+                    graph,
+                    api,
+                    doc=_doc(module),
+                    shapes=own,
+                    output_shapes=[tuple(one) for one in shape["output_shapes"]],
+                    parameters=parameters,
+                )
+                made.append(({node.name: own.get(node.name, node.shape) for node in graph.inputs}, kernel))
+            found["kernels"][api] = printed_by_shape(made, api)
         except NotLowered as error:
             found["refused"][api] = str(error)
     return found
@@ -66,7 +73,7 @@ def _doc(module: Any) -> str:
 def main() -> None:
     """Answer one request."""
     request = json.loads(sys.stdin.read())
-    print(json.dumps(answer(Path(sys.argv[1]), request["arguments"], request["output_shapes"])))  # noqa: T201
+    print(json.dumps(answer(Path(sys.argv[1]), request["shapes"])))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -81,6 +81,32 @@ def printed(kernel: Kernel, api: str) -> str:
     return _Printer(kernel, SPELLINGS[api]).text()
 
 
+def printed_by_shape(kernels: Sequence[tuple[Mapping[str, tuple[int, ...]], Kernel]], api: str) -> str:
+    """Return the source of one kernel for several shapes: a kernel for each, and a branch on the arguments' shapes.
+
+    Each kernel comes with the shapes of its arguments by name.
+    """
+    first = kernels[0][1]
+    differing = [name for name in kernels[0][0] if len({shapes[name] for shapes, _ in kernels}) > 1]
+    if not differing:
+        return printed(first, api)
+    lines = [*_Printer(first, SPELLINGS[api]).head()]
+    branches = []
+    for number, (shapes, kernel) in enumerate(kernels):
+        name = f"{first.name}_for_shape_{number}"
+        printer = _Printer(kernel, SPELLINGS[api])
+        lines += ["", "", f"def {name}({', '.join(kernel.parameters)}):", *printer.body()]
+        test = " and ".join(f"{one}.shape == {shapes[one]}" for one in differing)
+        branches += [f"    if {test}:", f"        return {name}({', '.join(kernel.parameters)})"]
+    branches[-2:] = [branches[-1].removeprefix("    ")]
+    entry = [
+        f'    """Run the code for the shape of {", ".join(differing)}; the last shape needs no test."""',
+        *branches,
+    ]
+    lines += ["", "", "@nki.jit", f"def {first.name}({', '.join(first.parameters)}):", *entry]
+    return "\n".join(lines) + "\n"
+
+
 class _Printer:
     def __init__(self, kernel: Kernel, spelling: Spelling) -> None:
         self.kernel = kernel
@@ -92,22 +118,23 @@ class _Printer:
     def text(self) -> str:
         """Return the source."""
         kernel = self.kernel
+        lines = [*self.head(), "", "", "@nki.jit", f"def {kernel.name}({', '.join(kernel.parameters)}):", *self.body()]
+        return "\n".join(lines) + "\n"
+
+    def head(self) -> list[str]:
+        """Return the docstring and the imports."""
+        doc = textwrap.fill(self.kernel.doc, WIDTH - 8) if self.kernel.doc else "A lowered kernel."
+        return [f'"""{doc}"""', "", *self.spelling.imports]
+
+    def body(self) -> list[str]:
+        """Return the lines of the function."""
+        kernel = self.kernel
         for tensor in kernel.made:
             shape = tensor.shape or (1,)
             self._put(1, f"{tensor.name} = nl.ndarray({shape}, dtype={_nl(tensor.dtype)}, buffer=nl.shared_hbm)")
         self._statements(kernel.body, 1)
         self._put(1, f"return {', '.join(tensor.name for tensor in kernel.returned)}")
-        doc = textwrap.fill(kernel.doc, WIDTH - 8) if kernel.doc else "A lowered kernel."
-        head = [
-            f'"""{doc}"""',
-            "",
-            *self.spelling.imports,
-            "",
-            "",
-            "@nki.jit",
-            f"def {kernel.name}({', '.join(kernel.parameters)}):",
-        ]
-        return "\n".join((*head, *self.lines)) + "\n"
+        return self.lines
 
     def _put(self, depth: int, text: str) -> None:
         line = "    " * depth + text

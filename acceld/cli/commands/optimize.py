@@ -155,6 +155,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     """Return the requested run and the configuration it uses. UsageError, WorkloadError or ConfigError if there can be
     none.
     """
+    from acceld.cli.reference import lowered_root
     from acceld.workloads import workload
 
     asked = arguments.api or (api_of_file(Path(arguments.target)) if arguments.target else None)
@@ -175,6 +176,8 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
                 hint="--proposer llm; or acceld optimize REF.py, which lowers a reference to a kernel",
             )
         if root is None and not found.baselines:
+            root = lowered_root(found, where.api, hidden=True)
+        if root is None and not found.baselines:
             raise UsageError(
                 f"workload {found.name} has no kernel to begin with, and its reference could not be lowered to one",
                 hint="--proposer llm lets models write the first kernel",
@@ -184,6 +187,8 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     elif arguments.from_reference and where.api in found.baselines:
         # The folder was made from the reference, so its kernels are lowered ones: one is a root beside the models' own first.
         root = parsed_kernel(found.baselines[where.api], api=where.api, entry=found.entry or "")
+    elif where.api not in found.baselines:
+        root = lowered_root(found, where.api, hidden=False)
     spec = RunSpec(
         workload=found.name,
         workload_folder=str(found.folder.resolve()),

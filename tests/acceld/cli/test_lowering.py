@@ -5,9 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from acceld.cli.main import main
+from acceld.cli.commands.optimize import specification
+from acceld.cli.main import main, parser_of
+from acceld.cli.reference import lowered_root
+from acceld.drafts import DraftArgument, DraftOutput, workload_toml
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.frontend.tracing import trace
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.verify.verifier import verify
 from acceld.workloads import load_workload
 
 REFERENCE = '''
@@ -99,3 +107,56 @@ def test_optimize_takes_a_reference_as_it_takes_a_workload(folder: Path, capsys:
     assert json.loads(capsys.readouterr().out)["workload"] == "mine"
     made = [load_workload(one) for one in (folder / ".acceld" / "workloads").iterdir()]
     assert [set(one.baselines) for one in made] == [{"nki", "nki_legacy"}]
+
+
+BRANCHING = """
+def forward(x):
+    return x * 2.0 if x.shape[0] > 128 else x + 1.0
+"""
+
+
+def workload_of_two_shapes(folder: Path) -> None:
+    """Write a workload that has a reference with a branch on shapes, two shapes, and no kernel."""
+    x, out = DraftArgument("x", (128, 64), "float32"), DraftOutput("out", (128, 64), "float32")
+    text = workload_toml("rows", [x], [out], baselines={}, reference="reference.py", drawn=True)
+    text = text.replace("shape = [128, 64]", 'shape = ["M", 64]').replace(
+        "[arguments.x]", "[values]\nM = 128\n\n[arguments.x]"
+    )
+    (folder / "rows").mkdir()
+    (folder / "rows" / "workload.toml").write_text(text + "\n[[shapes]]\nvalues = { M = 256 }\n", encoding="utf-8")
+    (folder / "rows" / "reference.py").write_text(BRANCHING, encoding="utf-8")
+
+
+@pytest.mark.parametrize("api", ["nki", "nki_legacy"])
+def test_a_workload_without_a_kernel_gets_one_that_is_traced_for_each_of_its_shapes(folder: Path, api: str) -> None:
+    workload_of_two_shapes(folder)
+    kernel = lowered_root(load_workload(folder / "rows"), api, hidden=True)
+    assert kernel is not None
+    for rows in (128, 256):
+        x = np.arange(rows * 64, dtype=np.float32).reshape(rows, 64)
+        program = trace(kernel.text, [TensorSpec(x.shape, "float32")], api=api, chip="trn2")
+        assert verify(program) == ()
+        (found,) = execute(program, [x], ExecuteOptions())
+        assert np.array_equal(np.asarray(found), x * 2 if rows > 128 else x + 1)
+
+
+def test_optimize_lowers_the_reference_of_a_workload_that_has_no_kernel(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload_of_two_shapes(folder)
+    assert main(["optimize", "rows", "--api", "nki", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["workload"] == "rows"
+    (folder / "rows" / "reference.py").write_text("import numpy as np\n\n\ndef forward(x):\n    return np.sort(x)\n")
+    assert main(["optimize", "rows", "--api", "nki", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "line 5: np.sort is not lowered" in said and "workload rows has no kernel to begin with" in said
+
+
+def test_a_run_from_a_reference_begins_at_its_lowered_kernel_too(folder: Path) -> None:
+    Path("mine.py").write_text(REFERENCE, encoding="utf-8")
+    given = parser_of("optimize").parse_args(
+        ["--from-reference", "mine.py", *ARGUMENTS, "--api", "nki", "--proposer", "llm"]
+    )
+    spec, _ = specification(given)
+    assert spec.search.from_reference and spec.root is not None
+    assert "Lowered from the reference." in spec.root.text
