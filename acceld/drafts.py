@@ -296,6 +296,8 @@ def workload_toml(
         "[baselines]",
         *(f'{api} = "{file}"' for api, file in baselines.items()),
     ]
+    if drawn and reference is not None:
+        lines += _other_shapes(arguments)
     if entry or grid or lnc != 1 or mutates:
         lines += ["", "[kernel]"]
         lines += [f'entry = "{entry}"'] if entry else []
@@ -303,3 +305,21 @@ def workload_toml(
         lines += [f"lnc = {lnc}"] if lnc != 1 else []
         lines += [f"mutates = {json.dumps(list(mutates))}"] if mutates else []
     return "\n".join(lines) + "\n"
+
+
+def _other_shapes(arguments: Sequence[DraftArgument]) -> list[str]:
+    """Return commented lines that propose a shape on which a kernel must be right beside its own."""
+    extents = [extent for argument in arguments for extent in argument.shape[:1]]
+    if not extents:
+        return []
+    rows = extents[0]
+    other = rows // 2 if rows % 256 == 0 else rows + 128
+    return [
+        "",
+        '# To ask for a kernel that is right at another shape too: write "M" for this extent in each shape above, and leave',
+        "# out [baselines]. acceld lowers the reference for both shapes then.",
+        "# [values]",
+        f"# M = {rows}",
+        "# [[hidden]]",
+        f"# M = {other}",
+    ]

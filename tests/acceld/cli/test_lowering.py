@@ -61,6 +61,7 @@ def test_init_writes_a_workload_whose_kernels_are_lowered_and_right(
         f'matmul_flops = "{2 * 128 * 96 * 64}"' in text
         and f'hbm_bytes = "{4 * (128 * 96 + 96 * 64 + 128 * 64)}"' in text
     )
+    assert "# [[hidden]]\n# M = 256\n" in text and 'scaled_up = "declared"' in text
 
 
 def test_init_without_a_kernel_or_a_reference_says_what_it_needs(
@@ -125,6 +126,22 @@ def workload_of_two_shapes(folder: Path) -> None:
     (folder / "rows").mkdir()
     (folder / "rows" / "workload.toml").write_text(text + "\n[[shapes]]\nvalues = { M = 256 }\n", encoding="utf-8")
     (folder / "rows" / "reference.py").write_text(BRANCHING, encoding="utf-8")
+
+
+def test_the_shape_that_init_proposes_is_lowered_as_its_comment_says(folder: Path) -> None:
+    x, out = DraftArgument("x", (128, 64), "float32"), DraftOutput("out", (128, 64), "float32")
+    lines = workload_toml("rows", [x], [out], baselines={"nki": "kernel.py"}, reference="reference.py", drawn=True)
+    text = lines.replace("shape = [128, 64]", 'shape = ["M", 64]').replace('[baselines]\nnki = "kernel.py"\n', "")
+    proposed = "\n".join(
+        line.removeprefix("# ") for line in text.splitlines() if "M = " in line or "[[hidden]]" in line
+    )
+    (folder / "rows").mkdir()
+    (folder / "rows" / "workload.toml").write_text(f"{text}\n[values]\n{proposed}\n", encoding="utf-8")
+    (folder / "rows" / "reference.py").write_text(BRANCHING, encoding="utf-8")
+    found = load_workload(folder / "rows")
+    assert found.hidden == ({"M": 256},)
+    kernel = lowered_root(found, "nki", hidden=True)
+    assert kernel is not None and "x.shape == (128, 64)" in kernel.text
 
 
 @pytest.mark.parametrize("api", ["nki", "nki_legacy"])
