@@ -448,7 +448,7 @@ def computed(ufunc: np.ufunc, *args: Any) -> Any:
     if name == "divmod":
         return computed(np.floor_divide, *args), computed(np.remainder, *args)
     types = [type(one) if type(one) in (int, float) else _TYPES[kind_of(one)] for one in args]
-    resolved = ufunc.resolve_dtypes((*types, *(None,) * ufunc.nout))[len(args)]  # type: ignore[arg-type]
+    resolved = ufunc.resolve_dtypes((*types, *(None,) * ufunc.nout))[len(args)]
     kind = kind_named(resolved.kind)
     if name == "matmul":
         found = Traced(

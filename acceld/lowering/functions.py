@@ -11,6 +11,7 @@ import numpy as np
 
 from acceld.lowering.arrays import (
     FUNCTIONS,
+    Kind,
     Traced,
     array_of,
     called,
@@ -303,7 +304,7 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
     for one in axes:
         if not -len(view.shape) <= one < len(view.shape):
             raise np.exceptions.AxisError(one, len(view.shape))
-    kind = "i" if name in _NEUTRAL and given.kind == "b" else given.kind
+    kind: Kind = "i" if name in _NEUTRAL and given.kind == "b" else given.kind
     if not tuple(axes):
         return Traced(view, kind)
     found = Traced(reduced(name, view, axes, bool(keepdims), line_now()), kind)

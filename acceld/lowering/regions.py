@@ -6,7 +6,9 @@ attention, gated layers and epilogues become single regions by this one rule.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,6 +20,8 @@ from acceld.lowering.stores import COMPUTED, in_order
 WIDEST_VALUES = 40 * 1024
 """Elements a row that the three widest values of a region with products may have together: 160 of the 192 KiB of a partition,
 in float32. Without products, wide values are computed again instead of kept."""
+LEAST_COLUMNS = 64
+"""Fewer columns leave the tensor engine idle."""
 MOST_NODES = 40
 Role = Literal["value", "left", "right", "store"]
 
@@ -73,27 +77,28 @@ class Region:
         return all(node.kind == "elementwise" for node in self.nodes)
 
 
-def layout(nodes: Sequence[Node], read_outside: set[int]) -> Layout | None:
+def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) -> Layout | None:
     """Return how nodes share rows, or None if they can not be one region.
 
-    ``read_outside`` has the ids of nodes whose result is needed in HBM.
+    ``read_outside`` has the ids of nodes whose result is needed in HBM. ``rows_in_all`` asks for more rows than products
+    prescribe: leading axes of their columns become rows, such as the image rows of a convolution.
     """
     inside = {id(node) for node in nodes}
     folds: dict[int, int] = {}
     sums = [node for node in nodes if _sums_rows(node, inside) and id(node) in read_outside]
     anchored = [node for node in nodes if node.kind != "elementwise" and node not in sums]
     totals = {math.prod(n for n, _ in fixed_rows(node) or ()) for node in anchored}
-    if len(totals) > 1:
+    if len(totals) > 1 or (rows_in_all and (sums or any(node.kind != "dot" for node in anchored))):
         return None
     if not totals:
         return _pure_layout(nodes, inside) if not sums else None
-    total = totals.pop()
+    total = rows_in_all or totals.pop()
     rows: Shape | None = None
     parts: dict[int, tuple[Axes, Axes]] = {}
     for node in nodes:
         if node in sums:
             continue
-        axes = fixed_rows(node)
+        axes = None if rows_in_all else fixed_rows(node)
         found = prefix(squeezed(node.shape, dense(node.shape)), total) if axes is None else (axes, ())
         if found is None:
             return None
@@ -183,17 +188,20 @@ def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | No
     left, right = node.views[2 * (number // 2) : 2 * (number // 2) + 2]
     kept = len(view.shape) - node.folded
     depth = squeezed(view.shape[kept:], view.strides[kept:])
+    beyond = math.prod(rows) // math.prod(left.shape[: len(left.shape) - node.folded])
     if number % 2 == 0:
-        own = squeezed(view.shape[:kept], view.strides[:kept])
+        own = (*squeezed(view.shape[:kept], view.strides[:kept]), *(((beyond, 0),) if beyond > 1 else ()))
         fits = refined(rows, tuple(n for n, _ in own)) == rows
         return Access(node, number, "left", view, split(own, rows), (), depth) if fits else None
     batch = batch_axes(node)
     shared = squeezed(view.shape[:batch], view.strides[:batch])
     alone = math.prod(left.shape[batch : len(left.shape) - node.folded])
-    own = (*shared, *(((alone, 0),) if alone > 1 else ()))
+    columns = prefix(squeezed(view.shape[batch:kept], view.strides[batch:kept]), beyond)
+    if columns is None:
+        return None
+    own = (*shared, *(((alone, 0),) if alone > 1 else ()), *columns[0])
     fits = refined(rows, tuple(n for n, _ in own)) == rows
-    columns = squeezed(view.shape[batch:kept], view.strides[batch:kept])
-    return Access(node, number, "right", right, split(own, rows), columns, depth) if fits else None
+    return Access(node, number, "right", right, split(own, rows), columns[1], depth) if fits else None
 
 
 def batch_axes(node: Node) -> int:
@@ -254,6 +262,25 @@ def _depths(products: Sequence[Node]) -> dict[object, int]:
         for node in products
         for left in node.views[::2]
     }
+
+
+def _widest(found: Layout) -> int:
+    """Return the elements a row that the three widest values of a region have together."""
+    return sum(sorted(found.columns.values(), reverse=True)[:3])
+
+
+def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
+    """Return numbers of rows, ascending, that a region may have if leading axes of a product's columns become rows."""
+    left, right = product.views[:2]
+    batch = batch_axes(product)
+    own = math.prod(left.shape[: len(left.shape) - product.folded])
+    columns = right.shape[batch : len(right.shape) - product.folded]
+    shapes = [(*left.shape[: len(left.shape) - product.folded], *columns)]
+    shapes += [node.shape for node in nodes if node.kind == "elementwise"]
+    found = {total for shape in shapes for total in itertools.accumulate(shape, operator.mul)}
+    return sorted(
+        total for total in found if total > own and total % own == 0 and product.size // total >= LEAST_COLUMNS
+    )
 
 
 def _own_inputs(node: Node) -> list[View]:
@@ -319,14 +346,15 @@ class _Division:
         # Tiles of one region run in turn: a store of one must not come before what another has yet to do.
         if any(id(one) in inside for node in nodes for one in self.before.get(id(node), ())):
             return None
-        found = layout(nodes, self._outside(nodes))
-        if found is None:
-            return None
-        widest = sorted(found.columns.values(), reverse=True)[:3]
         products = [node for node in nodes if node.kind == "dot"]
         if len(products) > 1 and sum(_depths(products).values()) > DEEPEST:
             return None
-        return found if not products or sum(widest) <= WIDEST_VALUES or len(nodes) == 1 else None
+        outside = self._outside(nodes)
+        found = layout(nodes, outside)
+        if not products or len(nodes) == 1 or (found is not None and _widest(found) <= WIDEST_VALUES):
+            return found
+        finer = (layout(nodes, outside, total) for total in _finer_rows(nodes, products[0]))
+        return next((one for one in finer if one is not None and _widest(one) <= WIDEST_VALUES), None)
 
     def _writers(self, view: View) -> list[Region]:
         """Return the regions that must have run before a view can be read from HBM."""

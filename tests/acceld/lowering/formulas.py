@@ -176,6 +176,17 @@ def many_passes(x: Array) -> Any:
 
 Formula = tuple[Callable[..., Any], Shapes, Any]
 
+
+def convolution_of_a_wide_image(x: Array, w: Array, bias: Array) -> Any:
+    rows, columns = x.shape[1] - 2, x.shape[2] - 2
+    out = np.zeros((w.shape[0], rows * columns), x.dtype)
+    for r in range(3):
+        for s in range(3):
+            out += w[:, :, r, s] @ x[:, r : r + rows, s : s + columns].reshape(x.shape[0], -1)
+    pooled = (out + bias[:, None]).reshape(w.shape[0], rows // 2, 2, columns // 2, 2)
+    return np.maximum(pooled.max(axis=(2, 4)), 0.0)
+
+
 FORMULAS: dict[str, Formula] = {
     "silu": (silu, ((256, 384),), np.float32),
     "layer_norm_product": (layer_norm_product, ((256, 192), (192,), (192,), (192, 640)), np.float32),
@@ -191,6 +202,7 @@ FORMULAS: dict[str, Formula] = {
     "halves_then_norm": (halves_then_norm, ((130, 128),), np.float32),
     "scan": (scan, ((128, 64), (128, 64), (128, 4), (4, 64), (4, 64)), np.float32),
     "convolution": (convolution, ((2, 32, 10, 12), (48, 32, 3, 3), (48,)), np.float32),
+    "a wide image": (convolution_of_a_wide_image, ((8, 150, 150), (16, 8, 3, 3), (16,)), np.float32),
     "columns": (columns, ((300, 200),), np.float32),
     "everything": (everything, ((128, 256),), np.float32),
     "two_outputs": (two_outputs, ((100, 128), (128, 300)), np.float32),

@@ -178,6 +178,13 @@ def test_a_kernel_reads_as_the_reference_does() -> None:
     assert len(text.splitlines()) <= 150
 
 
+@pytest.mark.parametrize("api", SPELLINGS)
+def test_a_wide_image_is_convolved_and_pooled_in_one_nest(api: str) -> None:
+    function, shapes, dtype = FORMULAS["a wide image"]
+    text = kernel_of(function, shapes, dtype, api)
+    assert text.count("shared_hbm") == 1, "nothing but the result goes through HBM"
+
+
 def branch_on_data(x: Array) -> Any:
     return x if x.sum() > 0 else -x
 
