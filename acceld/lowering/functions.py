@@ -11,6 +11,7 @@ import numpy as np
 
 from acceld.lowering.arrays import (
     FUNCTIONS,
+    UFUNCS,
     Kind,
     Traced,
     array_of,
@@ -39,125 +40,40 @@ _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimu
 # -- element-wise functions made of others
 
 
-@lowers("sinh", ufunc=True)
-def _sinh(x: Any) -> Any:
-    return (np.exp(x) - np.exp(-x)) * 0.5
-
-
-@lowers("cosh", ufunc=True)
-def _cosh(x: Any) -> Any:
-    return (np.exp(x) + np.exp(-x)) * 0.5
-
-
-@lowers("hypot", ufunc=True)
-def _hypot(x: Any, y: Any) -> Any:
-    return np.sqrt(np.square(x) + np.square(y))
-
-
-@lowers("heaviside", ufunc=True)
-def _heaviside(x: Any, y: Any) -> Any:
-    return np.where(x > 0, 1.0, np.where(x == 0, y, 0.0))
-
-
-@lowers("isnan", ufunc=True)
-def _isnan(x: Any) -> Any:
-    return np.not_equal(x, x)
-
-
-@lowers("isinf", ufunc=True)
-def _isinf(x: Any) -> Any:
-    return np.abs(x) > GREATEST
-
-
-@lowers("isfinite", ufunc=True)
-def _isfinite(x: Any) -> Any:
-    return np.abs(x) <= GREATEST
-
-
-@lowers("log1p", ufunc=True)
-def _log1p(x: Any) -> Any:
-    return np.log(x + 1.0)
-
-
-@lowers("expm1", ufunc=True)
-def _expm1(x: Any) -> Any:
-    return np.exp(x) - 1.0
-
-
-@lowers("exp2", ufunc=True)
-def _exp2(x: Any) -> Any:
-    return np.exp(x * math.log(2.0))
-
-
-@lowers("log2", ufunc=True)
-def _log2(x: Any) -> Any:
-    return np.log(x) * (1.0 / math.log(2.0))
-
-
-@lowers("log10", ufunc=True)
-def _log10(x: Any) -> Any:
-    return np.log(x) * (1.0 / math.log(10.0))
-
-
-@lowers("cbrt", ufunc=True)
-def _cbrt(x: Any) -> Any:
-    return np.sign(x) * np.abs(x) ** (1.0 / 3.0)
-
-
-@lowers("tan", ufunc=True)
-def _tan(x: Any) -> Any:
-    return np.sin(x) / np.cos(x)
-
-
-@lowers("deg2rad", "radians", ufunc=True)
-def _radians(x: Any) -> Any:
-    return x * (math.pi / 180.0)
-
-
-@lowers("logaddexp", ufunc=True)
-def _logaddexp(x: Any, y: Any) -> Any:
-    return np.maximum(x, y) + np.log(np.exp(-abs(x - y)) + 1.0)
-
-
-@lowers("logical_and", ufunc=True)
-def _both(x: Any, y: Any) -> Any:
-    return np.minimum(wrapped(cast(x, "b")), wrapped(cast(y, "b")))
-
-
-@lowers("logical_or", ufunc=True)
-def _either(x: Any, y: Any) -> Any:
-    return np.maximum(wrapped(cast(x, "b")), wrapped(cast(y, "b")))
-
-
-@lowers("logical_xor", ufunc=True)
-def _one_of(x: Any, y: Any) -> Any:
-    return np.not_equal(wrapped(cast(x, "b")), wrapped(cast(y, "b")))
+UFUNCS.update(
+    sinh=lambda x: (np.exp(x) - np.exp(-x)) * 0.5,
+    cosh=lambda x: (np.exp(x) + np.exp(-x)) * 0.5,
+    tan=lambda x: np.sin(x) / np.cos(x),
+    hypot=lambda x, y: np.sqrt(np.square(x) + np.square(y)),
+    heaviside=lambda x, y: np.where(x > 0, 1.0, np.where(x == 0, y, 0.0)),
+    isnan=lambda x: np.not_equal(x, x),
+    isinf=lambda x: np.abs(x) > GREATEST,
+    isfinite=lambda x: np.abs(x) <= GREATEST,
+    log1p=lambda x: np.log(x + 1.0),
+    expm1=lambda x: np.exp(x) - 1.0,
+    exp2=lambda x: np.exp(x * math.log(2.0)),
+    log2=lambda x: np.log(x) * (1.0 / math.log(2.0)),
+    log10=lambda x: np.log(x) * (1.0 / math.log(10.0)),
+    cbrt=lambda x: np.sign(x) * np.abs(x) ** (1.0 / 3.0),
+    deg2rad=lambda x: x * (math.pi / 180.0),
+    radians=lambda x: x * (math.pi / 180.0),
+    logaddexp=lambda x, y: np.maximum(x, y) + np.log(np.exp(-abs(x - y)) + 1.0),
+    logical_and=lambda x, y: np.minimum(wrapped(cast(x, "b")), wrapped(cast(y, "b"))),
+    logical_or=lambda x, y: np.maximum(wrapped(cast(x, "b")), wrapped(cast(y, "b"))),
+    logical_xor=lambda x, y: np.not_equal(wrapped(cast(x, "b")), wrapped(cast(y, "b"))),
+    bitwise_and=lambda x, y: _bitwise("and", x, y),
+    bitwise_or=lambda x, y: _bitwise("or", x, y),
+    bitwise_xor=lambda x, y: _bitwise("xor", x, y),
+    invert=lambda x: np.logical_not(x) if kind_of(x) == "b" else -x - 1,
+    ceil=lambda x: x if kind_of(x) != "f" else -np.floor(-x),
+    trunc=lambda x: x if kind_of(x) != "f" else np.sign(x) * np.floor(np.abs(x)),
+)
 
 
 def _bitwise(name: str, x: Any, y: Any) -> Any:
     if kind_of(x) == kind_of(y) == "b":
         return getattr(np, f"logical_{name}")(x, y)
     return evaluated(getattr(np, f"bitwise_{name}"), f"bitwise_{name}", (x, y), {})
-
-
-@lowers("bitwise_and", ufunc=True)
-def _and_of_bits(x: Any, y: Any) -> Any:
-    return _bitwise("and", x, y)
-
-
-@lowers("bitwise_or", ufunc=True)
-def _or_of_bits(x: Any, y: Any) -> Any:
-    return _bitwise("or", x, y)
-
-
-@lowers("bitwise_xor", ufunc=True)
-def _xor_of_bits(x: Any, y: Any) -> Any:
-    return _bitwise("xor", x, y)
-
-
-@lowers("invert", "bitwise_not", ufunc=True)
-def _inverted(x: Any) -> Any:
-    return np.logical_not(x) if kind_of(x) == "b" else -x - 1
 
 
 @lowers("floor", ufunc=True)
@@ -170,16 +86,6 @@ def _floor(x: Any) -> Any:
     number = whole(elementwise("copy", [operand(x)], "int32", line_now()))
     near = Traced(whole(elementwise("copy", [number], "float32", line_now())))
     return near - (near > x)
-
-
-@lowers("ceil", ufunc=True)
-def _ceil(x: Any) -> Any:
-    return x if kind_of(x) != "f" else -np.floor(-x)
-
-
-@lowers("trunc", "fix", ufunc=True)
-def _trunc(x: Any) -> Any:
-    return x if kind_of(x) != "f" else np.sign(x) * np.floor(np.abs(x))
 
 
 FUNCTIONS["fix"] = lambda x: np.trunc(x)
@@ -501,12 +407,7 @@ def _ravel(a: Any, order: str = "C") -> Any:
     return _reshaped(a, -1, order=order)
 
 
-@lowers("flatten", "copy")
-def _flatten(a: Any, order: str = "C") -> Any:
-    return refused("elements in another order")
-
-
-FUNCTIONS["flatten"] = lambda a, order="C": _copied(_ravel(a, order))
+FUNCTIONS["flatten"] = lambda a, order="C": _copied(_reshaped(a, -1, order=order))
 
 
 @lowers("copy")
@@ -568,34 +469,12 @@ def _broadcast(*args: Any, subok: bool = False) -> Any:
     return tuple(np.broadcast_to(wrapped(one), shape) for one in args)
 
 
-@lowers("trace")
-def _diagonal_sum(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    return np.diagonal(a, offset, axis1, axis2).sum(-1)
-
-
-@lowers("shape")
-def _shape(a: Any) -> Any:
-    return a.shape
-
-
-@lowers("ndim")
-def _ndim(a: Any) -> Any:
-    return a.ndim
-
-
-@lowers("size")
-def _size(a: Any, axis: int | None = None) -> Any:
-    return a.size if axis is None else a.shape[axis]
-
-
-@lowers("result_type")
-def _result_type(*args: Any) -> Any:
-    return np.result_type(*(a.dtype if isinstance(a, Traced) else a for a in args))
-
-
-@lowers("iscomplexobj")
-def _complex(x: Any) -> bool:
-    return False
+FUNCTIONS["shape"] = lambda a: a.shape
+FUNCTIONS["ndim"] = lambda a: a.ndim
+FUNCTIONS["size"] = lambda a, axis=None: a.size if axis is None else a.shape[axis]
+FUNCTIONS["iscomplexobj"] = lambda x: False
+FUNCTIONS["result_type"] = lambda *args: np.result_type(*(a.dtype if isinstance(a, Traced) else a for a in args))
+FUNCTIONS["trace"] = lambda a, offset=0, axis1=0, axis2=1: np.diagonal(a, offset, axis1, axis2).sum(-1)
 
 
 # -- joined and repeated arrays
