@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import sys
@@ -72,6 +73,7 @@ def _doc(module: Any) -> str:
 
 def main() -> None:
     """Answer one request."""
+    gc.disable()  # the process ends with its answer, and all nodes are in use until then
     request = json.loads(sys.stdin.read())
     print(json.dumps(answer(Path(sys.argv[1]), request["shapes"])))  # noqa: T201
 

@@ -333,6 +333,21 @@ class Choices:
             fits = max(1, spare // max(row_bytes, 1))
             self.together = max(d for d in (1, 2, 4, 8, 16) if d == 1 or (d <= fits and tiles % d == 0))
 
+    def traffic(self) -> int:
+        """Return the bytes that go between HBM and the chip, as far as these choices tell."""
+        total = 0
+        for n, reach in enumerate(self.reach):
+            elements = math.prod(e for e, _ in (*reach.columns, *reach.access.depth))
+            if reach.access.role != "right":
+                trips = math.prod(self.extents) if n not in self.vectors else 1
+            elif n in self.resident:
+                trips = math.prod(extent for a, extent in enumerate(self.extents) if reach.strides[a])
+            else:
+                others = math.prod(extent for a, extent in enumerate(self.extents) if a != self.partition)
+                trips = max(1, others * -(-self.extents[self.partition] // self.rows) // self.together)
+            total += trips * elements * BYTES[reach.dtype]
+        return total
+
     def _vectors(self) -> list[int]:
         """Return the rows that all partitions read, as far as whole ones fit: longer rows are loaded by chunks."""
         found, room = [], VECTORS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import Builder
@@ -12,12 +13,16 @@ from acceld.lowering.choices import Memory, Rolled
 from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
-from acceld.lowering.regions import Access, Region, accesses, in_place, regions, stores
+from acceld.lowering.regions import MOST_NODES, Access, Region, accesses, in_place, regions, stores
 from acceld.lowering.simplify import simplified
 from acceld.lowering.spelling import SPELLINGS
 from acceld.lowering.statements import Kernel, Tensor
 from acceld.lowering.stores import COMPUTED
 
+LESS_TRAFFIC = 0.7
+"""The share of the bytes that products apart must reach to be better than together: their results go through HBM. Fitted."""
+RESERVED = ("nki", "nisa", "nl")
+"""Names that a kernel's file has already."""
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
 
 
@@ -38,9 +43,40 @@ def lowered(
     NotLowered for what has no lowering.
     """
     graph = simplified(vectorized(graph))
-    divided, graph = regions(graph)
-    build = Builder([*(node.name for node in graph.inputs), *parameters, name, "nki", "nisa", "nl"])
-    memory, made, returned = _memory(graph, divided, build, shapes or {}, output_shapes)
+    found = _planned(graph, api, name, shapes or {}, output_shapes, MOST_NODES)
+    if any(sum(node.kind == "dot" for node in nest.nodes) > 1 for nest in found.nests):
+        apart = _planned(graph, api, name, shapes or {}, output_shapes, 1)
+        if apart.traffic < LESS_TRAFFIC * found.traffic:
+            found = apart
+    for nest in found.nests:
+        nest.write()
+    named = tuple(parameters) or tuple(node.name for node in graph.inputs)
+    return Kernel(name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The nests of a kernel before they are written, and the tensors that it makes and returns."""
+
+    build: Builder
+    nests: list[Nest]
+    made: tuple[Tensor, ...]
+    returned: tuple[Tensor, ...]
+
+    @property
+    def traffic(self) -> int:
+        """Return the bytes that go between HBM and the chip."""
+        return sum(nest.traffic() for nest in self.nests)
+
+
+def _planned(
+    graph: Graph, api: str, name: str, shapes: Mapping[str, Shape], output_shapes: Sequence[Shape], most_products: int
+) -> _Plan:
+    """Return the nests of a graph whose regions have at most so many products."""
+    divided, graph = regions(graph, most_products)
+    build = Builder([*(node.name for node in graph.inputs), *RESERVED, name])
+    memory, made, returned = _memory(graph, divided, build, shapes, output_shapes)
+    nests = []
     for rolled in rolled_up([(region, external(region, memory)) for region in divided], memory):
         reach = external(rolled.region, memory)
         sums = SPELLINGS[api].sums_beside
@@ -49,9 +85,8 @@ def lowered(
             # Access patterns can fill partitions with parts of rows; slices can not.
             wider = Nest(build, memory, rolled, reach, graph.lines, sliced=False, sums_beside=sums)
             nest = wider if wider.rows > nest.rows else nest
-        nest.write()
-    named = tuple(parameters) or tuple(node.name for node in graph.inputs)
-    return Kernel(name, doc, named, made, tuple(build.blocks[0]), returned)
+        nests.append(nest)
+    return _Plan(build, nests, made, returned)
 
 
 def _names(graph: Graph) -> dict[int, str]:

@@ -249,10 +249,13 @@ def in_place(access: Access, width: int) -> bool:
     return conforms(access, width) or within_rows(access, width)
 
 
-def regions(graph: Graph) -> tuple[list[Region], Graph]:
-    """Return the regions of a graph in an order in which they can run, and the graph with copies where stores need them."""
+def regions(graph: Graph, most_products: int = MOST_NODES) -> tuple[list[Region], Graph]:
+    """Return the regions of a graph in an order in which they can run, and the graph with copies where stores need them.
+
+    ``most_products`` is how many products a region may have: the right operands of many are loaded in turn for each row tile.
+    """
     graph, nodes, before = in_order(graph)
-    return _Division(graph, nodes, before).result(), graph
+    return _Division(graph, nodes, before, most_products).result(), graph
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:
@@ -292,8 +295,8 @@ def _own_inputs(node: Node) -> list[View]:
 class _Division:
     """The division of one graph, node by node, then joined where two regions share rows."""
 
-    def __init__(self, graph: Graph, nodes: list[Node], before: dict[int, list[Node]]) -> None:
-        self.nodes, self.before = nodes, before
+    def __init__(self, graph: Graph, nodes: list[Node], before: dict[int, list[Node]], most_products: int) -> None:
+        self.nodes, self.before, self.most_products = nodes, before, most_products
         self.place = {id(node): number for number, node in enumerate(self.nodes)}
         self.readers: dict[int, list[Node]] = {}
         self.outputs = {id(view.node) for view in graph.outputs}
@@ -347,7 +350,7 @@ class _Division:
         if any(id(one) in inside for node in nodes for one in self.before.get(id(node), ())):
             return None
         products = [node for node in nodes if node.kind == "dot"]
-        if len(products) > 1 and sum(_depths(products).values()) > DEEPEST:
+        if len(products) > 1 and (len(products) > self.most_products or sum(_depths(products).values()) > DEEPEST):
             return None
         outside = self._outside(nodes)
         found = layout(nodes, outside)

@@ -185,6 +185,23 @@ def test_a_wide_image_is_convolved_and_pooled_in_one_nest(api: str) -> None:
     assert text.count("shared_hbm") == 1, "nothing but the result goes through HBM"
 
 
+def block_of_a_model(o: Array, x: Array, wo: Array, g: Array, wg: Array, wu: Array, wd: Array) -> Any:
+    h = x + o @ wo
+    n = h / np.sqrt(np.mean(h * h, axis=-1, keepdims=True) + 1e-5) * g
+    a = n @ wg
+    return h + (a / (1 + np.exp(-a)) * (n @ wu)) @ wd
+
+
+@pytest.mark.parametrize(("width", "held"), [(64, 0), (2048, 4)])
+def test_products_whose_operands_would_be_loaded_in_turn_are_apart(width: int, held: int) -> None:
+    inner = 11 * width // 4
+    shapes = [(2048, width)] * 2 + [(width, width), (width,), (width, inner), (width, inner), (inner, width)]
+    names = inspect.signature(block_of_a_model).parameters
+    arguments = [(name, (shape, "bfloat16")) for name, shape in zip(names, shapes, strict=True)]
+    text = printed(lowered(traced(block_of_a_model, Path(__file__), arguments), "nki"), "nki")
+    assert text.count("buffer=nl.shared_hbm") == 1 + held
+
+
 def branch_on_data(x: Array) -> Any:
     return x if x.sum() > 0 else -x
 
