@@ -291,6 +291,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return
         if not isinstance(given, View):
             given = whole(fill(given, target.shape, held.dtype, line))
+        while len(given.shape) > len(target.shape) and given.shape[0] == 1:
+            given = given.mapped(lambda array: array[0])
         first = held.node.kind == "buffer" and not held.node.args
         root._view = View(
             stored(None if first else whole(held.node), given, target, line), held.shape, dense(held.shape)

@@ -69,13 +69,15 @@ def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
 
 
 def merged(axes: Iterable[Axes]) -> list[Axes]:
-    """Merge neighboring axes, equal in extent everywhere, that every entry walks as one."""
+    """Merge neighboring axes, equal in extent everywhere, that every entry walks as one, and forward: backward steps over an
+    edge are no index of an axis.
+    """
     found = [list(one) for one in axes]
     if not found:
         return []
     at = 0
     while at + 1 < len(found[0]):
-        if all(one[at][1] == one[at + 1][1] * one[at + 1][0] for one in found):
+        if all(one[at][1] == one[at + 1][1] * one[at + 1][0] and one[at + 1][1] >= 0 for one in found):
             for one in found:
                 one[at : at + 2] = [(one[at][0] * one[at + 1][0], one[at + 1][1])]
         else:
@@ -99,7 +101,7 @@ def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
     at = 0
     while at + 1 < len(extents):
         together = extents[at] * extents[at + 1]
-        alike = all(one[at][1] == one[at + 1][1] * one[at + 1][0] for one in found)
+        alike = all(one[at][1] == one[at + 1][1] * one[at + 1][0] and one[at + 1][1] >= 0 for one in found)
         inside = all(
             together <= (_room(one[at + 1][1], shape) or together) for one, shape in zip(found, shapes, strict=True)
         )

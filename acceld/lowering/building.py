@@ -30,7 +30,9 @@ class Builder:
         self.blocks[-1].append(statement)
 
     def call(self, operation: str, dst: Piece | Block, **args: Value) -> None:
-        """Append an instruction."""
+        """Append an instruction. What a memset puts into integers is one."""
+        if operation == "memset" and isinstance(dst, Piece) and "int" in dst.tile.dtype:
+            args = {"value": int(float(args["value"]))}  # type: ignore[arg-type]
         self.put(Call(operation, dst, tuple(args.items())))
 
     def tile(self, base: str, shape: Sequence[int], dtype: str, psum: bool = False) -> Tile:

@@ -321,7 +321,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
 def _extreme(a: Any, name: str, axis: Any, keepdims: bool) -> Any:
     """Return the least position at which a fold's result stands."""
     shape = a.shape
-    if axis is None:
+    if axis is None or not shape:
         a, axis = a.reshape(-1), 0
     at = axis % a.ndim
     here = a == _folded(name, a, at, True)
@@ -342,7 +342,7 @@ def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:
     given = wrapped(a) if dtype is None else wrapped(a).astype(dtype)
-    if axis is None:
+    if axis is None or not given.shape:
         given, axis = given.reshape(-1), 0
     kind = "i" if given.kind == "b" and name in ("sum", "product") else given.kind
     given = Traced(array_of(given))
@@ -647,7 +647,7 @@ def positions(shape: tuple[int, ...], axis: int) -> Traced:
 def _triangle(a: Any, k: int, upper: bool) -> Any:
     """Return the elements on one side of a diagonal, and 0 for the others."""
     if a.ndim < 2:
-        refused("a triangle of a vector")
+        a = np.broadcast_to(a, (a.shape[0], a.shape[0]))
     rows, columns = a.shape[-2:]
     distance = Traced(counted((rows, columns), (-1, 1), -int(k)))
     held, beyond = a.known(), distance.known()

@@ -521,9 +521,12 @@ class Nest(Choices):
             self.build.call("memset", dst, value=second)
         predicate = full(self.build.tile("predicate", (self.part, self.chunk.size), "uint8"))
         self.build.call("tensor_copy", predicate, src=condition)
-        if not isinstance(first, Piece):
+        if not isinstance(first, Piece) or first.tile.dtype != dst.tile.dtype:  # a selection copies elements as they are
             spread = full(self.build.tile("chosen", (self.part, self.chunk.size), dst.tile.dtype))
-            self.build.call("memset", spread, value=first)
+            if isinstance(first, Piece):
+                self.build.call("tensor_copy", spread, src=first)
+            else:
+                self.build.call("memset", spread, value=first)
             first = spread
         self.build.call("tensor_copy_predicated", dst, src=first, predicate=predicate)
 

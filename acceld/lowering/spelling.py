@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from acceld.lowering.graph import NotLowered, coordinates, dense
+from acceld.lowering.graph import coordinates, dense
 from acceld.lowering.statements import (
     Affine,
     Block,
@@ -64,7 +64,6 @@ SPELLINGS = {
 }
 
 
-_OVER_EDGES = "steps through '{}' that cross the edges of its axes have no index in this API: reshape the array first"
 _SIGNS = {
     "greater": ">",
     "greater_equal": ">=",
@@ -264,7 +263,7 @@ class _Printer:
             tile = tile if tile.endswith("]") else f"{tile}[...]"
         else:
             walked = walks(block)
-            memory = f"{block.tensor.name}[{', '.join(gridded(block, walked, self.trips))}]"
+            memory = gridded(block, walked, self.trips)
             tile = _gridded_piece(piece, [count for _, count in walked])
         if isinstance(call.dst, Block):
             return f"nl.store({memory}, value={tile.removesuffix('[...]')})"
@@ -329,7 +328,7 @@ class _Printer:
         pattern = [list(pair) for pair in block.pattern]
         if not self.spelling.returns_results:
             return f"{block.tensor.name}.ap(pattern={pattern}, offset={affine(block.offset)})"
-        return f"{block.tensor.name}[{', '.join(gridded(block, block.pattern, self.trips))}]"
+        return gridded(block, block.pattern, self.trips)
 
 
 def _opening(text: str) -> int:
@@ -476,17 +475,31 @@ def _gridded_positions(values: Positions, counts: Sequence[int]) -> str:
     return " + ".join(terms)
 
 
-def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> list[str]:
-    """Return a block as index grids of its tensor's axes, for an API without access patterns."""
+def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> str:
+    """Return a block with index grids, for an API without access patterns. Where steps cross the edges of the tensor's
+    axes, the tensor is seen as one axis.
+    """
+    walked = list(pattern)
+    parts = _by_axis(block, walked, trips)
+    if parts is not None:
+        return f"{block.tensor.name}[{', '.join(parts)}]"
+    terms = [] if block.offset == Affine() else [affine(block.offset)]
+    for place, (stride, count) in enumerate(walked):
+        grid = _grid(count, place, len(walked))
+        terms.append(grid if stride == 1 else f"{stride} * {grid}")
+    return f"{block.tensor.name}.reshape(({math.prod(block.tensor.shape)},))[{' + '.join(terms)}]"
+
+
+def _by_axis(block: Block, walked: Sequence[tuple[int, int]], trips: Mapping[str, int]) -> list[str] | None:
+    """Return an index of each axis of a block's tensor; None if there is none that stays inside of each axis."""
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
     starts = _axes_of(block.offset, shape, trips)
     if starts is None:
-        raise NotLowered(_OVER_EDGES.format(block.tensor.name))
+        return None
     low = [start.constant + sum(min(0, by * (trips[name] - 1)) for name, by in start.terms) for start in starts]
     high = [start.constant + sum(max(0, by * (trips[name] - 1)) for name, by in start.terms) for start in starts]
     parts: list[list[str]] = [[] if start == Affine() else [affine(start)] for start in starts]
-    walked = list(pattern)
     rank = len(walked)
     for place, (stride, count) in enumerate(walked):
         grid = _grid(count, place, rank)
@@ -505,5 +518,5 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
             low[axis] += min(0, factor * (count - 1))
             high[axis] += max(0, factor * (count - 1))
     if min(low) < 0 or any(end >= extent for end, extent in zip(high, shape, strict=True)):
-        raise NotLowered(_OVER_EDGES.format(block.tensor.name))
+        return None
     return [" + ".join(found) or "0" for found in parts]
