@@ -206,6 +206,8 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
     view = array_of(given)
     if view.dtype == "bool":
         view = whole(elementwise("copy", [view], "float32", line_now()))
+    if not view.shape and axis in (0, -1):
+        axis = ()  # a number is its own fold
     axes = range(len(view.shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     for one in axes:
         if not -len(view.shape) <= one < len(view.shape):
@@ -347,6 +349,8 @@ def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:
     kind = "i" if given.kind == "b" and name in ("sum", "product") else given.kind
     given = Traced(array_of(given))
     turned = given.part(lambda array: np.moveaxis(array, axis, -1)).view
+    if turned.shape[-1] == 1:
+        return Traced(given.view, kind)
     if name in ("greatest", "least"):
         found = scanned(name, turned, turned, line_now())
     else:

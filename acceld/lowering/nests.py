@@ -521,7 +521,9 @@ class Nest(Choices):
             self.build.call("memset", dst, value=second)
         predicate = full(self.build.tile("predicate", (self.part, self.chunk.size), "uint8"))
         self.build.call("tensor_copy", predicate, src=condition)
-        if not isinstance(first, Piece) or first.tile.dtype != dst.tile.dtype:  # a selection copies elements as they are
+        if (
+            not isinstance(first, Piece) or first.tile.dtype != dst.tile.dtype
+        ):  # a selection copies elements as they are
             spread = full(self.build.tile("chosen", (self.part, self.chunk.size), dst.tile.dtype))
             if isinstance(first, Piece):
                 self.build.call("tensor_copy", spread, src=first)
@@ -958,7 +960,7 @@ class Nest(Choices):
         self.build.call("tensor_reduce", self._part_piece(node), op=_FOLD[node.name], data=data, axis=1)
 
     def _scan(self, node: Node) -> None:
-        decay, drive = self.operand(node, 0), self.operand(node, 1)
+        decay, drive = (self._resolved(Operand(place, node, place, spread=True)) for place in (0, 1))
         dst = self._destination(node)
         carry = self.carried.get(id(node))
         op0, op1, start = SCANS[node.name]

@@ -327,7 +327,10 @@ class _Printer:
             return f"{block.tensor.name}[{', '.join(map(_span, slices))}]"
         pattern = [list(pair) for pair in block.pattern]
         if not self.spelling.returns_results:
-            return f"{block.tensor.name}.ap(pattern={pattern}, offset={affine(block.offset)})"
+            # Backward steps may cross the edges of axes, which the tensor as one axis has not.
+            flat = len(block.tensor.shape) > 1 and any(stride < 0 for stride, _ in block.pattern)
+            name = f"{block.tensor.name}.reshape(({math.prod(block.tensor.shape)},))" if flat else block.tensor.name
+            return f"{name}.ap(pattern={pattern}, offset={affine(block.offset)})"
         return gridded(block, block.pattern, self.trips)
 
 

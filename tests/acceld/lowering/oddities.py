@@ -547,3 +547,47 @@ def values_stored_crosswise(x: Array) -> Any:
     a[2:6] = v[2:6]
     b[2:6] = w[2:6]
     return a + b, old_a * old_b
+
+
+# -- found by random programs
+
+
+@odd(M)
+def number_folded(x: Array) -> Any:
+    total = x.sum(axis=0).sum(axis=0)
+    return x * total.sum(axis=0) + np.cumsum(x[:1], axis=0) + x.max().argmax(axis=-1)
+
+
+@odd(M)
+def scan_of_repeated_values(x: Array) -> Any:
+    return np.cumsum(np.broadcast_to(x.max(axis=0, keepdims=True), x.shape), axis=0) + np.cumsum(x[:, :1] + x * 0, 1)
+
+
+@odd(M)
+def backwards_over_the_edges_of_axes(x: Array) -> Any:
+    return x.reshape(10, 6)[::-1] * 2.0 + x.reshape(-1)[::-1].reshape(10, 6) + x[::-1, ::-1].reshape(10, 6)
+
+
+@odd(M)
+def selection_between_types(x: Array) -> Any:
+    best = x.argmax(axis=-1)
+    return np.where(best > 4, best, best * 0.5) + np.concatenate([best, x[0, :2]])[:6]
+
+
+@odd(M)
+def integers_filled(x: Array) -> Any:
+    first = (np.zeros((6, 10)) + 1.0).argmax(axis=-1)
+    return np.stack([first, x.argmax(1)]) * 1.0
+
+
+@odd(M)
+def stored_in_fewer_axes(x: Array) -> Any:
+    y = np.ones((6, 10))
+    y[1] = x[0:1]
+    y[2:4, 3] = x[None, :2, 4]
+    return y * x
+
+
+@odd((6,))
+def triangle_of_a_vector(x: Array) -> Any:
+    return np.tril(x) + np.triu(x, 2) * 3
