@@ -175,7 +175,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
                 "rules only change kernels; a workload's first kernel is written by models",
                 hint="--proposer llm; or acceld optimize REF.py, which lowers a reference to a kernel",
             )
-        if root is None and not found.baselines:
+        if root is None and not found.baselines and not (path and is_reference(path)):
             root = lowered_root(found, where.api, hidden=True)
         if root is None and not found.baselines:
             raise UsageError(
@@ -187,7 +187,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     elif arguments.from_reference and where.api in found.baselines:
         # The folder was made from the reference, so its kernels are lowered ones: one is a root beside the models' own first.
         root = parsed_kernel(found.baselines[where.api], api=where.api, entry=found.entry or "")
-    elif where.api not in found.baselines:
+    elif not arguments.from_reference and where.api not in found.baselines:
         root = lowered_root(found, where.api, hidden=False)
     spec = RunSpec(
         workload=found.name,
