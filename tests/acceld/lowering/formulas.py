@@ -202,7 +202,7 @@ FORMULAS: dict[str, Formula] = {
     "halves_then_norm": (halves_then_norm, ((130, 128),), np.float32),
     "scan": (scan, ((128, 64), (128, 64), (128, 4), (4, 64), (4, 64)), np.float32),
     "convolution": (convolution, ((2, 32, 10, 12), (48, 32, 3, 3), (48,)), np.float32),
-    "a wide image": (convolution_of_a_wide_image, ((8, 150, 150), (16, 8, 3, 3), (16,)), np.float32),
+    "a wide image": (convolution_of_a_wide_image, ((8, 44, 502), (16, 8, 3, 3), (16,)), np.float32),
     "columns": (columns, ((300, 200),), np.float32),
     "everything": (everything, ((128, 256),), np.float32),
     "two_outputs": (two_outputs, ((100, 128), (128, 300)), np.float32),
