@@ -160,9 +160,11 @@ def moved(before: Profile | None, after: Profile | None, text: str) -> str:
             was, now = before.engines_us.get(engine, 0.0), after.engines_us.get(engine, 0.0)
             changes.append((now - was, f"{engine} is busy"))
     told = [f"{us:+.1f} us {what}" for us, what in sorted(changes, key=lambda one: -abs(one[0])) if abs(us) >= LEAST_US]
-    switched = (
-        "" if first["engine"] == second["engine"] else f"binds: {first['engine']} before, {second['engine']} now; "
-    )
+    switched = ""
+    if first["engine"] != second["engine"]:
+        longest = next(iter(second["waits"]), None)
+        whom = f" for {longest['for_engine']} at {_at(text, longest['for_line'])}" if longest else ""
+        switched = f"binds: {first['engine']} before, {second['engine']} now, which now waits {_us(second['waits_us'])}{whom}; "
     total = after.latency_us - before.latency_us
     return f"{total:+.1f} us: {switched}{'; '.join(told) or 'nothing on the path of the busiest engine'}"
 

@@ -95,7 +95,8 @@ def _arguments(texts: Sequence[str], wrong: list[str]) -> Iterator[DraftArgument
         try:
             yield drafts.parse_argument(text, place) if ":" in text else drafts.parse_scalar(text)
         except UsageError as error:
-            wrong.append(f"arguments[{place}]: {error.message}. {error.hint}")
+            why = error.message if ":" in text else f"{text!r} is neither an array, NAME=SHAPE:DTYPE, nor NAME=NUMBER"
+            wrong.append(f"arguments[{place}]: {why}. {error.hint}")
 
 
 def _parameters(text: str, wrong: list[str]) -> list[str] | None:

@@ -71,7 +71,7 @@ async def _answered(work: Awaitable[Json]) -> list[str]:
     try:
         answer = await work
     except AcceldError as error:
-        raise ToolError(f"{error.message}\n{error.hint}".rstrip()[:ANSWER_CHARS]) from error
+        raise ToolError(f"{error.message}\n{error.hint}".rstrip()[: ANSWER_CHARS - 100]) from error
     text = answer.pop("text", None)
     return [fitted(answer), *([] if text is None else [text])]
 

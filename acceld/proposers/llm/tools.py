@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -120,11 +121,17 @@ class Workbench:
             found = await self._evaluate(replace(self._request, kernel=kernel, gate=gate))
         except AcceldError as error:
             return f"{call.name} does not work now: {error.message}"
-        loaded = await asyncio.to_thread(workload, self._request.workload_folder or self._request.workload)
+        loaded = await asyncio.to_thread(self._workload)
         return _described(call.name, found, kernel, loaded, self._request.chip)[:RESULT_CHARS]
 
+    def _workload(self) -> Workload | None:
+        """Return the run's workload, for its floor and precision; None if its folder is gone."""
+        with suppress(AcceldError):
+            return workload(self._request.workload_folder or self._request.workload)
+        return None
 
-def _described(name: str, found: Evaluation, kernel: Kernel, loaded: Workload, chip: str) -> str:
+
+def _described(name: str, found: Evaluation, kernel: Kernel, loaded: Workload | None, chip: str) -> str:
     if found.failure is not None:
         return f"{found.status}\n{failure_lines(found, kernel.text)}"
     if name == "check":
