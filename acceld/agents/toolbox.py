@@ -27,7 +27,7 @@ from acceld.daemon.launch import ensure
 from acceld.drafts import parse_argument, parse_scalar
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.evaluate import policy
-from acceld.findings import binds, brief, finding, floor_share, moved, worth
+from acceld.findings import binds, brief, core_words, finding, floor_share, moved, worth
 from acceld.gains import RULE, Verdict, gain, interleaved, verdict
 from acceld.home import Home
 from acceld.http.client import HttpClient
@@ -190,6 +190,7 @@ class Toolbox:
             )
             for short in (finding(result, kernel.text, found, whole["chip"], kernel.lnc),)
         }
+        answer |= {"on": core_words(one["chip"], first.lnc)}
         answer |= {"ratio": None if ratio is None else round(ratio, 4), "tie_band": band}
         if ratio is None or not both:
             return answer | {"result": "both have to pass before they can be compared"}
@@ -214,6 +215,7 @@ class Toolbox:
             raise UsageError(f"give 1 to {MOST_KERNELS} kernels", hint="more go into several calls")
         gate, done = Gate.STRICT if strict else Gate.SEARCH, 0
         rows: list[_Row] = []
+        used: set[str] = set()
         places = asyncio.Semaphore(4)
 
         async def evaluator(place: int, item: Mapping[str, str]) -> None:
@@ -229,6 +231,7 @@ class Toolbox:
                     result = evaluation_from(whole)
                     short = brief(finding(result, kernel.text, found, whole["chip"], kernel.lnc))
                     rows.append(_Row(place, name, short, self._keep(whole), found.name, result, kernel.text))
+                    used.add(core_words(whole["chip"], kernel.lnc))
                 except AcceldError as error:
                     rows.append(_Row(place, name, f"error: {error.message}. {error.hint}"))
                 done += 1
@@ -249,7 +252,7 @@ class Toolbox:
                 else (f": {moved(best.result.profile, row.result.profile, row.text)}")
             )
             lines.append(_cut_to(f"{row.name}: {row.said} {row.details}{why}", width))
-        return {"ranked": lines, "passed": sum(row.passed for row in rows), "of": len(rows)}
+        return {"on": sorted(used), "ranked": lines, "passed": sum(row.passed for row in rows), "of": len(rows)}
 
     # Tools on runs.
 
@@ -328,6 +331,7 @@ class Toolbox:
         return {
             "run": f"r{found['id']}",
             "candidate": f"c{found['best']}",
+            "on": core_words(found["chip"], candidate["lnc"]),
             "latency_us": found["best_latency_us"],
             "source": found["source"],
             **worth(found),
@@ -371,7 +375,7 @@ class Toolbox:
         if after.status != "passed" or after.profile is None:
             raise UsageError(f"nothing was written: {brief(short)}", hint=(short.get("failure") or {}).get("hint", ""))
         before = evaluation_from(await self._evaluated(old, found, Gate.SEARCH, ""))
-        answer: Json = {"gate": "strict", "latency_us": short["latency_us"]}
+        answer: Json = {key: short[key] for key in ("gate", "on", "latency_us", "percent_of_floor") if key in short}
         if before.status == "passed":
             timed = whole["paired"][0] if whole["paired"] else None
             change = gain(before.profile, after.profile)
@@ -652,6 +656,7 @@ class Toolbox:
         answer: Json = {}
         with suppress(AcceldError):  # the workload's folder may be gone
             loaded = await self._workload(row.get("workload_folder") or row["workload"])
+            answer |= {"on": core_words(found["chip"], loaded.lnc)}
             answer |= floor_share(loaded, found["chip"], found["best_latency_us"], loaded.lnc)
         record = candidate["evaluation_record"]
         if record and record["profile"]:

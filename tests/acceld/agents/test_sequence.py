@@ -76,6 +76,6 @@ async def test_an_agent_that_knows_only_the_tools_goes_from_the_formula_to_an_ap
         applied, _ = await agent.ask("apply_best", path=file, source=OWN_KERNEL, workload="made")
         assert applied["gate"] == "strict" and applied["verdict"] == "certain"
         assert (project / file).read_text() == OWN_KERNEL
-        # 202 us are 81 % of the floor. The launch and the end of a kernel, 14 us, are in it.
-        assert applied["latency_us"] <= 202.0
+        # Of 198.4 us, 14 are the kernel's launch and end by the model's constants, and 163.8 the products' floor.
+        assert applied["latency_us"] <= 199.0
         assert agent.requests <= MOST_REQUESTS
