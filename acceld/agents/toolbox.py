@@ -245,12 +245,8 @@ class Toolbox:
         fastest: dict[str, _Row] = {}
         lines = []
         for row in rows:
-            best = fastest.setdefault(row.workload, row) if row.passed else None
-            why = (
-                ""
-                if best is None or best is row or not row.result or not best.result
-                else (f": {moved(best.result.profile, row.result.profile, row.text)}")
-            )
+            best = fastest.setdefault(row.workload, row) if row.passed else row
+            why = "" if best is row else f": {moved(best.profile, row.profile, row.text)}"
             lines.append(_cut_to(f"{row.name}: {row.said} {row.details}{why}", width))
         return {"on": sorted(used), "ranked": lines, "passed": sum(row.passed for row in rows), "of": len(rows)}
 
@@ -765,7 +761,13 @@ class _Row:
 
     @property
     def passed(self) -> bool:
+        """True if the kernel is right."""
         return self.result is not None and self.result.status == "passed"
+
+    @property
+    def profile(self) -> Profile | None:
+        """The kernel's profile; None if it was not evaluated."""
+        return self.result.profile if self.result is not None else None
 
 
 def _rank(row: _Row) -> tuple[str, bool, float, int]:
