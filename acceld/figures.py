@@ -117,9 +117,10 @@ def gained(
     return f"{value:.2f}x tie" + (f" ({reason})" if reason else "")
 
 
-def brief_gain(value: float | None, improved: Any) -> str:
-    """Format a speed-up that was judged, for narrow columns: ``1.42x``, or ``1.02x tie``."""
-    return speedup(value) + (" tie" if value is not None and value > 1 and not improved else "")
+def brief_gain(value: float | None, improved: Any, verdict: str | None = None) -> str:
+    """Format a speed-up that was judged, for narrow columns: ``1.42x``, ``1.02x tie``, or by its verdict ``1.25x likely``."""
+    word = "likely" if verdict == "likely" else "tie"
+    return speedup(value) + (f" {word}" if value is not None and value > 1 and not improved else "")
 
 
 def paired(found: Mapping[str, Any]) -> str:

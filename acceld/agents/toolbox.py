@@ -796,7 +796,7 @@ def _standing(row: Mapping[str, Any]) -> str:
     if row["best_latency_us"] is not None:
         text += f", best {figures.brief_latency(row['best_latency_us'], row['source'], row['chip'])}"
     if row["speedup"] is not None:
-        text += f" ({figures.brief_gain(row['speedup'], row['improved'])})"
+        text += f" ({row['speedup']:.2f}x {worth(row)['verdict']})"
     return text + (f"; {row['message']}" if row["message"] else "")
 
 

@@ -40,7 +40,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
     counts = figures.counted(result["counts"]) or "none"
     wins = [
         f"{win['rule'] or win['title'] or 'rewrite'}{figures.crossed(win['partner'])}"
-        + (f"  {figures.brief_gain(win['speedup'], win['improved'])}" if win["speedup"] else "")
+        + (f"  {figures.brief_gain(win['speedup'], win['improved'], win['verdict'])}" if win["speedup"] else "")
         for win in result["wins"]
     ]
     lost = why(result)
