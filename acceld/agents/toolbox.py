@@ -233,7 +233,7 @@ class Toolbox:
                     rows.append(_Row(place, name, short, self._keep(whole), found.name, result, kernel.text))
                     used.add(core_words(whole["chip"], kernel.lnc))
                 except AcceldError as error:
-                    rows.append(_Row(place, name, f"error: {error.message}. {error.hint}"))
+                    rows.append(_Row(place, name, f"error: {error.message.rstrip('.')}. {error.hint}"))
                 done += 1
                 await report(done, len(kernels), f"{done} of {len(kernels)} evaluated")
 
