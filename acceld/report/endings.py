@@ -54,7 +54,7 @@ def _tie(result: Mapping[str, Any]) -> str:
     band, gained = result["tie_band"], f"{result['speedup']:.2f}x"
     if band:
         kind = "errors of the two predictions" if result["source"] == Source.SIMULATED else "intervals of the two times"
-        if result.get("verdict") == Verdict.LIKELY:
+        if result["verdict"] == Verdict.LIKELY:
             return f"{gained} is likely, not certain: the {kind} allow ±{band:.0f} %; measure it before you rely on it"
         return f"{gained} is a tie: the {kind} allow ±{band:.0f} %, so the best kernel may be no faster"
     reason = _BANDLESS.get(result["tie_reason"], result["tie_reason"] or "no interval is known")
@@ -74,7 +74,7 @@ def next_steps(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"acceld check {run} --on device", "measure both kernels on a device, in alternation"
     if tied:
         yield f"acceld diff {run}", "what the tied kernel changes"
-        if result.get("verdict") == Verdict.LIKELY:
+        if result["verdict"] == Verdict.LIKELY:
             yield f"acceld apply {run} FILE", "use it; a copy of FILE is kept"
         else:
             yield f"acceld apply {run} FILE --even-if-tied", "use it nevertheless; a copy of FILE is kept"
