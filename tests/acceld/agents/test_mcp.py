@@ -132,8 +132,10 @@ async def test_errors_say_what_to_do_and_answers_can_be_had_in_whole(project: Pa
         assert wrong["failure"]["hint"]
         rejected = await call(client, "check_kernel", workload="small_silu", source="import os\n" + KERNEL)
         assert rejected["status"] == "rejected"
-        whole = await call(client, "details", id=wrong["details"])
-        assert json.loads(whole["text"])["correctness"]["checks"]
+        parts = [await call(client, "details", id=wrong["details"])]
+        while parts[-1]["next_offset"]:
+            parts.append(await call(client, "details", id=wrong["details"], offset=parts[-1]["next_offset"]))
+        assert json.loads("".join(part["text"] for part in parts))["correctness"]["checks"]
         assert "Did you mean 'silu'" in await refused(client, "show_workload", workload="sillu")
         assert "one of the two" in await refused(client, "profile_kernel", workload="small_silu")
         assert "near: nc_matmul" in await refused(client, "look_up", name="nc_matmull")
