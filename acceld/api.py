@@ -33,7 +33,7 @@ class Optimized:
     improved: bool
     """True if the best kernel is faster than the baseline beyond what the model or the measurement can resolve."""
     verdict: str | None
-    """What the speed-up is worth: certain, likely, tie or slower; None without one."""
+    """Worth of the speed-up: certain, likely, tie or slower; None without one."""
     speedup: float | None
     """Baseline over best; None if nothing passed. It is a win only if ``improved``."""
     tie_band: float | None

@@ -30,7 +30,7 @@ APART = "not timed interleaved"
 
 
 class Verdict(StrEnum):
-    """What a speed-up is worth, as :data:`RULE` says."""
+    """Worth of a speed-up, as :data:`RULE` says."""
 
     CERTAIN = "certain"
     LIKELY = "likely"

@@ -23,7 +23,7 @@ class BestKernel:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What its speed-up is worth (:data:`acceld.gains.RULE`)."""
+        """Worth of its speed-up (:data:`acceld.gains.RULE`)."""
         return verdict(self.run["speedup"], self.run["improved"], self.run["tie_band"], self.run["source"])
 
     def say(self) -> None:

@@ -83,7 +83,7 @@ class Outcome:
     paired: PairedSpeedup | None
     """Speed-up of the best over the baseline; None if they were not measured, or a step was not interleaved."""
     verdict: Verdict | None
-    """What the speed-up is worth: certain, likely, a tie or slower (:data:`acceld.gains.RULE`); None without one."""
+    """Worth of the speed-up: certain, likely, a tie or slower (:data:`acceld.gains.RULE`); None without one."""
     tie_band: float | None
     """Half width, in percent, inside which the speed-up is not certain; None if it is not known."""
     tie_reason: str

@@ -63,7 +63,7 @@ PRECISIONS: Mapping[Precision, str] = {
     Precision.SPLIT_OK: "a product of float32 values may be made of bfloat16 parts that together carry float32 accuracy",
     Precision.ANY_WITHIN_TOLERANCE: "any arithmetic that passes the tolerance on every distribution",
 }
-"""What each precision allows, in words."""
+"""Arithmetic that each precision allows, in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What an evaluation found, in few words: what binds, percent of the floor, why an error is allowed, what a change moved."""
+"""The record of an evaluation in few words: what binds, percent of the floor, why an error is allowed, what a change moved."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What the busiest engine does. ``start_us + busy_us + waits_us + end_us + margin_us`` is the whole time."""
+    """Time of the busiest engine in parts. ``start_us + busy_us + waits_us + end_us + margin_us`` is the whole time."""
 
     engine: str
     start_us: float

@@ -120,7 +120,7 @@ class Timeline:
     critical_path: tuple[PathStep, ...]
     hot_spots: tuple[HotSpot, ...]
     binding: Binding | None
-    """What the busiest engine does and waits for; None if there is no latency, or it was extrapolated."""
+    """Time of the busiest engine and its waits; None if there is no latency, or it was extrapolated."""
     unproven: tuple[str, ...]
     """Parts of the latency that no measured kernel confirms, in words."""
     bound: str
