@@ -32,6 +32,8 @@ class Optimized:
     message: str
     improved: bool
     """True if the best kernel is faster than the baseline beyond what the model or the measurement can resolve."""
+    verdict: str | None
+    """Worth of the speed-up: certain, likely, tie or slower; None without one."""
     speedup: float | None
     """Baseline over best; None if nothing passed. It is a win only if ``improved``."""
     tie_band: float | None
@@ -119,6 +121,7 @@ def _optimized(record: Mapping[str, Any], client: Any) -> Optimized:
         state=record["state"],
         message=record["message"],
         improved=record["improved"],
+        verdict=record["verdict"],
         speedup=record["speedup"],
         tie_band=record["tie_band"],
         baseline_latency_us=record["baseline_latency_us"],

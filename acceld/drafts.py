@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from acceld.child import Child, child
 from acceld.errors import UsageError, WorkloadError, did_you_mean, no_file
-from acceld.workloads.records import DISTRIBUTIONS, DTYPE_BYTES
+from acceld.workloads.records import BASELINE_FILES, DISTRIBUTIONS, DTYPE_BYTES, Precision
 
 REFERENCE_DEADLINE_S = 300
 _ARGUMENT = re.compile(r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*):(?P<dtype>\w+)$")
@@ -225,6 +227,60 @@ def lowered_kernels(path: Path, facts: ReferenceFacts, *others: ReferenceFacts) 
     return Lowered(raw["kernels"], raw["refused"], raw.get("work", {}))
 
 
+def write_reference_folder(
+    path: Path,
+    facts: ReferenceFacts,
+    given: Sequence[DraftArgument],
+    folder: Path,
+    *,
+    name: str,
+    precision: Precision = Precision.ANY_WITHIN_TOLERANCE,
+) -> Lowered:
+    """Write a reference's workload to a new folder, completely or not at all. Return the kernels that were lowered from
+    it. ``facts`` are those of the reference in ``path``, called with the arguments ``given``.
+
+    :raises UsageError: the folder can not be written.
+    :raises WorkloadError: the reference does not take these arguments.
+    """
+    if given and [a.name for a in given] != [a.name for a in facts.arguments]:
+        raise WorkloadError(f"{path}: it takes {len(facts.arguments)} arguments, and {len(given)} were described")
+    lowered = lowered_kernels(path, facts)
+    toml = workload_toml(
+        name,
+        facts.arguments,
+        facts.outputs,
+        baselines={api: BASELINE_FILES[api] for api in lowered.kernels},
+        reference="reference.py",
+        entry="kernel",
+        drawn=facts.drawn,
+        work=lowered.work or compulsory_work(facts),
+        precision=precision,
+    )
+    files = {BASELINE_FILES[api]: kernel for api, kernel in lowered.kernels.items()}
+    fresh = folder.with_name(f".{folder.name}.acceld")
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        shutil.copyfile(path, fresh / "reference.py")
+        for file, content in {**files, "workload.toml": toml}.items():
+            (fresh / file).write_text(content, encoding="utf-8")
+        fresh.rename(folder)
+    except OSError as error:
+        raise UsageError(f"can not write {folder}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return lowered
+
+
+def compulsory_work(facts: ReferenceFacts) -> Mapping[str, int]:
+    """Return the work that is known of a reference that can not be traced: the bytes of its arrays, and no operation."""
+    arrays = [(a.shape, a.dtype) for a in facts.arguments if a.value is None] + [
+        (o.shape, o.dtype) for o in facts.outputs
+    ]
+    moved = sum(prod(shape) * DTYPE_BYTES[dtype] for shape, dtype in arrays)
+    return {"matmul_flops": 0, "vector_flops": 0, "hbm_bytes": moved}
+
+
 def workload_toml(
     name: str,
     arguments: Sequence[DraftArgument],
@@ -239,6 +295,7 @@ def workload_toml(
     sample: str = "",
     drawn: bool = False,
     work: Mapping[str, int] | None = None,
+    precision: Precision = Precision.ANY_WITHIN_TOLERANCE,
 ) -> str:
     """Return the commented text of workload.toml. ``drawn``: there is no ``get_inputs``, so arrays are drawn from the
     shapes. ``work``: the operator's own work, if it is known.
@@ -247,7 +304,7 @@ def workload_toml(
     lines = [
         f'name = "{name}"',
         'description = ""                  # one line for lists',
-        'precision = "any_within_tolerance" # fp32_strict | split_ok | any_within_tolerance',
+        f'precision = "{precision}" # {" | ".join(Precision)}',
         f"tolerance = {tolerance:g}                 # greatest relative L2 error of an output",
     ]
     lines.append("tags = []                         # such as matmul, softmax: insights are matched by them")

@@ -96,23 +96,31 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
     return f"{text} ({low:.2f} – {high:.2f})"
 
 
-def gained(value: float | None, improved: Any, tie_band_percent: float | None = None, reason: str = "") -> str:
+def gained(
+    value: float | None,
+    improved: Any,
+    tie_band_percent: float | None = None,
+    reason: str = "",
+    verdict: str | None = None,
+) -> str:
     """Format a speed-up that was judged: as :func:`speedup`, and ``1.52x tie (unvalidated)`` for a tie without a band.
 
-    ``improved`` is true for a win. A speed-up of 1 or less without a band stays as it is.
+    ``improved`` is true for a win. A ``verdict`` likely takes the place of the word tie. A speed-up of 1 or less without a
+    band stays as it is.
     """
     if value is None or value <= 1:
         return speedup(value, tie_band_percent)
     if improved:
         return f"{value:.2f}x" if value <= 1 + (tie_band_percent or 0.0) / 100 else speedup(value, tie_band_percent)
     if tie_band_percent:
-        return f"{value:.2f}x tie (±{tie_band_percent:.0f} %)"
+        return f"{value:.2f}x {'likely' if verdict == 'likely' else 'tie'} (±{tie_band_percent:.0f} %)"
     return f"{value:.2f}x tie" + (f" ({reason})" if reason else "")
 
 
-def brief_gain(value: float | None, improved: Any) -> str:
-    """Format a speed-up that was judged, for narrow columns: ``1.42x``, or ``1.02x tie``."""
-    return speedup(value) + (" tie" if value is not None and value > 1 and not improved else "")
+def brief_gain(value: float | None, improved: Any, verdict: str | None = None) -> str:
+    """Format a speed-up that was judged, for narrow columns: ``1.42x``, ``1.02x tie``, or by its verdict ``1.25x likely``."""
+    word = "likely" if verdict == "likely" else "tie"
+    return speedup(value) + (f" {word}" if value is not None and value > 1 and not improved else "")
 
 
 def paired(found: Mapping[str, Any]) -> str:

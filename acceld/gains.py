@@ -5,6 +5,8 @@ A predicted speed-up is a win beyond :data:`acceld.model.SIMULATED_TIE_PERCENT`,
 interval and come from the same performance model. A measured one is a win if the two kernels were timed interleaved and
 the candidate won, or if each step from the one kernel to the other was; otherwise only beyond the band that both
 measurements state. Everything else is a tie, or a loss.
+
+:data:`RULE` says in one sentence what that means for whoever has to decide: a speed-up is certain, likely or a tie.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from acceld.model import Candidate, Profile, Source, Status
+from acceld.model import SIMULATED_LESSON_PERCENT, Candidate, Profile, Source, Status
 
 UNVALIDATED = "unvalidated"
 """Reason of a tie: a latency has no validated interval."""
@@ -24,6 +27,47 @@ TWO_SOURCES = "one simulated, one measured"
 """Reason of a tie: a simulated latency is not compared with a measured one."""
 APART = "not timed interleaved"
 """Reason of a tie: the latencies were measured at different times, and state no band."""
+
+
+class Verdict(StrEnum):
+    """Worth of a speed-up, as :data:`RULE` says."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    TIE = "tie"
+    SLOWER = "slower"
+
+    @property
+    def worth_applying(self) -> bool:
+        """True if the kernel may replace the slower one when its owner asks for that."""
+        return self in (Verdict.CERTAIN, Verdict.LIKELY)
+
+
+RULE = (
+    "A speed-up is certain beyond tie_band percent; likely if it is less but the validated model predicts more than "
+    f"{SIMULATED_LESSON_PERCENT:g} %; else a tie. certain and likely ones are worth applying; measure a likely one before you rely on it."
+)
+"""The rule on speed-ups, for answers, pages and prompts."""
+
+
+def verdict(
+    speedup: float | None, improved: object, band_percent: float | None, source: Source | str
+) -> Verdict | None:
+    """Return what a speed-up is worth, from the figures that a run, a comparison or a record states; None without one.
+
+    Without a band, as for unvalidated latencies, everything but a win is a tie.
+    """
+    if speedup is None or speedup <= 0:
+        return None
+    if improved:
+        return Verdict.CERTAIN
+    if band_percent is None:
+        return Verdict.TIE
+    simulated = Source(source) is Source.SIMULATED
+    enough = 1 + (min(SIMULATED_LESSON_PERCENT, band_percent) if simulated else band_percent) / 100
+    if speedup < 1 / enough:
+        return Verdict.SLOWER
+    return Verdict.LIKELY if simulated and speedup > enough else Verdict.TIE
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,19 @@ class Places:
         near = did_you_mean(name, [*folders, *find_workloads(self.config.paths.workloads)])
         raise UsageError(f"there is no workload {name[:200]!r}. {near}".rstrip(), hint="list_workloads names them")
 
+    def own_workloads(self) -> list[str]:
+        """Return the paths of the workload folders below the roots, at most four levels deep."""
+        depths = ("", "*/", "*/*/", "*/*/*/")
+        found = (path.parent for root in self.roots for depth in depths for path in sorted(root.glob(depth + FILE)))
+        return [str(one.relative_to(self.roots[0])) if one.is_relative_to(self.roots[0]) else str(one) for one in found]
+
+    def new_folder(self, text: str) -> Path:
+        """Return the path of a folder below a root that is not there yet. UsageError for any other."""
+        path = self._inside(text)
+        if path.exists() or path in self.roots:
+            raise UsageError(f"there is a folder or file {text!r} already", hint="choose another name")
+        return path
+
     def kernel(self, source: str, path: str, api: str, found: Workload | None) -> Kernel:
         """Return an agent's kernel, with the entry and grid of its workload. It is untrusted."""
         if bool(source) == bool(path):

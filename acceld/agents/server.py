@@ -6,24 +6,30 @@ import asyncio
 import json
 from collections.abc import Awaitable
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 
-from acceld.agents.toolbox import MOST_KERNELS, Json, Report, Toolbox
+from acceld.agents.toolbox import ANSWER_CHARS, MOST_KERNELS, Json, Report, Toolbox, fitted
 from acceld.errors import AcceldError
+from acceld.gains import RULE
 from acceld.resources import docs_folder
 from acceld.targets import APIS, CHIPS, TARGETS
 
-INSTRUCTIONS = """\
+INSTRUCTIONS = (
+    """\
 acceld makes AWS Trainium (NKI) kernels faster and evaluates them. Its simulator answers in about a second and needs no chip.
-Start with list_workloads and profile_kernel. check_kernel says if a kernel is right; strict=true is the gate that counts.
-suggest_rewrites shows safe changes as diffs; optimize searches for a faster kernel and apply_best writes it over its file.
-Latencies are in microseconds; "simulated" ones carry interval_percent, and ratios inside tie_band_percent are ties.
+Start with list_workloads, or create_workload from a numpy reference: it also makes a first kernel. look_up is the manual of NKI.
+check_kernel says if a kernel is right; strict=true is the gate that counts. profile_kernel says what binds it, line by line.
+optimize searches for a faster kernel; apply_best writes it, or a kernel of yours, over its file.
+Latencies are in microseconds and simulated unless source says measured. """
+    + RULE
+    + """
 Answers are short: pass an answer's `details` id (or r12, c345) to the tool `details` for the rest."""
+)
 
 Source = Annotated[str, Field(description="The kernel's whole source text; or give path", max_length=1_000_000)]
 Path = Annotated[
@@ -40,6 +46,7 @@ else:  # plug-ins add names; checked like any other Literal
     ChipName, ApiName, BackendName = Literal[("", *CHIPS)], Literal[("", *APIS)], Literal[("", *TARGETS)]
 Chip = Annotated[ChipName, Field(description="Chip to evaluate for; default: as configured")]
 Api = Annotated[ApiName, Field(description="API the kernel is written in; default: by its imports")]
+MaybeRun = Annotated[str, Field(pattern=r"^(r?[0-9]{1,15})?$")]
 RunId = Annotated[str, Field(description="A run, such as r12", pattern=r"^r?[0-9]{1,15}$")]
 WaitS = Annotated[float, Field(description="Seconds this call waits; the run itself continues", ge=0, le=86_400)]
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -56,12 +63,17 @@ class KernelItem(BaseModel):
     api: Api = ""
 
 
-async def _answered(work: Awaitable[Json]) -> Json:
-    """Return the work's answer. An expected failure becomes a tool error that says what to do."""
+async def _answered(work: Awaitable[Json]) -> list[str]:
+    """Return the work's answer as JSON, then its source text, if there is one, as it is. Nothing is sent twice.
+
+    An expected failure becomes a tool error that says what to do.
+    """
     try:
-        return await work
+        answer = await work
     except AcceldError as error:
-        raise ToolError(f"{error.message}\n{error.hint}".rstrip()) from error
+        raise ToolError(f"{error.message}\n{error.hint}".rstrip()[: ANSWER_CHARS - 100]) from error
+    text = answer.pop("text", None)
+    return [fitted(answer), *([] if text is None else [text])]
 
 
 def _reporter(context: Context) -> Report:
@@ -83,11 +95,21 @@ def build(box: Toolbox) -> MCPServer:
         tool.fn_metadata.arg_model.model_config["extra"] = "forbid"
         tool.fn_metadata.arg_model.model_rebuild(force=True)
         tool.parameters["additionalProperties"] = False
+        _untitle(tool.parameters)
     return server
 
 
+def _untitle(schema: Any) -> None:
+    """Take pydantic's titles out of a schema: they repeat the names, and each client reads them."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("title"), str):
+            del schema["title"]
+        for part in schema.values():
+            _untitle(part)
+
+
 def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
-    @server.tool(annotations=READS)
+    @server.tool(annotations=READS, structured_output=False)
     async def profile_kernel(
         source: Source = "",
         path: Path = "",
@@ -101,13 +123,13 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         ] = [],  # noqa: B006  the SDK copies defaults
         chip: Chip = "",
         api: Api = "",
-    ) -> Json:
-        """Predict a kernel's latency (microseconds), what it is bound by and its hottest lines. It is not run on data."""
+    ) -> list[str]:
+        """Predict a kernel's latency and what binds it: percent of the floor, waits by line, start-up, peaks. Not run on data."""
         return await _answered(
             box.profile_kernel(source=source, path=path, workload=workload, arguments=arguments, chip=chip, api=api)
         )
 
-    @server.tool(annotations=READS)
+    @server.tool(annotations=READS, structured_output=False)
     async def check_kernel(
         workload: WorkloadName,
         source: Source = "",
@@ -117,7 +139,7 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         ] = False,
         chip: Chip = "",
         api: Api = "",
-    ) -> Json:
+    ) -> list[str]:
         """Evaluate a kernel: run it on secret inputs against the workload's reference; return its latency if it passes.
 
         status "passed" means right; else failure has rule, message, line and what to do.
@@ -126,18 +148,21 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
             box.check_kernel(source=source, path=path, workload=workload, strict=strict, chip=chip, api=api)
         )
 
-    @server.tool(annotations=READS)
+    @server.tool(annotations=READS, structured_output=False)
     async def suggest_rewrites(
         source: Source = "",
         path: Path = "",
         workload: WorkloadName = "",
-        rule: Annotated[str, Field(description="Only this rule", max_length=100)] = "",
+        rule: Annotated[str, Field(description="Only this rule, with diffs", max_length=100)] = "",
+        chip: Annotated[ChipName, Field(description="Predict their latencies there; needs a workload")] = "",
         api: Api = "",
-    ) -> Json:
-        """List rewrites that keep a kernel's results, best first, with diffs and expected gain in percent of its time."""
-        return await _answered(box.suggest_rewrites(source=source, path=path, workload=workload, rule=rule, api=api))
+    ) -> list[str]:
+        """List rewrites that keep a kernel's results, best first, a line each."""
+        return await _answered(
+            box.suggest_rewrites(source=source, path=path, workload=workload, rule=rule, chip=chip, api=api)
+        )
 
-    @server.tool(annotations=READS)
+    @server.tool(annotations=READS, structured_output=False)
     async def compare_kernels(
         workload: WorkloadName,
         first_source: Source = "",
@@ -146,8 +171,8 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         second_path: Path = "",
         chip: Chip = "",
         api: Api = "",
-    ) -> Json:
-        """Evaluate two kernels of one workload and compare them; ratio above 1 means that the first is faster."""
+    ) -> list[str]:
+        """Evaluate two kernels and compare them: verdict, and why the slower is slower. ratio above 1: the first is faster."""
         return await _answered(
             box.compare_kernels(
                 workload=workload,
@@ -160,20 +185,20 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
             )
         )
 
-    @server.tool(annotations=READS)
+    @server.tool(annotations=READS, structured_output=False)
     async def evaluate_kernels(
         kernels: Annotated[list[KernelItem], Field(description="1 to 64 kernels", max_length=MOST_KERNELS)],
         context: Context,
         strict: bool = False,
         chip: Chip = "",
-    ) -> Json:
-        """Evaluate many kernels; short results in their order, with progress."""
+    ) -> list[str]:
+        """Evaluate many kernels: a line each, fastest first, with its number, path and details id."""
         items = [one.model_dump() for one in kernels]
         return await _answered(box.evaluate_kernels(kernels=items, strict=strict, chip=chip, report=_reporter(context)))
 
 
 def _run_tools(server: MCPServer, box: Toolbox) -> None:
-    @server.tool(annotations=WRITES)
+    @server.tool(annotations=WRITES, structured_output=False)
     async def optimize(
         workload: WorkloadName,
         context: Context,
@@ -191,7 +216,7 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
         wait_s: WaitS = 600.0,
         chip: Chip = "",
         api: Api = "",
-    ) -> Json:
+    ) -> list[str]:
         """Search for a faster version of a kernel (default: the workload's baseline). Takes seconds to hours.
 
         Reports progress. Cancelling the call pauses the run; resume_run continues it. A new best kernel has passed
@@ -215,74 +240,107 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
             )
         )
 
-    @server.tool(annotations=READS)
-    async def follow_run(run: RunId, context: Context, wait_s: WaitS = 600.0) -> Json:
+    @server.tool(annotations=READS, structured_output=False)
+    async def follow_run(run: RunId, context: Context, wait_s: WaitS = 600.0) -> list[str]:
         """Wait for a run's end, with progress. Return its state if it has not ended after wait_s seconds."""
         return await _answered(box.follow_run(run=run, wait_s=wait_s, report=_reporter(context)))
 
-    @server.tool(annotations=WRITES)
-    async def resume_run(run: RunId, context: Context, wait_s: WaitS = 600.0) -> Json:
+    @server.tool(annotations=WRITES, structured_output=False)
+    async def resume_run(run: RunId, context: Context, wait_s: WaitS = 600.0) -> list[str]:
         """Continue a run that is paused or has failed. No candidate is evaluated twice."""
         return await _answered(box.resume_run(run=run, wait_s=wait_s, report=_reporter(context)))
 
-    @server.tool(annotations=WRITES)
-    async def cancel_run(run: RunId) -> Json:
+    @server.tool(annotations=WRITES, structured_output=False)
+    async def cancel_run(run: RunId) -> list[str]:
         """End a run for good once its current evaluations are done. Its results are kept."""
         return await _answered(box.cancel_run(run=run))
 
-    @server.tool(annotations=READS)
-    async def list_runs(workload: WorkloadName = "", limit: Annotated[int, Field(ge=1, le=100)] = 20) -> Json:
+    @server.tool(annotations=READS, structured_output=False)
+    async def list_runs(workload: WorkloadName = "", limit: Annotated[int, Field(ge=1, le=100)] = 20) -> list[str]:
         """List the newest runs."""
         return await _answered(box.list_runs(workload=workload, limit=limit))
 
-    @server.tool(annotations=READS)
+    @server.tool(annotations=READS, structured_output=False)
     async def best_kernel(
-        run: Annotated[str, Field(pattern=r"^(r?[0-9]{1,15})?$")] = "", workload: WorkloadName = "", chip: Chip = ""
-    ) -> Json:
-        """Get the best kernel of a run, or of a workload's fastest run: text, latency and diff from the baseline."""
-        return await _answered(box.best_kernel(run=run, workload=workload, chip=chip))
+        run: MaybeRun = "", workload: WorkloadName = "", chip: Chip = "", show: Literal["text", "diff"] = "text"
+    ) -> list[str]:
+        """Get the best kernel of a run, or of a workload's fastest run: its text, or its diff from the baseline."""
+        return await _answered(box.best_kernel(run=run, workload=workload, chip=chip, show=show))
 
-    @server.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False))
-    async def apply_best(run: RunId, path: Path, even_if_tied: bool = False) -> Json:
-        """Write a run's best kernel over the file it came from; a copy of what was there stays beside it.
+    @server.tool(
+        annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False),
+        structured_output=False,
+    )
+    async def apply_best(
+        path: Path, run: MaybeRun = "", source: Source = "", workload: WorkloadName = "", even_if_tied: bool = False
+    ) -> list[str]:
+        """Write a run's best kernel over the file it came from, or a source of yours over one; a copy of the file stays.
 
-        Refused unless it passed the strict gate, is a drop-in for the file, passes again now, and is faster beyond a tie.
-        even_if_tied: write a tie too, if the user asked for that.
+        Refused unless it passes the strict gate, is a drop-in, and is a certain or likely gain (a source: over the file's
+        kernel). even_if_tied: write a tie too, if the user asked for that.
         """
-        return await _answered(box.apply_best(run=run, path=path, even_if_tied=even_if_tied))
+        return await _answered(
+            box.apply_best(path=path, run=run, source=source, workload=workload, even_if_tied=even_if_tied)
+        )
 
 
 def _reading_tools(server: MCPServer, box: Toolbox) -> None:
-    @server.tool(annotations=READS)
-    async def list_workloads(contains: Annotated[str, Field(max_length=200)] = "") -> Json:
-        """List the operators that have references, by name; contains: words of the name or description."""
+    @server.tool(annotations=READS, structured_output=False)
+    async def list_workloads(contains: Annotated[str, Field(max_length=200)] = "") -> list[str]:
+        """List your workloads and the known ones; contains: words of a name or description."""
         return await _answered(box.list_workloads(contains=contains))
 
-    @server.tool(annotations=READS)
-    async def show_workload(workload: WorkloadName) -> Json:
-        """Show a workload: shapes, dtypes, tolerance (relative L2), least times (microseconds) and numpy reference."""
-        return await _answered(box.show_workload(workload=workload))
+    @server.tool(annotations=READS, structured_output=False)
+    async def show_workload(
+        workload: WorkloadName, show: Literal["facts", "reference", "kernel"] = "facts"
+    ) -> list[str]:
+        """Show a workload's shapes, precision, tolerance and floor, or the text of its reference or first kernel."""
+        return await _answered(box.show_workload(workload=workload, show=show))
 
-    @server.tool(annotations=READS)
-    async def look_up(name: Annotated[str, Field(description="Such as nc_matmul or nl.load", max_length=200)]) -> Json:
-        """Look up an NKI call: its parameters in each API, and whether the simulator supports it."""
+    @server.tool(annotations=WRITES, structured_output=False)
+    async def create_workload(
+        folder: Annotated[str, Field(description="New folder, below an opened one", max_length=4096)],
+        reference: Annotated[str, Field(description="Python source: numpy, forward(...)", max_length=100_000)],
+        arguments: Annotated[
+            list[str],
+            Field(description="forward's, in order, such as x=128x512:float32 or eps=1e-6", max_length=64),
+        ],
+        precision: Annotated[
+            Literal["", "fp32_strict", "split_ok", "any_within_tolerance"],
+            Field(description="Of float32: kept; products in bfloat16 parts; any that passes (default)"),
+        ] = "",
+        chip: Chip = "",
+        api: Api = "",
+    ) -> list[str]:
+        """Make a workload from a formula, with a first kernel if it can be lowered. Says all that is wrong at once."""
+        return await _answered(
+            box.create_workload(
+                folder=folder, reference=reference, arguments=arguments, precision=precision, chip=chip, api=api
+            )
+        )
+
+    @server.tool(annotations=READS, structured_output=False)
+    async def look_up(
+        name: Annotated[str, Field(description="A call, a name of nl, or a topic", max_length=200)],
+    ) -> list[str]:
+        """Look up NKI: a call's parameters, or dtypes, buffers, engines, limits, costs, tensor methods, example."""
         return await _answered(box.look_up(name=name))
 
-    @server.tool(annotations=READS)
+    @server.tool(annotations=READS, structured_output=False)
     async def query_history(
         sql: Annotated[str, Field(description="One SELECT; views: history, rewrites, ...", max_length=20_000)] = "",
         saved: Annotated[str, Field(description="A saved query: best, failures, rules, ...", max_length=100)] = "",
         words: Annotated[str, Field(description="Full-text search of plans, insights, failures", max_length=1000)] = "",
         limit: Annotated[int, Field(ge=1, le=200)] = 50,
-    ) -> Json:
+    ) -> list[str]:
         """Query the history of all runs, read-only: give one of sql, saved and words."""
         return await _answered(box.query_history(sql=sql, saved=saved, words=words, limit=limit))
 
-    @server.tool(annotations=READS)
+    @server.tool(annotations=READS, structured_output=False)
     async def details(
         id: Annotated[str, Field(description="r12, c345, e901, i38, or an answer's details id", max_length=40)],
         offset: Annotated[int, Field(ge=0, description="Characters to skip: next_offset of the part before")] = 0,
-    ) -> Json:
+    ) -> list[str]:
         """Get the full record behind a short answer, a part at a time."""
         return await _answered(box.details(id=id, offset=offset))
 
@@ -290,7 +348,7 @@ def _reading_tools(server: MCPServer, box: Toolbox) -> None:
 def _resources(server: MCPServer, box: Toolbox) -> None:
     async def answered(work: Awaitable[Json]) -> str:
         try:
-            return json.dumps(await work, ensure_ascii=False, indent=1)
+            return json.dumps(await work, ensure_ascii=False, indent=1, default=str)
         except AcceldError as error:
             raise ResourceNotFoundError(str(error)) from error
 
@@ -329,8 +387,9 @@ def _prompts(server: MCPServer) -> None:
         """Make a kernel file faster and replace it by the winner, which has passed the strict gate."""
         return (
             f"Make the kernel in {path} faster; it is evaluated by workload {workload}. check_kernel it first with strict=true. "
-            "Look at profile_kernel for what bounds it, then optimize with preset=quick. If improved is true, show the diff "
-            "of best_kernel and apply_best it. Report latencies with their uncertainty and call simulated ones simulated."
+            "Look at profile_kernel for what bounds it, then optimize with preset=quick. If the verdict is certain or likely, "
+            "show the diff of best_kernel, apply_best it, and say which it is; a tie stays out. If not, edit by hand where "
+            "the waits and hot_lines of profile_kernel point, and apply_best the source. Call simulated latencies simulated."
         )
 
     @server.prompt()
@@ -338,7 +397,7 @@ def _prompts(server: MCPServer) -> None:
         """Explain where a kernel spends its time."""
         return (
             f"profile_kernel {path} with workload {workload}. Explain which engine or transfer bounds it, what its hottest "
-            "lines do, how far it is from floor_us, and which of suggest_rewrites would help, without changing anything."
+            "lines do and wait for, what percent_of_floor it reaches, and which of suggest_rewrites would help, without changing anything."
         )
 
     @server.prompt()

@@ -13,23 +13,30 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from acceld import figures
+from acceld.agents import authoring
 from acceld.agents.places import Places
+from acceld.chips import CHIPS
 from acceld.daemon.launch import ensure
 from acceld.drafts import parse_argument, parse_scalar
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.evaluate import policy
-from acceld.gains import gain, interleaved
+from acceld.findings import binds, brief, core_words, finding, floor_share, moved, worth
+from acceld.gains import RULE, Verdict, gain, interleaved, verdict
 from acceld.home import Home
 from acceld.http.client import HttpClient
-from acceld.model import CANCELLING, Gate, Kernel, RunState, waits_for_remedy
-from acceld.nki.frontend import reference
-from acceld.roofline import floor_us, roofline_us
+from acceld.model import CANCELLING, Evaluation, Gate, Kernel, Profile, RunState, waits_for_remedy
+from acceld.nki.frontend import manual
 from acceld.watch.answers import evaluation_from
-from acceld.watch.apply import seen
+from acceld.watch.apply import apply, check_drop_in, seen
 from acceld.workloads import Workload, find_workloads
+from acceld.workloads.records import PRECISIONS
 
 Json = dict[str, Any]
 Report = Callable[[float, float | None, str], Awaitable[None]]
@@ -45,17 +52,22 @@ COMPARED = {
     None: "a tie: the difference is within the uncertainty",
 }
 """Result words by the outcome of a comparison of two kernels."""
-GAIN = ("speedup", "improved", "tie_band")
-"""Figures of a speed-up: it is a win if ``improved``, and a tie inside the band."""
-HOT_LINES = 5
 KEPT = 128
 """Number of full results that are kept for later questions by id."""
-PAGE_CHARS = 12_000
+PAGE_CHARS = 3_500
 """Longest part of a full result in one answer, in characters."""
+ANSWER_CHARS = 4_000
+"""Longest answer without a source text, in characters."""
+LISTED_CHARS = 3_300
+"""Room of the lines of a list in one answer, in characters."""
 MOST_KERNELS = 64
 MOST_SUGGESTIONS = 12
+MOST_TIMED = 8
+"""Number of suggested rewrites whose latency is predicted for a chip."""
 SUGGEST_CHARS = 200_000
 ROWS = 200
+COMPARED_KEYS = ("status", "failure", "latency_us", "percent_of_floor", "rel_l2", "tolerance", "bound", "time")
+"""Parts of a finding that a comparison shows of each kernel."""
 
 
 async def _quiet(progress: float, total: float | None, message: str) -> None:
@@ -102,9 +114,11 @@ class Toolbox:
         return await self._evaluate(source, path, workload, Gate.STRICT if strict else Gate.SEARCH, chip, api)
 
     async def suggest_rewrites(
-        self, *, source: str = "", path: str = "", workload: str = "", rule: str = "", api: str = ""
+        self, *, source: str = "", path: str = "", workload: str = "", rule: str = "", chip: str = "", api: str = ""
     ) -> Json:
-        """Return the changes that the rewrite rules propose, best first, each with its diff. Changes nothing."""
+        """Return the changes that the rewrite rules propose, best first, a line each; with ``rule`` those of one rule, with
+        their diffs. With a workload and a chip, the changed kernels are timed. Changes nothing.
+        """
         found = await self._workload(workload) if workload else None
         kernel = await asyncio.to_thread(self.places.kernel, source, path, api, found)
         if len(kernel.text) > SUGGEST_CHARS:
@@ -113,13 +127,35 @@ class Toolbox:
         if refused is not None and refused.rule == "syntax":
             raise UsageError(f"line {refused.line}: {refused.message}", hint="mend the source first")
         listed = await asyncio.to_thread(_suggested, kernel, rule or None, found)
-        return {
-            "api": kernel.api,
-            "count": len(listed),
-            "suggestions": [self._short_suggestion(one) for one in listed[:MOST_SUGGESTIONS]],
-            "details": self._keep(listed),
-            "next": "Apply a diff yourself and check_kernel it, or let optimize try and check them all.",
-        }
+        shown = listed[:MOST_SUGGESTIONS]
+        timed = await self._timed(kernel, shown, found, chip) if found is not None and chip else {}
+        rank = sorted(range(len(shown)), key=lambda at: timed.get(at, (float("inf"), ""))[0])
+        lines = [
+            f"{one['rule']} l.{one['line']}: {timed[at][1] if at in timed else _expected(one)}; {_cut(one['plan'], 160)}"
+            for at in rank
+            for one in (shown[at],)
+        ]
+        answer = {"api": kernel.api, "count": len(listed), "suggestions": _within(lines, LISTED_CHARS)}
+        answer |= {"details": self._keep(listed)}
+        if rule:
+            return answer | {"text": _within_text([shown[at]["diff"] for at in rank])}
+        return answer | {"next": "With rule, the diffs of one rule. optimize tries and checks them all."}
+
+    async def _timed(
+        self, kernel: Kernel, listed: Sequence[Mapping[str, Any]], found: Workload, chip: str
+    ) -> dict[int, tuple[float, str]]:
+        """Return the predicted latency of the first changed kernels, by place, with its words."""
+        before = evaluation_from(await self._evaluated(kernel, found, Gate.TIMING, chip)).profile
+        answers: dict[int, tuple[float, str]] = {}
+        for at, one in enumerate(listed[:MOST_TIMED]):
+            changed = replace(kernel, text=one["changed"])
+            after = evaluation_from(await self._evaluated(changed, found, Gate.TIMING, chip)).profile
+            change = gain(before, after)
+            if after is None or after.latency_us is None or change is None:
+                continue
+            word = verdict(change.ratio, change.improved, change.band_percent, after.source)
+            answers[at] = (after.latency_us, f"{after.latency_us:.1f} us, x{change.ratio:.3f} {word}")
+        return answers
 
     async def compare_kernels(
         self,
@@ -139,50 +175,80 @@ class Toolbox:
         one = await self._evaluated(first, found, Gate.SEARCH, chip, against=(second,))
         other = await self._evaluated(second, found, Gate.SEARCH, chip)
         timed = one["paired"][0] if one["paired"] else None
-        latencies = _latency_us(one), _latency_us(other)
-        both = one["status"] == other["status"] == "passed" and latencies[0] and latencies[1]
-        ratio = timed["ratio"] if timed else latencies[1] / latencies[0] if both else None
+        results = evaluation_from(one), evaluation_from(other)
+        both = all(result.status == "passed" and result.latency_us for result in results)
+        change = gain(results[1].profile, results[0].profile)
+        ratio = timed["ratio"] if timed else change.ratio if change and both else None
         same = one["program_sha256"] == other["program_sha256"]
-        change = gain(evaluation_from(other).profile, evaluation_from(one).profile)
-        news = None if same else interleaved(timed) if timed else change.faster if change else None
+        news = None if same or not both else interleaved(timed) if timed else change.faster if change else None
         band = timed["band_percent"] if timed else change.band_percent if change else None
-        return {
-            "first": self._short(one, first.text),
-            "second": self._short(other, second.text),
-            "ratio": ratio,
-            "improved": bool(both and news),
-            "tie_band_percent": band,
-            "tie_reason": "" if timed or change is None else change.reason,
-            "result": COMPARED[news] if both else "both have to pass before they can be compared",
+        answer: Json = {
+            name: {key: value for key, value in short.items() if key in COMPARED_KEYS} | {"details": self._keep(whole)}
+            for name, whole, kernel, result in (
+                ("first", one, first, results[0]),
+                ("second", other, second, results[1]),
+            )
+            for short in (finding(result, kernel.text, found, whole["chip"], kernel.lnc),)
         }
+        answer |= {"on": core_words(one["chip"], first.lnc)}
+        answer |= {"ratio": None if ratio is None else round(ratio, 4), "tie_band": band}
+        if ratio is None or not both:
+            return answer | {"result": "both have to pass before they can be compared"}
+        profile = results[0].profile
+        assert profile is not None
+        word = Verdict.TIE if same else verdict(max(ratio, 1 / ratio), news is not None, band, profile.source)
+        answer |= {"verdict": word, "tie_reason": "" if timed or change is None else change.reason}
+        if word is Verdict.TIE or word is None:
+            answer["result"] = "the same program" if same else COMPARED[None]
+        else:
+            answer["result"] = f"{COMPARED[ratio > 1]} ({word})"
+        slow, fast, text = (1, 0, second.text) if ratio > 1 else (0, 1, first.text)
+        if reason := moved(results[fast].profile, results[slow].profile, text):
+            answer["why"] = f"the {'second' if ratio > 1 else 'first'} takes {reason}"
+        return answer
 
     async def evaluate_kernels(
         self, *, kernels: Sequence[Mapping[str, str]], strict: bool = False, chip: str = "", report: Report = _quiet
     ) -> Json:
-        """Return a short result of each of many kernels, in their order."""
+        """Return a line of each of many kernels: those that pass first, fastest first; then the others."""
         if not 1 <= len(kernels) <= MOST_KERNELS:
             raise UsageError(f"give 1 to {MOST_KERNELS} kernels", hint="more go into several calls")
-        gate, done, results = Gate.STRICT if strict else Gate.SEARCH, 0, [Json()] * len(kernels)
+        gate, done = Gate.STRICT if strict else Gate.SEARCH, 0
+        rows: list[_Row] = []
+        used: set[str] = set()
         places = asyncio.Semaphore(4)
 
         async def evaluator(place: int, item: Mapping[str, str]) -> None:
             nonlocal done
             async with places:
+                name = f"{place + 1} {item.get('path', '')}".strip()
                 try:
                     found = await self._workload(item.get("workload", ""))
                     kernel = await asyncio.to_thread(
                         self.places.kernel, item.get("source", ""), item.get("path", ""), item.get("api", ""), found
                     )
-                    results[place] = self._short(await self._evaluated(kernel, found, gate, chip), kernel.text)
+                    whole = await self._evaluated(kernel, found, gate, chip)
+                    result = evaluation_from(whole)
+                    short = brief(finding(result, kernel.text, found, whole["chip"], kernel.lnc))
+                    rows.append(_Row(place, name, short, self._keep(whole), found.name, result, kernel.text))
+                    used.add(core_words(whole["chip"], kernel.lnc))
                 except AcceldError as error:
-                    results[place] = {"error": error.message, "hint": error.hint}
+                    rows.append(_Row(place, name, f"error: {error.message.rstrip('.')}. {error.hint}"))
                 done += 1
                 await report(done, len(kernels), f"{done} of {len(kernels)} evaluated")
 
         async with asyncio.TaskGroup() as tasks:
             for place, item in enumerate(kernels):
                 tasks.create_task(evaluator(place, item))
-        return {"results": results, "passed": sum(one.get("status") == "passed" for one in results)}
+        rows.sort(key=_rank)
+        width = max(48, LISTED_CHARS // len(rows) - 6)
+        fastest: dict[str, _Row] = {}
+        lines = []
+        for row in rows:
+            best = fastest.setdefault(row.workload, row) if row.passed else row
+            why = "" if best is row else f": {moved(best.profile, row.profile, row.text)}"
+            lines.append(_cut_to(f"{row.name}: {row.said} {row.details}{why}", width))
+        return {"on": sorted(used), "ranked": lines, "passed": sum(row.passed for row in rows), "of": len(rows)}
 
     # Tools on runs.
 
@@ -245,70 +311,147 @@ class Toolbox:
         """Return the newest runs in short."""
         await self._ready()
         found = await self._client.get("/v1/runs", workload=workload or None, limit=max(1, min(limit, 100)))
-        keys = ("workload", "state", "message", "proposer", "chip", "best_latency_us", *GAIN, "source")
-        runs = [{"run": f"r{one['id']}", **{key: one[key] for key in keys}} for one in found["runs"]]
-        return {"runs": runs, "total": found["total"]}
+        lines = [
+            f"r{one['id']} {one['workload']} {one['chip']} {one['proposer']}: {_standing(one).partition(' ')[2]}"
+            for one in found["runs"]
+        ]
+        return {"runs": _within([_cut(line, 300) for line in lines], LISTED_CHARS), "total": found["total"]}
 
-    async def best_kernel(self, *, run: str = "", workload: str = "", chip: str = "") -> Json:
-        """Return the text of the best kernel of a run, or of a workload's fastest run, and its diff from the baseline."""
+    async def best_kernel(self, *, run: str = "", workload: str = "", chip: str = "", show: str = "text") -> Json:
+        """Return the best kernel of a run, or of a workload's fastest run: its text, or its diff from the baseline."""
         found = await self._best(run, workload, chip)
         candidate = await self._client.get(f"/v1/candidates/{found['best']}")
-        changed = await self._client.get(f"/v1/candidates/{found['best']}/diff", against="baseline")
+        text = candidate["text"]
+        if show == "diff":
+            text = (await self._client.get(f"/v1/candidates/{found['best']}/diff", against="baseline"))["diff"]
         return {
             "run": f"r{found['id']}",
             "candidate": f"c{found['best']}",
+            "on": core_words(found["chip"], candidate["lnc"]),
             "latency_us": found["best_latency_us"],
-            **{key: found[key] for key in GAIN},
             "source": found["source"],
+            **worth(found),
             "gate": candidate["gate"],
-            "text": candidate["text"],
-            "diff": _cut(changed["diff"], PAGE_CHARS),
+            "text": text,
         }
 
-    async def apply_best(self, *, run: str, path: str, even_if_tied: bool = False) -> Json:
-        """Write a run's best kernel over a file and keep a copy of the old text beside it.
+    async def apply_best(
+        self, *, path: str, run: str = "", source: str = "", workload: str = "", even_if_tied: bool = False
+    ) -> Json:
+        """Write a run's best kernel, or a kernel of the agent's own, over a file and keep a copy of the old text beside it.
 
         UsageError if the kernel has not passed the strict gate, is not a drop-in for the file, does not pass now, or is
-        no faster than the baseline beyond a tie, unless ``even_if_tied``.
+        no certain or likely gain, unless ``even_if_tied``: a run's over its baseline, an own one over what the file holds.
         """
+        file = await asyncio.to_thread(self.places.kernel_file, path)
+        expected = await asyncio.to_thread(seen, file)
+        if source:
+            return await self._apply_source(file, expected, source, workload, even_if_tied)
+        if not run:
+            raise UsageError("give a run, or a source and its workload", hint="run=r12 writes the best kernel of r12")
         found = await self._best(run, "", "")
         best = await self._client.get(f"/v1/candidates/{found['best']}")
         if best["gate"] != Gate.STRICT:
             raise UsageError(
                 f"c{found['best']} has not passed the strict gate", hint="follow_run until the run has ended"
             )
-        file = await asyncio.to_thread(self.places.kernel_file, path)
-        asked: Json = {"path": str(file), "expected_sha256": await asyncio.to_thread(seen, file)}
+        asked: Json = {"path": str(file), "expected_sha256": expected}
         result = await self._act(found["id"], "apply", **asked, **({"even_if_tied": True} if even_if_tied else {}))
-        gained = {key: found[key] for key in GAIN}
-        return {"result": result, "latency_us": found["best_latency_us"], **gained, "gate": "strict"}
+        return {"result": result, "latency_us": found["best_latency_us"], **worth(found), "gate": "strict"}
+
+    async def _apply_source(self, file: Path, expected: str, source: str, workload: str, even_if_tied: bool) -> Json:
+        """Write a kernel of the agent's own over a file, after the strict gate and a comparison with what the file holds."""
+        found = await self._workload(workload)
+        new = await asyncio.to_thread(self.places.kernel, source, "", "", found)
+        old = await asyncio.to_thread(self.places.kernel, "", str(file), "", found)
+        await asyncio.to_thread(check_drop_in, file, new)
+        whole = await self._evaluated(new, found, Gate.STRICT, "", against=(old,))
+        after = evaluation_from(whole)
+        short = finding(after, new.text, found, whole["chip"], new.lnc)
+        if after.status != "passed" or after.profile is None:
+            raise UsageError(f"nothing was written: {brief(short)}", hint=(short.get("failure") or {}).get("hint", ""))
+        before = evaluation_from(await self._evaluated(old, found, Gate.SEARCH, ""))
+        answer: Json = {key: short[key] for key in ("gate", "on", "latency_us", "percent_of_floor") if key in short}
+        if before.status == "passed":
+            timed = whole["paired"][0] if whole["paired"] else None
+            change = gain(before.profile, after.profile)
+            ratio = timed["ratio"] if timed else change.ratio if change else None
+            band = timed["band_percent"] if timed else change.band_percent if change else None
+            improved = bool(interleaved(timed)) if timed else change is not None and change.improved
+            word = verdict(ratio, improved, band, after.profile.source)
+            answer |= {"speedup": None if ratio is None else round(ratio, 4), "verdict": word, "tie_band": band}
+            if not even_if_tied and (word is None or not word.worth_applying):
+                raise UsageError(
+                    f"nothing was written: over {file.name} it is a {word or 'tie'} (speed-up {ratio or 1.0:.3f}). {RULE}",
+                    hint="even_if_tied=true writes it nevertheless",
+                )
+        backup = await asyncio.to_thread(apply, file, new.text, expected)
+        return answer | {"result": f"wrote the kernel to {file}; the former content is in {backup}"}
 
     # Tools that look things up.
 
     async def list_workloads(self, *, contains: str = "") -> Json:
-        """Return short entries of the workloads whose name or description contains the words."""
+        """Return the workloads below the agent's own folders, and a line of each known one with the words."""
         listed = await asyncio.to_thread(find_workloads, self.places.config.paths.workloads)
+        own = await asyncio.to_thread(self.places.own_workloads)
         words = contains.lower().split()
-        chosen = [
-            one for one in listed.values() if all(word in f"{one.name} {one.description}".lower() for word in words)
+        lines = [
+            f"{one.name}: {one.description} ({', '.join(one.baselines)})"
+            for one in listed.values()
+            if all(word in f"{one.name} {one.description}".lower() for word in words)
         ]
-        rows = [{"name": one.name, "about": one.description, "apis": list(one.baselines)} for one in chosen]
-        return {"workloads": rows, "total": len(listed)}
+        if not words:
+            lines = [line.partition(":")[0] for line in lines]
+        answer: Json = {"own": _within(own, LISTED_CHARS // 4), "workloads": _within(lines, LISTED_CHARS)}
+        return answer | {
+            "total": len(listed),
+            "next": "contains=words gives descriptions; create_workload makes a new one",
+        }
 
-    async def show_workload(self, *, workload: str) -> Json:
-        """Return a workload's arguments, outputs, tolerance, least times and reference."""
-        return await asyncio.to_thread(_shown, await self._workload(workload))
+    async def show_workload(self, *, workload: str, show: str = "facts") -> Json:
+        """Return a workload's arguments, outputs, tolerance and floor; or the text of its reference or its baseline."""
+        return await asyncio.to_thread(_shown, await self._workload(workload), show)
+
+    async def create_workload(
+        self,
+        *,
+        folder: str,
+        reference: str,
+        arguments: Sequence[str],
+        precision: str = "",
+        chip: str = "",
+        api: str = "",
+    ) -> Json:
+        """Write a workload folder from a reference, with a first kernel if it can be lowered, and time that kernel.
+
+        UsageError with all that is wrong, at once.
+        """
+        made = await asyncio.to_thread(authoring.made, self.places, folder, reference, arguments, precision)
+        found = await self._workload(str(made.folder))
+        answer: Json = {"workload": folder, **_facts(found), **made.told}
+        if not found.baselines:
+            return answer | {"next": "No kernel could be lowered: write one, and check_kernel it with strict=true."}
+        chosen = api or (self.places.config.search.api if self.places.config.search.api in found.baselines else "")
+        first = found.baselines[chosen or next(iter(found.baselines))]
+        timed = await self._evaluate("", str(first), str(made.folder), Gate.TIMING, chip, chosen)
+        keys = ("on", "latency_us", "floor_us", "floor_is", "percent_of_floor", "bound", "failure", "details")
+        answer["first_kernel"] = {"path": str(first), **{key: timed[key] for key in keys if key in timed}}
+        return answer | {
+            "next": "check_kernel it with strict=true; optimize makes it faster; show_workload show=kernel is its text."
+        }
 
     async def look_up(self, *, name: str) -> Json:
-        """Return an NKI call's parameters in each API, and if the simulator supports it."""
+        """Return what an NKI call or a topic of the manual means: parameters by API, dtypes, buffers, limits, an example."""
         if not name.strip() or len(name) > 200:
-            raise UsageError("give the name of one call", hint="such as nc_matmul or nl.load")
-        found = await asyncio.to_thread(reference.look_up, name)
-        if not found:
-            like = await asyncio.to_thread(reference.near, name)
-            raise UsageError(f"no NKI API documents {name!r}", hint=f"near: {', '.join(like)}" if like else "")
-        keys = ("module", "name", "api", "signature", "state", "text")
-        return {"calls": [{key: getattr(call, key) for key in keys} for call in found]}
+            raise UsageError("give the name of a call or a topic", hint=f"topics: {', '.join(manual.TOPICS)}")
+        found = await asyncio.to_thread(manual.looked_up, name)
+        if found is None:
+            like = await asyncio.to_thread(manual.near, name)
+            raise UsageError(
+                f"the manual has nothing on {name!r}",
+                hint=f"{f'near: {chr(44).join(like)}; ' if like else ''}topics: {', '.join(manual.TOPICS)}",
+            )
+        return {"found": found}
 
     async def query_history(self, *, sql: str = "", saved: str = "", words: str = "", limit: int = 50) -> Json:
         """Return the rows of one SELECT or of a saved query, or the hits of a full-text search. Read-only."""
@@ -340,7 +483,7 @@ class Toolbox:
                     f"{id[:40]!r} is not an id", hint="such as r12, c345, e901, i38, or details of an answer"
                 )
             value = await self._get(f"/v1/{routes[kind]}/{_number(id, kind)}")
-        text = json.dumps(value, ensure_ascii=False, default=str)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         offset = max(0, offset)
         following = offset + PAGE_CHARS
         return {
@@ -372,12 +515,9 @@ class Toolbox:
     async def _evaluate(self, source: str, path: str, workload: str, gate: Gate, chip: str, api: str) -> Json:
         found = await self._workload(workload)
         kernel = await asyncio.to_thread(self.places.kernel, source, path, api, found)
-        answer = self._short(await self._evaluated(kernel, found, gate, chip), kernel.text)
-        least = {
-            "roofline_us": roofline_us(found, answer["chip"]),
-            "floor_us": floor_us(found, answer["chip"]),
-        }
-        return {"workload": found.name, **answer, **{name: us for name, us in least.items() if us is not None}}
+        whole = await self._evaluated(kernel, found, gate, chip)
+        answer = finding(evaluation_from(whole), kernel.text, found, whole["chip"], kernel.lnc)
+        return {"workload": found.name, **answer, "details": self._keep(whole)}
 
     async def _evaluated(
         self, kernel: Kernel, found: Workload, gate: Gate, chip: str, *, against: Sequence[Kernel] = ()
@@ -398,8 +538,9 @@ class Toolbox:
         kernel = await asyncio.to_thread(self.places.kernel, source, path, api, None)
         body: Json = {"kernel": _plain(kernel), "arguments": [_argument(text, at) for at, text in enumerate(arguments)]}
         await self._ready()
-        answer = await self._client.send("POST", "/v1/evaluations", body | ({"chip": chip} if chip else {}))
-        return self._short(answer, kernel.text)
+        whole = await self._client.send("POST", "/v1/evaluations", body | ({"chip": chip} if chip else {}))
+        answer = finding(evaluation_from(whole), kernel.text, None, whole["chip"], kernel.lnc)
+        return {**answer, "details": self._keep(whole)}
 
     async def _best(self, run: str, workload: str, chip: str) -> Json:
         if run:
@@ -467,18 +608,20 @@ class Toolbox:
 
     async def _outcome(self, run: int, row: Mapping[str, Any]) -> Json:
         found = await self._client.get(f"/v1/runs/{run}/outcome")
+        gained = worth(found) if found["best"] is not None else {}
+        word = gained.get("verdict")
         if row["state"] == RunState.PAUSED:
             following = f"It is paused. resume_run r{run} continues it, cancel_run ends it."
         elif found["best"] is None:
             following = f"Nothing passed. details r{run} has more."
-        elif found["improved"]:
-            following = f"best_kernel r{run} shows it; apply_best r{run} writes it over its file."
+        elif word is not None and word.worth_applying:
+            following = f"best_kernel r{run} shows it; apply_best r{run} writes it over its file. {RULE}"
+        elif found["tie_reason"]:
+            following = (
+                f"The speed-up is a tie, because it is {found['tie_reason']}: measure the kernel on a device. {RULE}"
+            )
         else:
-            following = "Nothing faster beyond the uncertainty was found. Another proposer or preset may find more."
-            if found["tie_reason"]:
-                following = (
-                    f"The speed-up is no win, because it is {found['tie_reason']}: measure the kernel on a device."
-                )
+            following = f"Nothing faster than a tie was found. Edit by hand: profile_kernel says what binds. {RULE}"
         keys = (
             "state",
             "message",
@@ -486,23 +629,36 @@ class Toolbox:
             "source",
             "chip",
             "api",
-            "proposer",
             "baseline_latency_us",
             "best_latency_us",
-            *GAIN,
-            "tie_reason",
-            "timed_again",
-            "percent_of_peak_after",
             "elapsed_s",
-            "wins",
         )
-        return {
+        answer: Json = {
             "run": f"r{run}",
             "best": None if found["best"] is None else f"c{found['best']}",
-            **{key: found[key] for key in keys},
+            **{key: round(found[key], 2) if isinstance(found[key], float) else found[key] for key in keys},
+            **gained,
+            "tie_reason": found["tie_reason"],
+            "steps": [_step(one, found["source"]) for one in found["wins"]],
             "counts": {status: count for status, count in found["counts"].items() if count},
-            "next": following,
         }
+        if found["best"] is not None:
+            answer |= await self._binding_of(row, found)
+        return {name: value for name, value in answer.items() if value not in ("", [])} | {"next": following}
+
+    async def _binding_of(self, row: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
+        """Return the floor that holds for a run's best kernel, and what binds it."""
+        candidate = await self._client.get(f"/v1/candidates/{found['best']}")
+        answer: Json = {}
+        with suppress(AcceldError):  # the workload's folder may be gone
+            loaded = await self._workload(row.get("workload_folder") or row["workload"])
+            answer |= {"on": core_words(found["chip"], loaded.lnc)}
+            answer |= floor_share(loaded, found["chip"], found["best_latency_us"], loaded.lnc)
+        record = candidate["evaluation_record"]
+        if record and record["profile"]:
+            told = binds(convert(record["profile"], Profile), candidate["text"])
+            answer |= {key: told[key] for key in ("time", "waits", "peaks") if key in told}
+        return answer
 
     def _table(self, table: Mapping[str, Any]) -> Json:
         rows = [[_cut(cell, 400) for cell in row] for row in table["rows"]]
@@ -514,33 +670,6 @@ class Toolbox:
             shown.append(row)
         more = table["truncated"] or len(shown) < len(rows)
         return {"columns": table["columns"], "rows": shown, "truncated": more, "details": self._keep(table)}
-
-    def _short_suggestion(self, one: Mapping[str, Any]) -> Json:
-        keys = ("rule", "line", "plan", "precondition", "reason", "gain_percent", "variants")
-        return {**{key: one[key] for key in keys}, "diff": _cut(one["diff"], 2000)}
-
-    def _short(self, reported: Mapping[str, Any], text: str) -> Json:
-        """Return the main figures of an evaluation, and keep the full record for :meth:`details`."""
-        profile, correctness, failure = reported.get("profile"), reported.get("correctness"), reported.get("failure")
-        answer: Json = {"status": reported["status"], "chip": reported["chip"], "api": reported["api"]}
-        if failure is not None:
-            answer["failure"] = {key: failure[key] for key in ("rule", "message", "line", "hint") if failure[key]}
-            answer["failure"]["message"] = _cut(failure["message"], 2000)
-            lines = text.splitlines()
-            if 0 < failure["line"] <= len(lines):
-                answer["failure"]["source_line"] = _cut(lines[failure["line"] - 1].strip(), 200)
-        if correctness is not None:
-            answer |= {key: correctness[key] for key in ("gate", "rel_l2", "tolerance")}
-        if profile is not None:
-            answer |= {key: profile[key] for key in ("latency_us", "source", "interval_percent", "bound")}
-            answer |= {
-                key: reported[key] for key in ("percent_of_peak", "percent_of_attainable") if reported[key] is not None
-            }
-            busy = sorted(profile["engines_us"].items(), key=lambda item: -item[1])
-            answer["engines_us"] = {name: round(us, 3) for name, us in busy if us}
-            answer["hot_spots"] = _hot(profile["details"].get("hot_spots", ()), text)
-            answer["notes"] = [_cut(note, 300) for note in profile["notes"][:5]]
-        return answer | {"details": self._keep(reported)}
 
     def _keep(self, value: Any) -> str:
         self._made += 1
@@ -571,27 +700,41 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
         raise UsageError("the source is nested too deep for the rules") from error
 
 
-def _shown(found: Workload) -> Json:
-    arguments = [
-        {"name": a.name, "value": a.value}
-        if a.is_scalar
-        else {"name": a.name, "shape": list(a.kernel_shape), "dtype": a.dtype}
-        for a in found.arguments
-    ]
-    text = found.reference.read_text(encoding="utf-8") if found.reference else ""
-    return {
-        "name": found.name,
-        "about": found.description,
-        "arguments": arguments,
-        "outputs": [{"name": o.name, "shape": list(o.kernel_shape), "dtype": o.dtype} for o in found.outputs],
-        "tolerance_rel_l2": found.tolerance,
-        "precision": str(found.precision),
+def _shown(found: Workload, show: str) -> Json:
+    if show == "reference":
+        text = found.reference.read_text(encoding="utf-8") if found.reference else ""
+        return {"name": found.name, "text": text or "The kernel's own float64 execution is the oracle."}
+    if show == "kernel":
+        api, path = next(iter(found.baselines.items()), ("", None))
+        return {"name": found.name, "api": api, "text": path.read_text(encoding="utf-8") if path else ""}
+    return {"name": found.name, "about": found.description, **_facts(found)}
+
+
+def _facts(found: Workload) -> Json:
+    """Return what a kernel of a workload has to compute, how exactly, and the least time of that on each chip."""
+    work = found.work
+    answer: Json = {
+        "arguments": [
+            f"{a.name} = {a.value}" if a.is_scalar else f"{a.name} {a.dtype}{list(a.kernel_shape)}"
+            for a in found.arguments
+        ],
+        "outputs": [f"{one.name} {one.dtype}{list(one.kernel_shape)}" for one in found.outputs],
+        "precision": f"{found.precision}: {PRECISIONS[found.precision]}",
+        "tolerance": (
+            f"{found.tolerance:g} relative L2 at most. Each data set allows 20 times the error of float32 arithmetic measured on "
+            "it, if that is less; check_kernel says which held."
+        ),
+        "work": None
+        if work is None
+        else f"{work.matmul_flops:,} operations in products, {work.vector_flops:,} others, {work.hbm_bytes:,} bytes",
+        "floor_us": {chip: share["floor_us"] for chip in CHIPS if (share := floor_share(found, chip, None, found.lnc))},
+        "cores": found.lnc,
         "entry": found.entry,
         "grid": list(found.grid),
-        "baselines": list(found.baselines),
-        "roofline_us": {chip: us for chip in ("trn1", "trn2", "trn3") if (us := roofline_us(found, chip)) is not None},
-        "reference": _cut(text, PAGE_CHARS),
+        "kernels": {api: path.name for api, path in found.baselines.items()},
+        "distributions": ", ".join(one for one in found.distributions),
     }
+    return {name: value for name, value in answer.items() if value}
 
 
 def _argument(text: str, place: int) -> Json | float | int:
@@ -604,21 +747,45 @@ def _argument(text: str, place: int) -> Json | float | int:
     return value
 
 
-def _hot(lines: Sequence[Mapping[str, Any]], text: str) -> list[Json]:
-    source = text.splitlines()
-    return [
-        {
-            "line": one["line"],
-            "engine": one["engine"],
-            "busy_us": round(one["busy_us"], 3),
-            "source": source[one["line"] - 1].strip()[:120] if 0 < one["line"] <= len(source) else "",
-        }
-        for one in lines[:HOT_LINES]
-    ]
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The result of one of many kernels."""
+
+    place: int
+    name: str
+    said: str
+    details: str = ""
+    workload: str = ""
+    result: Evaluation | None = None
+    text: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True if the kernel is right."""
+        return self.result is not None and self.result.status == "passed"
+
+    @property
+    def profile(self) -> Profile | None:
+        """The kernel's profile; None if it was not evaluated."""
+        return self.result.profile if self.result is not None else None
 
 
-def _latency_us(reported: Mapping[str, Any]) -> float:
-    return float((reported["profile"] or {}).get("latency_us") or 0.0)
+def _rank(row: _Row) -> tuple[str, bool, float, int]:
+    latency_us = row.result.latency_us if row.result is not None and row.passed else None
+    return (row.workload if row.passed else "~", latency_us is None, latency_us or 0.0, row.place)
+
+
+def _step(one: Mapping[str, Any], source: str) -> str:
+    """Return a step from the baseline to the best kernel in one line."""
+    word = verdict(one["speedup"], one["improved"], one["tie_band"], source)
+    speedup = "" if one["speedup"] is None else f" x{one['speedup']:.3f} {word}"
+    latency = "" if one["latency_us"] is None else f" {one['latency_us']:.1f} us"
+    return f"c{one['candidate']} {one['title'] or one['rule']}:{latency}{speedup}"
+
+
+def _expected(one: Mapping[str, Any]) -> str:
+    low, high = one["gain_percent"]
+    return f"{low:g} to {high:g} % expected"
 
 
 def _standing(row: Mapping[str, Any]) -> str:
@@ -629,7 +796,7 @@ def _standing(row: Mapping[str, Any]) -> str:
     if row["best_latency_us"] is not None:
         text += f", best {figures.brief_latency(row['best_latency_us'], row['source'], row['chip'])}"
     if row["speedup"] is not None:
-        text += f" ({figures.brief_gain(row['speedup'], row['improved'])})"
+        text += f" ({row['speedup']:.2f}x {worth(row)['verdict']})"
     return text + (f"; {row['message']}" if row["message"] else "")
 
 
@@ -644,3 +811,53 @@ def _cut(value: Any, limit: int) -> Any:
     if isinstance(value, str) and len(value) > limit:
         return f"{value[:limit]}… ({len(value) - limit} characters more)"
     return value
+
+
+def _cut_to(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _within(lines: Sequence[str], room: int) -> list[str]:
+    """Return the lines that fit in a number of characters, and how many more there are."""
+    kept: list[str] = []
+    for line in lines:
+        room -= len(json.dumps(line, ensure_ascii=False)) + 2
+        if room < 0:
+            return [*kept, f"and {len(lines) - len(kept)} more"]
+        kept.append(line)
+    return kept
+
+
+def _within_text(parts: Sequence[str]) -> str:
+    """Return texts, as many whole ones as fit in a part of an answer, but at least a part of one."""
+    kept: list[str] = []
+    for part in parts:
+        if kept and sum(map(len, kept)) + len(part) > PAGE_CHARS:
+            return "\n".join([*kept, f"({len(parts) - len(kept)} more in details)"])
+        kept.append(_cut(part, PAGE_CHARS))
+    return "\n".join(kept)
+
+
+def fitted(answer: Json, limit: int = ANSWER_CHARS) -> str:
+    """Return an answer as JSON of at most ``limit`` characters: what is longest is shortened, the last items of a list first."""
+    text = json.dumps(answer, ensure_ascii=False, default=str)
+    while len(text) > limit and _shortened(answer, len(text) - limit):
+        text = json.dumps(answer, ensure_ascii=False, default=str)
+    return text
+
+
+def _shortened(value: Any, excess: int) -> bool:
+    """Shorten the longest part of a container by about ``excess`` characters. Return False if nothing is left to shorten."""
+    places = list(value) if isinstance(value, dict) else range(len(value))
+    sized = sorted(places, key=lambda at: -len(json.dumps(value[at], ensure_ascii=False, default=str)))
+    for at in sized:
+        part = value[at]
+        if isinstance(part, str) and len(part) > 200:
+            value[at] = f"{part[: max(160, len(part) - excess - 40)]}… (cut; details has all)"
+            return True
+        if isinstance(part, list) and len(part) > 1:
+            part[-2:] = ["…"]
+            return True
+        if isinstance(part, dict) and _shortened(part, excess):
+            return True
+    return False

@@ -11,6 +11,7 @@ from acceld import figures
 from acceld.cli.connect import reading, run_named
 from acceld.cli.output import say
 from acceld.errors import UsageError
+from acceld.gains import Verdict, verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +21,20 @@ class BestKernel:
     run: dict[str, Any]
     candidate: dict[str, Any]
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """Worth of its speed-up (:data:`acceld.gains.RULE`)."""
+        return verdict(self.run["speedup"], self.run["improved"], self.run["tie_band"], self.run["source"])
+
     def say(self) -> None:
         """Print to standard error whose kernel it is, how fast, and what it gained."""
         run = self.run
         latency = figures.latency(
             run["best_latency_us"], run["source"], run["chip"], self.candidate.get("interval_percent")
         )
-        gained = figures.gained(run["speedup"], run["improved"], run["tie_band"])
+        gained = figures.gained(run["speedup"], run["improved"], run["tie_band"], verdict=self.verdict)
         say(f"c{run['best']} of r{run['id']}: {latency}, {gained} over the baseline")
-        if not run["improved"]:
+        if self.verdict is None or not self.verdict.worth_applying:
             own = "it is the baseline itself" if run["best"] == run["baseline"] else "it is no win"
             say(f"{own}; acceld show r{run['id']} says why, and what to try next")
 
@@ -41,6 +47,7 @@ class BestKernel:
             "latency_us": self.run["best_latency_us"],
             "speedup": self.run["speedup"],
             "improved": bool(self.run["improved"]),
+            "verdict": self.verdict,
             "tie_band": self.run["tie_band"],
             "source": self.run["source"],
             "text": self.candidate["text"],

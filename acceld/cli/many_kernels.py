@@ -13,8 +13,9 @@ import argparse
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ from acceld.cli.output import print_json, print_table, say
 from acceld.cli.samples import Summary, summaries
 from acceld.client import Client
 from acceld.errors import AcceldError, UsageError, no_file
-from acceld.gains import gain, interleaved
+from acceld.findings import finding, moved
+from acceld.gains import gain, interleaved, verdict
 from acceld.home import Home
 from acceld.model import Profile
 from acceld.watch.answers import evaluation_from
+from acceld.workloads import Workload, workload
 
 ANSWER_S = 86_400.0
 """Deadline of one answer in seconds, including its wait in the queue."""
@@ -121,7 +124,7 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     name = body.pop("id", number)
     if not isinstance(name, str | int):
         raise UsageError(f"{where}: id is a text or a number")
-    return Item(name, body | {"id": name, "kernel": kernel, "against": ["baseline"], "details": False})
+    return Item(name, body | {"id": name, "kernel": kernel, "against": ["baseline"], "details": "findings"})
 
 
 def _text(path: Path, where: str = "") -> str:
@@ -194,7 +197,7 @@ class _Baselines:
     def _ask(self, item: Item) -> Profile | None:
         body = {name: item.body[name] for name in PLACES if name in item.body}
         try:
-            reported = _ask(self._home, body | {"id": "baseline", "gate": "search", "details": False})
+            reported = _ask(self._home, body | {"id": "baseline", "gate": "search", "details": "findings"})
         except AcceldError as error:
             say(f"the baseline of {item.body['workload']} has no latency: {error.message}")
             return None
@@ -218,17 +221,25 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
     profile, correctness, failure = reported["profile"] or {}, reported["correctness"] or {}, reported["failure"]
     passed, latency_us = reported["status"] == "passed", profile.get("latency_us")
     baseline = baselines.profile(item) if passed else None
-    found = gain(baseline, evaluation_from({**reported, "id": 0}).profile)
+    result = evaluation_from({**reported, "id": 0})
+    found = gain(baseline, result.profile)
     turns = reported["paired"][0] if passed and reported["paired"] else None
-    return record | {
+    kernel = item.body["kernel"]
+    short = finding(result, kernel["text"], _workload(item.body), reported["chip"], kernel.get("lnc", 1))
+    improved = bool(interleaved(turns)) if turns else found is not None and found.improved
+    band = turns["band_percent"] if turns else found.band_percent if found else None
+    ratio = turns["ratio"] if turns else found.ratio if found else None
+    own = {
         "status": reported["status"],
         "gate": correctness.get("gate"),
         "latency_us": latency_us,
         "baseline_latency_us": baseline.latency_us if baseline else None,
-        "speedup": turns["ratio"] if turns else found.ratio if found else None,
+        "speedup": ratio,
         "speedup_interval": turns["interval"] if turns else None,
-        "improved": bool(interleaved(turns)) if turns else found is not None and found.improved,
-        "tie_band": turns["band_percent"] if turns else found.band_percent if found else None,
+        "improved": improved,
+        "verdict": verdict(ratio, improved, band, profile.get("source") or "simulated"),
+        "tie_band": band,
+        "why": "" if improved or ratio is None or ratio > 1 else moved(baseline, result.profile, kernel["text"]),
         "win": turns["win"] if turns else None,
         "source": profile.get("source"),
         "method": profile.get("method"),
@@ -243,6 +254,14 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
         "source_sha256": reported["source_sha256"],
         "program_sha256": reported["program_sha256"],
     }
+    return {**record, **short, **own}
+
+
+def _workload(body: Mapping[str, Any]) -> Workload | None:
+    """Return the workload of a request; None if only the daemon knows it."""
+    with suppress(AcceldError):
+        return workload(body.get("workload_folder") or body["workload"])
+    return None
 
 
 def _summary(record: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from acceld import drafts
 from acceld.chips import API_CHIPS
 from acceld.cli.output import say
 from acceld.drafts import DraftArgument, DraftOutput, Lowered, ReferenceFacts
-from acceld.errors import UsageError, WorkloadError
+from acceld.errors import UsageError
 from acceld.model import Kernel
 from acceld.workloads import BASELINE_FILES, Workload, every_shape, hidden_shapes
 
@@ -36,45 +35,20 @@ def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) 
 
 
 def write_reference_workload(path: Path, given: Sequence[DraftArgument], folder: Path, *, name: str) -> Lowered:
-    """Write the workload ``name`` to a new folder, completely or not at all. Return the kernels that were lowered.
+    """Write the workload ``name`` to a new folder, and say what could not be made. Return the kernels that were lowered.
 
     :raises UsageError: the folder can not be written.
     :raises WorkloadError: the reference does not run.
     """
     facts = drafts.reference_facts(path, given)
-    if given and [a.name for a in given] != [a.name for a in facts.arguments]:
-        raise WorkloadError(f"{path}: it takes {len(facts.arguments)} arguments, and {len(given)} were described")
     for output in facts.narrow:
         say(
             f"note: {path} computes {output} in float32 whatever it is given: a right kernel may differ from its rounding; "
             "leave out the casts to float32, and acceld calls it with float64"
         )
-    lowered = drafts.lowered_kernels(path, facts)
+    lowered = drafts.write_reference_folder(path, facts, given, folder, name=name)
     for api, why in lowered.refused.items():
         say(f"no {api} kernel was lowered from {path}: {why}")
-    toml = drafts.workload_toml(
-        name,
-        facts.arguments,
-        facts.outputs,
-        baselines={api: BASELINE_FILES[api] for api in lowered.kernels},
-        reference="reference.py",
-        entry="kernel",
-        drawn=facts.drawn,
-        work=lowered.work,
-    )
-    files = {BASELINE_FILES[api]: kernel for api, kernel in lowered.kernels.items()}
-    fresh = folder.with_name(f".{folder.name}.acceld")
-    try:
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        shutil.copyfile(path, fresh / "reference.py")
-        for file, content in {**files, "workload.toml": toml}.items():
-            (fresh / file).write_text(content, encoding="utf-8")
-        fresh.rename(folder)
-    except OSError as error:
-        raise UsageError(f"can not write {folder}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
     return lowered
 
 

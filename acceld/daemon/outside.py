@@ -109,9 +109,13 @@ def _launched(kernel: Kernel, given: Mapping[str, Any], found: Workload) -> Kern
     return replace(kernel, entry=kernel.entry or found.entry or "", grid=kernel.grid or found.grid, lnc=lnc)
 
 
+FINDINGS = ("binding", "hot_spots", "unproven")
+"""Details of a profile that say what binds a kernel, and what its latency rests on."""
+
+
 def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Evaluation) -> dict[str, Any]:
     """Return the evaluation as JSON-able data, with its backend and host; without the profile's details if the request
-    says so.
+    says so (false), or with those of it that say what binds the kernel ("findings").
 
     ``paired`` has the ratio to each kernel of ``against`` that was timed interleaved with it, in their order.
     """
@@ -119,6 +123,9 @@ def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Eva
     found = evaluation.profile.details.get("paired", ()) if evaluation.profile is not None else ()
     turns = {one["against"]: one for one in found}
     reported["paired"] = [turns[other.sha256] for other in request.against if other.sha256 in turns]
-    if asked.get("details", True) is False and reported["profile"] is not None:
-        reported["profile"]["details"] = {}
+    wanted = asked.get("details", True)
+    if wanted is not True and reported["profile"] is not None:
+        kept = FINDINGS if wanted == "findings" else ()
+        whole = reported["profile"]["details"]
+        reported["profile"]["details"] = {name: whole[name] for name in kept if name in whole}
     return reported | ({"id": asked["id"]} if "id" in asked else {})

@@ -31,6 +31,7 @@ from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.events import REFUSED, DaemonStarted, DaemonStopped, Watch
+from acceld.gains import verdict
 from acceld.home import DATASETS, Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
@@ -495,7 +496,7 @@ class Daemon:
         """Write the best kernel over a file.
 
         The file must be unchanged since the person saw it, and the kernel must be a drop-in that passes now. It must be
-        faster than the baseline beyond a tie, unless the person wants a tie too.
+        a certain or likely gain over the baseline, unless the person wants a tie too.
         """
         record = await self.store.read(load_run, run)
         if record.best is None:
@@ -512,7 +513,8 @@ class Daemon:
             why = tried.failure.message if tried.failure else tried.status.value
             raise ConflictError(f"c{best.id} does not pass today: {why}", hint=f"acceld check r{run}")
         backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
-        gained = figures.gained(row["speedup"], row["improved"], row["tie_band"])
+        worth = verdict(row["speedup"], row["improved"], row["tie_band"], row["source"])
+        gained = figures.gained(row["speedup"], row["improved"], row["tie_band"], verdict=worth)
         return f"wrote c{best.id} ({gained}) to {path}; the former content is in {backup}"
 
     def steering(self, run: int) -> dict[str, Any]:

@@ -281,9 +281,10 @@ class OrderedEvaluator(ABC, Generic[C]):
         return case.correctness(case.request.gate)
 
     def percents(self, case: C, latency_us: float) -> tuple[float | None, float | None]:
-        """Return the percent of peak and percent of attainable."""
+        """Return the percent of peak and percent of attainable of the cores that run the kernel."""
         loaded, chip = case.workload, case.request.chip
-        return percent_of_peak(loaded, latency_us, chip), percent_of_attainable(loaded, latency_us, chip)
+        core_us = latency_us * case.request.kernel.lnc  # peaks are those of one core
+        return percent_of_peak(loaded, core_us, chip), percent_of_attainable(loaded, core_us, chip)
 
     async def learn(self, case: C, evaluation: Evaluation) -> None:
         """Learn from the result of a measured program."""

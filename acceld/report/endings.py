@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld import figures
-from acceld.gains import APART, TWO_MODELS, UNVALIDATED
+from acceld.gains import APART, TWO_MODELS, UNVALIDATED, Verdict
 from acceld.model import PROPOSERS, RunState, Source
 
 NEAR_PERCENT = 90.0
@@ -54,6 +54,8 @@ def _tie(result: Mapping[str, Any]) -> str:
     band, gained = result["tie_band"], f"{result['speedup']:.2f}x"
     if band:
         kind = "errors of the two predictions" if result["source"] == Source.SIMULATED else "intervals of the two times"
+        if result["verdict"] == Verdict.LIKELY:
+            return f"{gained} is likely, not certain: the {kind} allow ±{band:.0f} %; measure it before you rely on it"
         return f"{gained} is a tie: the {kind} allow ±{band:.0f} %, so the best kernel may be no faster"
     reason = _BANDLESS.get(result["tie_reason"], result["tie_reason"] or "no interval is known")
     return f"{gained} is a tie: {reason}"
@@ -72,7 +74,10 @@ def next_steps(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"acceld check {run} --on device", "measure both kernels on a device, in alternation"
     if tied:
         yield f"acceld diff {run}", "what the tied kernel changes"
-        yield f"acceld apply {run} FILE --even-if-tied", "use it nevertheless; a copy of FILE is kept"
+        if result["verdict"] == Verdict.LIKELY:
+            yield f"acceld apply {run} FILE", "use it; a copy of FILE is kept"
+        else:
+            yield f"acceld apply {run} FILE --even-if-tied", "use it nevertheless; a copy of FILE is kept"
     elif sum(result["counts"].values()):
         yield f"acceld show {run}", "each candidate, and why it failed or was no faster"
     if not models and result["refusals"]:

@@ -83,7 +83,7 @@ def headline(facts: RunFacts) -> str:
 
 def _gained(o: Mapping[str, Any]) -> str:
     """Return a run's speed-up with its uncertainty, and ``tie`` if it is no win."""
-    return figures.gained(o["speedup"], o["improved"], o["tie_band"], o["tie_reason"])
+    return figures.gained(o["speedup"], o["improved"], o["tie_band"], o["tie_reason"], o["verdict"])
 
 
 def _several(runs: Sequence[RunFacts]) -> Iterable[str]:

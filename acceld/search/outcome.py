@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from acceld.gains import PairedSpeedup, gain, gain_of, paired_speedup
+from acceld.gains import PairedSpeedup, Verdict, gain, gain_of, paired_speedup, verdict
 from acceld.model import Attempt, Candidate, Evaluation, Plan, Profile, Run, Status
 
 
@@ -25,6 +25,7 @@ class Win:
     """Speed-up over its parent."""
     improved: bool
     """True if it is faster than its parent beyond a tie."""
+    verdict: Verdict | None
     tie_band: float | None
     """Half width, in percent, inside which the speed-up would be a tie; None if it is not known."""
     partner: int | None = None
@@ -81,8 +82,10 @@ class Outcome:
     """True if the best is faster than the baseline by more than a tie."""
     paired: PairedSpeedup | None
     """Speed-up of the best over the baseline; None if they were not measured, or a step was not interleaved."""
+    verdict: Verdict | None
+    """Worth of the speed-up: certain, likely, a tie or slower (:data:`acceld.gains.RULE`); None without one."""
     tie_band: float | None
-    """Half width, in percent, inside which the speed-up would be a tie; None if it is not known."""
+    """Half width, in percent, inside which the speed-up is not certain; None if it is not known."""
     tie_reason: str
     """Reason why no band is known, so that the speed-up is a tie, such as ``unvalidated``; empty if there is a band."""
     model: str
@@ -163,6 +166,12 @@ def outcome(
         speedup=speedup,
         improved=found is not None and found.improved,
         paired=turns,
+        verdict=verdict(
+            speedup,
+            found is not None and found.improved,
+            found.band_percent if found else None,
+            profile.source if profile else "simulated",
+        ),
         tie_band=found.band_percent if found else None,
         tie_reason=found.reason if found else "",
         model=profile.model if profile else "",
@@ -242,6 +251,12 @@ def _chain(best: Candidate | None, by_id: Mapping[int, Candidate], plans: Mappin
                 latency_us=child_us,
                 speedup=parent_us / child_us if parent_us and child_us else None,
                 improved=step is not None and step.improved,
+                verdict=verdict(
+                    step.ratio if step else None,
+                    step is not None and step.improved,
+                    step.band_percent if step else None,
+                    best.evaluation.profile.source if best.evaluation and best.evaluation.profile else "simulated",
+                ),
                 tie_band=step.band_percent if step else None,
                 partner=plan.partner if plan else None,
             )

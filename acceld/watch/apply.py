@@ -15,7 +15,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.errors import UsageError, no_file
-from acceld.gains import APART, UNVALIDATED
+from acceld.gains import APART, UNVALIDATED, verdict
 from acceld.model import Kernel, Source
 from acceld.parsing import parse
 from acceld.watch.hashes import signature, without_comments
@@ -34,8 +34,9 @@ def seen(path: Path) -> str:
 
 
 def check_win(run: Mapping[str, Any]) -> None:
-    """Raise UsageError if the best kernel of a run, given by its row, is not faster than the baseline beyond a tie."""
-    if run["improved"]:
+    """Raise UsageError if the best kernel of a run, given by its row, is no certain or likely gain over the baseline."""
+    worth = verdict(run["speedup"], run["improved"], run["tie_band"], run["source"])
+    if worth is not None and worth.worth_applying:
         return
     if run["best"] == run["baseline"]:
         raise UsageError(

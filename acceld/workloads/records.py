@@ -58,6 +58,14 @@ class Precision(StrEnum):
     """Anything that passes the tolerance on every distribution."""
 
 
+PRECISIONS: Mapping[Precision, str] = {
+    Precision.FP32_STRICT: "every product and sum of float32 values stays in float32",
+    Precision.SPLIT_OK: "a product of float32 values may be made of bfloat16 parts that together carry float32 accuracy",
+    Precision.ANY_WITHIN_TOLERANCE: "any arithmetic that passes the tolerance on every distribution",
+}
+"""Arithmetic that each precision allows, in words."""
+
+
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
     """Shape and dtype of an array in the kernel's layout."""

@@ -68,6 +68,8 @@ def test_cores_of_each_backend_are_reported_with_their_utilization_and_holder() 
 def test_a_speedup_that_is_no_win_says_tie() -> None:
     assert figures.gained(1.52, False, None, "unvalidated") == "1.52x tie (unvalidated)"
     assert figures.gained(1.12, False, 34.0) == "1.12x tie (±34 %)"
+    assert figures.gained(1.26, False, 34.0, verdict="likely") == "1.26x likely (±34 %)"
+    assert figures.brief_gain(1.26, False, "likely") == "1.26x likely"
     assert figures.gained(1.5, True, 10.0) == "1.50x (1.36 – 1.65)"
     assert figures.gained(1.05, True, 10.0) == "1.05x", "won interleaved, inside the band of latencies"
     assert figures.gained(0.5, False, 34.0) == "0.50x (0.37 – 0.67)" and figures.gained(1.0, False) == "1.00x"

@@ -17,6 +17,7 @@ from acceld.cli.kernels import evaluated_once, stored_kernel
 from acceld.cli.output import print_json, say, write_file
 from acceld.client import Client
 from acceld.errors import UsageError
+from acceld.gains import verdict
 from acceld.home import find_home
 from acceld.model import Gate, Kernel
 from acceld.targets import SIMULATOR
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "beside it",
     )
     parser.add_argument(
-        "--even-if-tied", action="store_true", help="with FILE: also a kernel that is no faster beyond a tie"
+        "--even-if-tied", action="store_true", help="with FILE: also a kernel whose gain is neither certain nor likely"
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel there instead (a new file)")
     parser.add_argument(
@@ -101,7 +102,8 @@ def _applied(
     if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
         _smoke_test(candidate, found, home)
         backup = apply(path, candidate["text"], expected)
-        gained = figures.gained(found["speedup"], found["improved"], found["tie_band"])
+        worth = verdict(found["speedup"], found["improved"], found["tie_band"], found["source"])
+        gained = figures.gained(found["speedup"], found["improved"], found["tie_band"], verdict=worth)
         return f"wrote c{candidate['id']} ({gained}) to {path}; the former content is in {backup}"
     place, _ = connected(home)
     asked: dict[str, Any] = {"action": "apply", "path": str(path), "expected_sha256": expected}

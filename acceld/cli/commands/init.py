@@ -107,7 +107,7 @@ def _shown(
 ) -> int:
     """Print the first result and what to do next. Return the exit code."""
     if arguments.json:
-        print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel.api))
+        print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel))
     else:
         print_evaluation(evaluation, Subject(kernel, loaded, loaded.kernel_arguments()), chip, str(path))
         if arguments.reference is None:

@@ -27,6 +27,7 @@ from acceld.cli.kernels import (
 )
 from acceld.cli.output import print_json, print_pairs, print_table, say, write_file
 from acceld.errors import DaemonError, UsageError, no_file
+from acceld.findings import binds, finding, floor_share
 from acceld.home import Home, find_home
 from acceld.kernel_files import api_of_file
 from acceld.model import Correctness, Evaluation, Gate, Kernel, Profile, Status
@@ -133,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
         timed = _timed_by_daemon(home, subject, chip) if only_timed else None
         evaluation = timed or _evaluated_here(subject, chip, settings.evaluate, state, arguments)
         if arguments.json:
-            print_json(record(evaluation, subject.workload, chip, subject.kernel.api))
+            print_json(record(evaluation, subject.workload, chip, subject.kernel))
         else:
             print_evaluation(evaluation, subject, chip, arguments.kernel)
         if arguments.trace and evaluation.profile is not None:
@@ -291,10 +292,14 @@ COUNTERS = (
 )
 
 
-def record(evaluation: Evaluation, found: Workload | None, chip: str, api: str | None = None) -> dict[str, Any]:
-    """Return the evaluation as ``--json`` prints it. ``api`` is the API of the kernel; it is used if the kernel was not
-    timed.
-    """
+def record(evaluation: Evaluation, found: Workload | None, chip: str, kernel: Kernel) -> dict[str, Any]:
+    """Return the evaluation as ``--json`` prints it: its figures, and the finding that agents get."""
+    figures_of = _figures(evaluation, found, chip, kernel.api)
+    return {**finding(evaluation, kernel.text, found, chip, kernel.lnc), **figures_of}
+
+
+def _figures(evaluation: Evaluation, found: Workload | None, chip: str, api: str) -> dict[str, Any]:
+    """Return an evaluation's own figures. ``api`` is used if the kernel was not timed."""
     profile, correctness, failure = evaluation.profile, evaluation.correctness, evaluation.failure
     counters = {name: _whole(value) for name, value in profile.counters.items()} if profile else {}
     return {
@@ -348,8 +353,18 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
         pairs.append(("latency", _latency(profile, chip)))
         if evaluation.percent_of_peak is not None:
             pairs.append(("of peak", figures.of_peak(evaluation.percent_of_peak, peak_source(chip))))
-            pairs.append(("of attainable", figures.percent(evaluation.percent_of_attainable)))
+        floor = floor_share(subject.workload, chip, profile.latency_us, subject.kernel.lnc)
+        if floor:
+            pairs.append(
+                (
+                    "of floor",
+                    f"{figures.percent(floor['percent_of_floor'])}  ({floor['floor_us']} µs: {floor['floor_is']})",
+                )
+            )
         pairs.append(("bound by", profile.bound or "—"))
+        told = binds(profile, subject.kernel.text)
+        pairs += [(name, told[key]) for name, key in (("time", "time"), ("memory", "peaks")) if key in told]
+        pairs += [(name, "\n".join(told[key])) for name, key in (("waits", "waits"),) if key in told]
     print_pairs(pairs)
     if profile is None:
         return

@@ -149,6 +149,12 @@ _WRONG = 1e-2
 """Relative error from which an element counts as wrong, and not as inexact."""
 _ROUNDED = 5e-2
 """Largest relative error of a row that rounding to fewer bits can cause."""
+_SYSTEMATIC = 0.2
+"""Cosine between errors and expected values from which on the errors follow the values.
+
+Errors of rounding have any sign, so that their cosine is near zero. A wrong constant makes every value too large, or too
+small: a wrong epsilon in a normalization with a bias, then a product, gives 0.7.
+"""
 
 
 def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
@@ -160,7 +166,7 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
     width = expected.shape[-1] if expected.ndim else 1
     got, want = actual.reshape(-1, width), expected.reshape(-1, width)
     step = max(1, _BLOCK_ELEMENTS // width)
-    row_errors = np.zeros(len(want))
+    row_errors, along = np.zeros(len(want)), np.zeros(len(want))
     rows, columns = np.zeros(len(want), bool), np.zeros(width, bool)
     wrong, broken, worst, at = 0, 0, -1.0, 0
     for start in range(0, len(want), step):
@@ -179,8 +185,14 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
         wrong += int(off.sum())
         rows[start : start + step], columns = off.any(axis=1), columns | off.any(axis=0)
         norms = np.sqrt(np.einsum("ij,ij->i", reference, reference))
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             sums = np.sqrt(np.einsum("ij,ij->i", error, error))
+            np.divide(
+                np.einsum("ij,ij->i", found - reference, reference),
+                sums * norms,
+                out=along[start : start + step],
+                where=sums * norms > 0,
+            )
         np.divide(sums, norms, out=row_errors[start : start + step], where=norms > 0)
     if worst <= 0.0:
         return ""
@@ -192,6 +204,9 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
     if broken:
         return f"{said}; {broken} are not finite"
     everywhere = float(np.median(row_errors)) > 0.2 * float(row_errors.max())
+    if everywhere and abs(float(along.mean())) > _SYSTEMATIC:
+        much = "large" if along.mean() > 0 else "small"
+        return f"{said}; values are too {much} in every row: a constant may be wrong, such as an epsilon, a scale or a count"
     if everywhere and row_errors.max() < _ROUNDED:
         return f"{said}; every row has about the same error, so low precision is the likely cause"
     return f"{said}; rounding can not explain this"

@@ -122,3 +122,23 @@ def tolerance_from(
         worst_row=max(row, _LEAST_MULTIPLE * floor.worst_row),
         element=max((_SPLIT_MULTIPLE if split else _ELEMENT_MULTIPLE) * floor.element, least_element),
     )
+
+
+def allowed_because(limit: float, published: float, *, split: bool) -> str:
+    """Return why an output may have this relative L2 error, in words, in a workload with this published tolerance."""
+    if _about(limit, published):
+        return f"the workload's {published:g}, the most on any data"
+    if split and _about(limit, SPLIT):
+        return f"twice the error of a product of bfloat16 parts, which this precision allows; at most the workload's {published:g}"
+    if _about(limit, _LEAST):
+        return "the least that is ever allowed: float32 arithmetic makes hardly any error on these data"
+    if limit > published:
+        return (
+            f"more than the workload's {published:g}: float32 arithmetic itself errs by half of this on these data, or they are "
+            "at the limits of float32"
+        )
+    return f"20 times the error of float32 arithmetic measured on these data; at most the workload's {published:g}"
+
+
+def _about(one: float, other: float) -> bool:
+    return abs(one - other) <= 1e-6 * abs(other)

@@ -16,10 +16,12 @@ from math import prod
 from typing import Any
 
 from acceld.chips import ChipSpec, chip_spec
+from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Engine, Loop, Node, Program
 from acceld.nki.ir.turns import LEFT_OUT, OWN, made, taken
 from acceld.nki.timing import compiler_current, compiler_legacy, cores, sbuf_allocation, uncertainty, value_numbering
 from acceld.nki.timing.addresses import wait_for_places
+from acceld.nki.timing.binding import Binding, binding
 from acceld.nki.timing.cost import QUARTERS, CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
 from acceld.nki.timing.list_schedule import Schedule
@@ -117,6 +119,10 @@ class Timeline:
     pe_passes: int
     critical_path: tuple[PathStep, ...]
     hot_spots: tuple[HotSpot, ...]
+    binding: Binding | None
+    """Time of the busiest engine and its waits; None if there is no latency, or it was extrapolated."""
+    unproven: tuple[str, ...]
+    """Parts of the latency that no measured kernel confirms, in words."""
     bound: str
     """The bottleneck in a few words; ``data_dependent`` if there is no latency."""
     warnings: tuple[str, ...]
@@ -137,14 +143,16 @@ class Timeline:
         data = {
             name: getattr(self, name)
             for name in self.__slots__
-            if name not in ("machine", "schedule", "prediction", "params", "critical_path", "hot_spots")
+            if name not in ("machine", "schedule", "prediction", "params", "critical_path", "hot_spots", "binding")
         }
         data["engines"] = dict(self.engines)
         data["instructions"] = dict(self.instructions)
         data["dma_descriptors"] = {str(size): count for size, count in sorted(self.dma_descriptors.items())}
         data["warnings"] = list(self.warnings)
+        data["unproven"] = list(self.unproven)
         data["critical_path"] = [asdict(step) for step in self.critical_path]
         data["hot_spots"] = [asdict(line) for line in self.hot_spots]
+        data["binding"] = None if self.binding is None else asdict(self.binding)
         data["prediction"] = {
             "class": self.prediction.kind,
             "interval": self.prediction.interval_percent,
@@ -404,7 +412,10 @@ def _assemble(
     latency = figures["total_us"] * params.latency_scale + params.kernel_start_us + params.kernel_end_us
     known = not dynamic or params.dynamic_trips is not None
     written = _as_written(program, run.prepared, CostModel.of(program, params), full)
+    bound_by: Binding | None = None
     engines = {engine.value: figures[f"busy.{engine.value}"] for engine in ENGINES}
+    if known and not extended:
+        bound_by = _binding(run, engines, params, latency)
     indirect = any(access.indirect for node, _ in program.walk() for access in node.accesses)
     return Timeline(
         chip=chip.name,
@@ -431,6 +442,8 @@ def _assemble(
         pe_passes=written.passes,
         critical_path=_critical_path(run.machine, run.schedule),
         hot_spots=_hot_spots(run.machine, figures["total_us"] / max(run.schedule.total_us, 1e-9), latency),
+        binding=bound_by,
+        unproven=_unproven(program, params, bound_by, latency) if known else (),
         bound=_bound(engines, latency, written.descriptors) if known else DATA_DEPENDENT,
         warnings=(*_one_trip(program, params), *_warnings(program, run.machine, written.descriptors, extended)),
         prediction=uncertainty.prediction(
@@ -490,6 +503,51 @@ def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
     """Return the time on the chain of operations that ends last, by line and engine, longest first."""
     steps = [PathStep(line, ENGINES[engine].value, us) for (line, engine), us in times.path_us(machine).items()]
     return tuple(sorted(steps, key=lambda step: (-step.us, step.line, step.engine))[:20])
+
+
+def _binding(run: _Run, engines: Mapping[str, float], params: TimelineParams, latency: float) -> Binding | None:
+    """Return what the busiest engine does in the whole latency, the launch and the end of the kernel included."""
+    found = binding(run.machine, run.schedule, max(engines, key=lambda engine: engines[engine]))
+    if found is None:
+        return None
+    start_us, end_us = found.start_us + params.kernel_start_us, found.end_us + params.kernel_end_us
+    margin_us = latency - start_us - found.busy_us - found.waits_us - end_us
+    return replace(found, start_us=start_us, end_us=end_us, margin_us=margin_us)
+
+
+NOTED_SHARE = 0.01
+"""Share of the latency from which on an unproven part is named."""
+
+
+def _unproven(program: Program, params: TimelineParams, found: Binding | None, latency: float) -> tuple[str, ...]:
+    """Return what the latency rests on that no measured kernel confirms."""
+    turned = sorted(
+        {
+            node.line
+            for node, _ in program.walk()
+            if node.op == "dma_transpose"
+            and max(DTYPE_BYTES[program.buffers[one.buffer].dtype] for one in node.accesses) >= 4
+        }
+    )
+    said = []
+    if turned and not params.turns_on_tensor_engine:
+        where = ", ".join(map(str, turned[:5]))
+        said.append(
+            f"line {where}: dma_transpose of 4-byte elements is timed as two copies; no measured kernel has one"
+        )
+    if found is None:
+        return tuple(said)
+    least = NOTED_SHARE * latency
+    if found.cold_us > least:
+        said.append(
+            f"{found.cold_us:.1f} us are the tensor engine at half its rate after it stood idle; when it speeds up is fitted"
+        )
+    if sum(one.us for one in found.waits if one.for_engine == Engine.DMA.value) > least:
+        said.append("waits for transfers assume that transfers run in the program's order")
+    launch = params.kernel_start_us + params.kernel_end_us
+    if launch > least:
+        said.append(f"{launch:g} us are the kernel's launch and end, a fitted constant")
+    return tuple(said)
 
 
 def _hot_spots(machine: Machine, scale: float, latency: float) -> tuple[HotSpot, ...]:

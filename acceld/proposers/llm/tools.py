@@ -9,25 +9,29 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from acceld.config import ToolsConfig
 from acceld.errors import AcceldError
 from acceld.evaluate.interface import EvaluationRequest, Priority
+from acceld.findings import finding, lines_of
 from acceld.llm.client import Usage
 from acceld.model import Evaluation, Gate, Kernel, Status
-from acceld.nki.frontend import reference
-from acceld.proposers.llm.presentation import failure_lines, profile_lines, standing
+from acceld.nki.frontend import manual
+from acceld.proposers.llm.presentation import failure_lines
+from acceld.workloads import Workload, workload
 
 MOST_BLOCKS: Final = 3
 RESULT_CHARS: Final = 6_000
 _BLOCK = re.compile(r"^```tool[ \t]+(\w+)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 
 TEXTS: Final = {
-    "look_up": "look_up: the name of one NKI call, such as nc_matmul. Its parameters in each API. Takes no time.",
+    "look_up": "look_up: the name of one NKI call, such as nc_matmul, or dtypes, buffers, engines, limits, costs, tensor methods, "
+    "example. Takes no time.",
     "trace": "trace: a whole kernel file. If it is legal on the chip, else rule and line; its counters. About a second.",
-    "profile": "profile: a whole kernel file. Predicted latency, what bounds it, its hottest lines. About a second.",
+    "profile": "profile: a whole kernel file. Predicted latency, what binds it, who waits for which line. About a second.",
     "check": "check: a whole kernel file. If its results are right on one data set that decides nothing. Seconds.",
 }
 """Each tool's input, answer and price, as the prompt describes them."""
@@ -117,25 +121,32 @@ class Workbench:
             found = await self._evaluate(replace(self._request, kernel=kernel, gate=gate))
         except AcceldError as error:
             return f"{call.name} does not work now: {error.message}"
-        return _described(call.name, found, call.text)[:RESULT_CHARS]
+        loaded = await asyncio.to_thread(self._workload)
+        return _described(call.name, found, kernel, loaded, self._request.chip)[:RESULT_CHARS]
+
+    def _workload(self) -> Workload | None:
+        """Return the run's workload, for its floor and precision; None if its folder is gone."""
+        with suppress(AcceldError):
+            return workload(self._request.workload_folder or self._request.workload)
+        return None
 
 
-def _described(name: str, found: Evaluation, text: str) -> str:
+def _described(name: str, found: Evaluation, kernel: Kernel, loaded: Workload | None, chip: str) -> str:
     if found.failure is not None:
-        return f"{found.status}\n{failure_lines(found, text)}"
+        return f"{found.status}\n{failure_lines(found, kernel.text)}"
     if name == "check":
-        correctness = found.correctness
-        exact = f", relative L2 error {correctness.rel_l2:.2g}" if correctness is not None else ""
+        told = finding(found, kernel.text, loaded, chip, kernel.lnc)
+        exact = "".join(f", {key} {told[key]}" for key in ("rel_l2", "tolerance", "tolerance_is") if key in told)
         return f"right on one data set{exact}" if found.status is Status.PASSED else str(found.status)
     profile = found.profile
     if name == "trace":
         counters = sorted(profile.counters.items()) if profile is not None else []
         return "\n".join(["legal", *(f"{counter}: {value:g}" for counter, value in counters if value)])
-    return f"{standing(found)}\n{profile_lines(profile, None, text)}"
+    return "\n".join(lines_of(finding(found, kernel.text, loaded, chip, kernel.lnc)))
 
 
 def _looked_up(name: str) -> str:
-    found = reference.look_up(name)
-    if not found:
-        return f"no NKI API documents {name[:80]!r}; near: {', '.join(reference.near(name[:80])) or 'none'}"
-    return "\n\n".join(f"{one.module}.{one.name}{one.signature}: {one.state}\n{one.text}".rstrip() for one in found)
+    found = manual.looked_up(name)
+    if found is None:
+        return f"no NKI API documents {name[:80]!r}; near: {', '.join(manual.near(name[:80])) or 'none'}"
+    return found

@@ -48,6 +48,7 @@ def suggested(
                     "benefit": site.benefit,
                     "variants": [one.name for one in site.variants],
                     "diff": _diff(text, changed),
+                    "changed": changed,
                 }
             )
             break

@@ -221,14 +221,16 @@ def test_values_are_completed_by_what_stands_before_them(
 def test_a_tie_is_not_put_over_a_file_unless_that_is_wanted(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "mine.py"
+    (place := tmp_path / "state").mkdir()
+    tied, file = state_with_runs(place, 1, 90.0), tmp_path / "mine.py"
     file.write_text("def kernel(x):\n    return x\n")
-    assert main(["apply", "r1", str(file), "--home", str(home)]) == 2
+    assert main(["apply", "r1", str(file), "--home", str(tied)]) == 2
     told = capsys.readouterr().err
-    assert "c2 of r1 is no win: 1.25x tie (±34 %) over the baseline; nothing was written" in told
-    assert "--even-if-tied" in told and [entry.name for entry in tmp_path.iterdir()] == ["mine.py"]
+    assert "c2 of r1 is no win: 1.11x tie (±34 %) over the baseline; nothing was written" in told
+    assert "--even-if-tied" in told and [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["mine.py"]
     found = json.loads(printed(capsys, "best", "r1", "--json", "--home", str(home)))
     assert (found["speedup"], found["improved"], found["tie_band"]) == (1.25, False, 34.0)
+    assert found["verdict"] == "likely", "by the model, beyond 17 %"
 
 
 @pytest.mark.parametrize("text", ["def kernel(x, y):\n    return x\n", "@jit\ndef kernel(x):\n    return x\n"])

@@ -47,6 +47,11 @@ def test_errors_are_the_documented_ratios() -> None:
         ),
         (lambda wanted: wanted.astype(ml_dtypes.bfloat16), ("every row has about the same error, so low precision",)),
         (
+            lambda wanted: 0.995 * wanted,
+            ("values are too small in every row: a constant may be wrong, such as an epsilon",),
+        ),
+        (lambda wanted: wanted + 0.002 * np.sign(wanted), ("values are too large in every row",)),
+        (
             lambda wanted: np.where(wanted == wanted[5, 7], np.nan, wanted),
             ("worst at [5, 7]: expected", "1 are not finite"),
         ),

@@ -31,6 +31,7 @@ TIED: dict[str, Any] = {
     "baseline_interval_percent": 20.0,
     "speedup": 1.11,
     "improved": False,
+    "verdict": "tie",
     "paired": None,
     "tie_band": 28.0,
     "tie_reason": "",
@@ -53,6 +54,11 @@ NONE = {str(status): 0 for status in Status}
 SAME = {"best": 1, "best_latency_us": 100.0, "speedup": 1.0}
 ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a tie by predictions": ({}, "1.11x is a tie: the errors of the two predictions allow ±28 %", "--on device"),
+    "a likely gain": (
+        {"speedup": 1.25, "verdict": "likely"},
+        "1.25x is likely, not certain: the errors",
+        "apply r7 FILE",
+    ),
     "a tie by times": ({"source": "measured"}, "the intervals of the two times allow ±28 %", "--even-if-tied"),
     "a tie without a band": ({"tie_band": None, "tie_reason": UNVALIDATED}, "error is not known", "--on device"),
     "times of two days": ({"tie_band": None, "tie_reason": APART}, "measured at different times", "acceld diff r7"),

@@ -1,0 +1,225 @@
+"""Say what an evaluation found, in few words: the one record that agents' tools, ``--json`` and the executor's tools share.
+
+It has the latency and what it is of the floor that holds, the error and why that much is allowed, what binds the kernel
+and what the latency rests on. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from acceld.chips import CHIPS
+from acceld.evaluate.correctness.tolerance import allowed_because
+from acceld.gains import verdict
+from acceld.model import Correctness, Evaluation, Profile
+from acceld.roofline import floor_of
+from acceld.workloads import Workload
+
+Json = dict[str, Any]
+SOURCE_CHARS = 60
+"""Characters of a source line that are shown beside its number."""
+MOST_LINES = 5
+"""Number of lines, waits and notes of a kind that are shown."""
+LEAST_US = 0.05
+"""Shorter parts are not named."""
+
+
+def finding(evaluation: Evaluation, text: str, found: Workload | None, chip: str, cores: int = 1) -> Json:
+    """Return an evaluation in short. ``text`` is the kernel's source, ``cores`` the number of cores that run it."""
+    answer: Json = {"status": str(evaluation.status), "on": core_words(chip, cores)}
+    if evaluation.failure is not None:
+        failure = evaluation.failure
+        told = {"rule": failure.rule, "message": failure.message, "line": failure.line, "hint": failure.hint}
+        answer["failure"] = {name: value for name, value in told.items() if value}
+        if source := source_line(text, failure.line):
+            answer["failure"]["source_line"] = source
+    if evaluation.correctness is not None:
+        answer |= {"gate": str(evaluation.correctness.gate)} | error_words(evaluation.correctness, found)
+    profile = evaluation.profile
+    if profile is None:
+        return answer
+    answer |= {
+        "latency_us": _rounded(profile.latency_us),
+        "source": str(profile.source),
+        "interval_percent": profile.interval_percent,
+        "api": profile.api,
+    }
+    answer |= floor_share(found, chip, profile.latency_us, cores)
+    answer["bound"] = profile.bound
+    return answer | binds(profile, text) | notes(profile)
+
+
+def core_words(chip: str, cores: int) -> str:
+    """Return the chip, and how many of its cores run the kernel: its name alone does not say that."""
+    if chip not in CHIPS:
+        return chip
+    of = f"of the {CHIPS[chip].cores_per_chip} cores of a {chip} chip"
+    return (
+        f"{chip}: one {of}"
+        if cores == 1
+        else f"{chip}: {cores} {of} (lnc={cores}; no validated interval, so any gain is a tie)"
+    )
+
+
+def floor_share(found: Workload | None, chip: str, latency_us: float | None, cores: int = 1) -> Json:
+    """Return the physical least time and the percent of it that a latency reaches, for the workload's precision and the
+    cores in use; nothing where the workload declares no work.
+    """
+    floor = floor_of(found, chip) if found is not None else None
+    if floor is None or found is None:
+        return {}
+    least_us = floor.least_us / cores
+    shares = {"transfers": floor.transfers_us, "products": floor.products_us, "element-wise work": floor.elements_us}
+    what = max(shares, key=lambda one: shares[one])
+    if what == "products" and found.dtype == "float32":
+        what = f"products at {found.precision}"
+    answer: Json = {
+        "floor_us": _rounded(least_us),
+        "floor_is": f"{what} on {'one core' if cores == 1 else f'{cores} cores'}",
+    }
+    if latency_us:
+        answer["percent_of_floor"] = round(100 * least_us / latency_us, 1)
+    return answer
+
+
+def error_words(correctness: Correctness, found: Workload | None) -> Json:
+    """Return the error that used most of its tolerance, and why that much is allowed."""
+    answer: Json = {"rel_l2": correctness.rel_l2, "tolerance": correctness.tolerance}
+    if found is not None and correctness.tolerance:
+        answer["tolerance_is"] = allowed_because(
+            correctness.tolerance, found.tolerance, split=found.dtype == "float32" and found.precision != "fp32_strict"
+        )
+    return answer
+
+
+def binds(profile: Profile, text: str) -> Json:
+    """Return what sets the latency: the busiest engine's time in parts, its waits by line, and the fullest memories."""
+    answer: Json = {}
+    found = profile.details.get("binding")
+    if found:
+        answer["time"] = (
+            f"{found['engine']}: busy {_us(found['busy_us'])}, waits {_us(found['waits_us'])}, "
+            f"starts after {_us(found['start_us'])}, {_us(found['end_us'])} after its last; model's margin {_us(found['margin_us'])}"
+        )
+        answer["waits"] = [
+            f"{found['engine']} at {_at(text, one['line'])} waits {_us(one['us'])} for {one['for_engine']} at {_at(text, one['for_line'])}"
+            for one in found["waits"][:MOST_LINES]
+            if one["us"] >= LEAST_US
+        ]
+        answer["start_up"] = [
+            f"{one['engine']} {_us(one['us'])} at {_at(text, one['line'])}"
+            for one in found["start"][:MOST_LINES]
+            if one["us"] >= LEAST_US
+        ]
+    busy = sorted(profile.engines_us.items(), key=lambda item: -item[1])
+    answer["busy_us"] = {name: round(us, 1) for name, us in busy if us >= LEAST_US}
+    answer["hot_lines"] = [
+        f"{one['engine']} {_us(one['busy_us'])} at {_at(text, one['line'])}"
+        for one in profile.details.get("hot_spots", ())[:MOST_LINES]
+    ]
+    chip, counters = CHIPS.get(profile.chip), profile.counters
+    if chip is not None and "sbuf_peak_bytes_per_partition" in counters:
+        answer["peaks"] = (
+            f"SBUF {counters['sbuf_peak_bytes_per_partition'] / 1024:.0f} of {chip.sbuf_bytes_per_partition // 1024} KiB a "
+            f"partition, PSUM {counters.get('psum_peak_banks', 0):.0f} of {chip.psum_banks} banks"
+        )
+    return {name: value for name, value in answer.items() if value}
+
+
+def notes(profile: Profile) -> Json:
+    """Return the profile's notes, and what its latency rests on that is not proven."""
+    said: Json = {
+        "notes": [_cut(note, 240) for note in profile.notes[:MOST_LINES]],
+        "unproven": [_cut(note, 240) for note in profile.details.get("unproven", ())[:MOST_LINES]],
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def moved(before: Profile | None, after: Profile | None, text: str) -> str:
+    """Return what the latency of ``after`` consists of other than that of ``before``, the largest change first.
+
+    ``text`` is the source of ``after``. The reason of a slower or faster kernel; empty if a profile is missing.
+    """
+    if before is None or after is None or not before.latency_us or not after.latency_us:
+        return ""
+    first, second = before.details.get("binding"), after.details.get("binding")
+    if not first or not second:
+        return ""
+    changes: list[tuple[float, str]] = []
+    if first["engine"] == second["engine"]:
+        engine = second["engine"]
+        changes.append((second["busy_us"] - first["busy_us"], f"{engine} is busy"))
+        longest = next(iter(second["waits"]), None)
+        whom = f", longest for {longest['for_engine']} at {_at(text, longest['for_line'])}" if longest else ""
+        changes.append((second["waits_us"] - first["waits_us"], f"{engine} waits{whom}"))
+        changes.append((second["start_us"] - first["start_us"], f"before {engine} starts"))
+        changes.append((second["end_us"] - first["end_us"], f"after {engine}'s last"))
+    else:
+        for engine in dict.fromkeys((first["engine"], second["engine"])):
+            was, now = before.engines_us.get(engine, 0.0), after.engines_us.get(engine, 0.0)
+            changes.append((now - was, f"{engine} is busy"))
+    told = [f"{us:+.1f} us {what}" for us, what in sorted(changes, key=lambda one: -abs(one[0])) if abs(us) >= LEAST_US]
+    switched = ""
+    if first["engine"] != second["engine"]:
+        longest = next(iter(second["waits"]), None)
+        whom = f" for {longest['for_engine']} at {_at(text, longest['for_line'])}" if longest else ""
+        switched = f"binds: {first['engine']} before, {second['engine']} now, which now waits {_us(second['waits_us'])}{whom}; "
+    total = after.latency_us - before.latency_us
+    return f"{total:+.1f} us: {switched}{'; '.join(told) or 'nothing on the path of the busiest engine'}"
+
+
+def worth(found: Mapping[str, Any]) -> Json:
+    """Return a speed-up and its verdict (:data:`acceld.gains.RULE`), from the figures of a run or an outcome."""
+    return {
+        "speedup": None if found["speedup"] is None else round(found["speedup"], 4),
+        "verdict": verdict(found["speedup"], found["improved"], found["tie_band"], found["source"]),
+        "tie_band": found["tie_band"],
+    }
+
+
+def brief(answer: Mapping[str, Any]) -> str:
+    """Return a finding in one line, for lists."""
+    if answer.get("latency_us") is None:
+        failure = answer.get("failure") or {}
+        line = f" l.{failure['line']}" if failure.get("line") else ""
+        return f"{answer['status']}{line}: {failure.get('message', '')}" if failure else str(answer["status"])
+    share = f" {answer['percent_of_floor']:.0f} % of floor" if "percent_of_floor" in answer else ""
+    right = "" if answer["status"] == "passed" else f" {answer['status']}"
+    return f"{answer['latency_us']:.1f} us{share}{right}"
+
+
+def source_line(text: str, line: int) -> str:
+    """Return a line of a source without its indentation, cut; empty if there is no such line."""
+    lines = text.splitlines()
+    return _cut(lines[line - 1].strip(), SOURCE_CHARS) if 0 < line <= len(lines) else ""
+
+
+def lines_of(answer: Mapping[str, Any]) -> list[str]:
+    """Return a finding as lines of a prompt."""
+    said = []
+    for name, value in answer.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{key} {one}" for key, one in value.items())
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            said += [f"{name}: {one}" for one in value]
+        elif value is not None:
+            said.append(f"{name}: {value}")
+    return said
+
+
+def _at(text: str, line: int) -> str:
+    source = source_line(text, line)
+    return f"l.{line} `{source}`" if source else f"l.{line}"
+
+
+def _us(us: float) -> str:
+    return f"{us:.1f} us"
+
+
+def _rounded(us: float | None) -> float | None:
+    return None if us is None else round(us, 2)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
