@@ -38,7 +38,7 @@ def write_module_workload(found: ModuleReference, folder: Path, *, name: str) ->
 
     :raises UsageError: the folder can not be written.
     """
-    given = [DraftArgument(argument, shape, dtype) for argument, shape, dtype in found.arguments]
+    given = [DraftArgument(one.name, one.shape, one.dtype, absolute=one.absolute) for one in found.arguments]
     with tempfile.TemporaryDirectory() as place:
         reference = Path(place) / f"{name}.py"
         reference.write_text(found.text, encoding="utf-8")

@@ -2,7 +2,8 @@
 files.
 
 A suite is searched in slices. A slice is a run of one kernel from its best version so far. Every kernel gets a first
-slice, those with the least work first. Then the next slice goes to the kernel that gained most per second in its last one. When none gained, kernels that
+slice, those with the least work first. Then the next slice goes to the kernel that gained most per second in its last one,
+weighted by its share of the whole and by what is left between it and its attainable time. When none gained, kernels that
 ran out of time get longer slices.
 """
 
@@ -36,6 +37,8 @@ class Entry:
     """A name or a folder."""
     root: Path | None = None
     """The kernel to start from; None means the workload's baseline."""
+    share: float = 1.0
+    """Part of the time that all kernels together take, such as that of a model's step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,8 @@ class Suite:
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite: ``name`` and a ``[[kernel]]`` with ``workload``, and optionally ``root``, for each. UsageError for
-    an invalid file.
+    """Read a suite: ``name`` and a ``[[kernel]]`` with ``workload``, and optionally ``root`` and ``share``, for each.
+    UsageError for an invalid file.
 
     Folders and roots are relative to the file.
     """
@@ -63,11 +66,18 @@ def read_suite(path: Path) -> Suite:
         )
     entries = []
     for number, one in enumerate(listed, 1):
-        if not isinstance(one, dict) or not isinstance(one.get("workload"), str) or set(one) - {"workload", "root"}:
-            raise UsageError(f"{path}: kernel {number} needs a workload, and may have a root")
+        if (
+            not isinstance(one, dict)
+            or not isinstance(one.get("workload"), str)
+            or set(one) - {"workload", "root", "share"}
+        ):
+            raise UsageError(f"{path}: kernel {number} needs a workload, and may have a root and a share")
+        share = one.get("share", 1.0)
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise UsageError(f"{path}: the share of kernel {number} must be more than 0 and at most 1, not {share!r}")
         folder = path.parent / one["workload"]
         known = str(folder) if (folder / "workload.toml").is_file() else one["workload"]
-        entries.append(Entry(known, path.parent / one["root"] if "root" in one else None))
+        entries.append(Entry(known, path.parent / one["root"] if "root" in one else None, float(share)))
     return Suite(str(raw.get("name", path.stem)), tuple(entries))
 
 
@@ -104,6 +114,8 @@ class Slice:
     after_us: float
     cut_short: bool = False
     """True if it used up its time, so that a longer slice may find more."""
+    worth: float = 1.0
+    """What a gain of this kernel is worth to the whole: its share, times the part of its time that is not yet attained."""
 
     @property
     def gain(self) -> float:
@@ -172,14 +184,26 @@ def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str])
         if not done.get(name):
             return name
     rates = {
-        name: math.log(last.gain) / max(last.elapsed_s, 1.0)
+        name: last.worth * math.log(last.gain) / max(last.elapsed_s, 1.0)
         for name in open_entries
         if (last := done[name][-1]).gain >= LEAST_GAIN
     }
     if rates:
         return max(rates, key=lambda name: rates[name])
     short = [name for name in open_entries if done[name][-1].cut_short and fruitless(done[name]) < FRUITLESS_SLICES]
-    return min(short, key=lambda name: len(done[name]), default=None)
+    return min(short, key=lambda name: (len(done[name]), -done[name][-1].worth), default=None)
+
+
+def shares_s(entries: Mapping[str, Entry], total_s: float, least_s: float) -> dict[str, float]:
+    """Return the length of each entry's first slice: its share of the time, and at least ``least_s``."""
+    whole = sum(entry.share for entry in entries.values())
+    return {name: max(least_s, total_s * entry.share / whole) for name, entry in entries.items()}
+
+
+def worth(entry: Entry, percent_of_attainable: float | None) -> float:
+    """Return what a gain of an entry is worth to the whole. A hundredth is left to a kernel at its attainable time."""
+    left = 1.0 if percent_of_attainable is None else 1.0 - percent_of_attainable / 100
+    return entry.share * max(0.01, left)
 
 
 def fruitless(slices: Sequence[Slice]) -> int:

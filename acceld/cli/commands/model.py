@@ -91,9 +91,13 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for row in rows
     ]
-    print_table(table, ("region", "runs", "arguments", "least time", "of the step", "bound"), right=frozenset({1, 3, 4}))
+    print_table(
+        table, ("region", "runs", "arguments", "least time", "of the step", "bound"), right=frozenset({1, 3, 4})
+    )
     what = f"one token of {step.batch} sequences" if step.decode else f"{step.tokens} tokens"
-    print(f"a step ({what}) takes at least {figures.duration(total)} on one core of {arguments.chip}, without collectives")
+    print(
+        f"a step ({what}) takes at least {figures.duration(total)} on one core of {arguments.chip}, without collectives"
+    )
     if arguments.output:
         say(f"next: acceld suite run {arguments.output}/suite.toml")
     return 0

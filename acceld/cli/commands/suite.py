@@ -57,20 +57,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Optimize the kernels of a suite, and print one table."""
     from acceld.cli.connect import connected
-    from acceld.search.suites import figures_of, least_work_first, next_entry, slice_s
+    from acceld.search.suites import figures_of, least_work_first, next_entry, shares_s, slice_s
 
     suite = _suite(arguments)
     if arguments.hours <= 0:
         raise UsageError("--hours must be more than 0")
     _, client = connected(arguments.home)
-    share_s = max(_LEAST_S, arguments.hours * 3600 / (_SLICES * len(suite.entries)))
+    entries = {_label(entry): entry for entry in suite.entries}
+    share_s = shares_s(entries, arguments.hours * 3600 / _SLICES, _LEAST_S)
     done: dict[str, list[Slice]] = {}
     rows: dict[str, list[dict[str, Any]]] = {}
     for entry in suite.entries:
         name = _run_name(suite, arguments, entry)
         for outcome in _earlier(client, name):
-            _note(done, rows, entry, outcome, share_s)
-    entries = {_label(entry): entry for entry in suite.entries}
+            _note(done, rows, entry, outcome, share_s[_label(entry)])
     waiting = least_work_first({label: _work(entry) for label, entry in entries.items()})
     spent_s = sum(one.elapsed_s for each in done.values() for one in each)
     ends = time.monotonic() + arguments.hours * 3600 - spent_s
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         while (left_s := ends - time.monotonic()) > 0 and (label := next_entry(done, waiting)) is not None:
             try:
                 without = sum(other not in done for other in waiting)
-                length_s = slice_s(share_s, left_s, done.get(label, ()), without)
+                length_s = slice_s(share_s[label], left_s, done.get(label, ()), without)
                 outcome = _slice(client, suite, arguments, entries[label], rows.get(label, []), length_s)
             except AcceldError as error:
                 notes[label] = error.message
@@ -156,13 +156,14 @@ def _note(
     length_s: float,
 ) -> None:
     """Note a run of ``length_s`` at most as a slice of its entry, if it has latencies."""
-    from acceld.search.suites import Slice
+    from acceld.search.suites import Slice, worth
 
     before, after = outcome["baseline_latency_us"], outcome["best_latency_us"]
     if before is not None and after is not None:
         label = _label(entry)
         elapsed_s = outcome["elapsed_s"]
-        done.setdefault(label, []).append(Slice(outcome["run"], elapsed_s, before, after, elapsed_s >= length_s))
+        left = worth(entry, outcome["percent_of_attainable_after"])
+        done.setdefault(label, []).append(Slice(outcome["run"], elapsed_s, before, after, elapsed_s >= length_s, left))
         rows.setdefault(label, []).append(outcome)
 
 
@@ -186,7 +187,8 @@ def _slice(
     spec, _ = specification(parser_of("optimize").parse_args(words))
     search = replace(spec.search, time_limit_s=length_s)
     if arguments.usd is not None:
-        search = replace(search, budget_usd=arguments.usd / (_SLICES * len(suite.entries)))
+        part = entry.share / sum(one.share for one in suite.entries)
+        search = replace(search, budget_usd=arguments.usd * part / _SLICES)
     body = as_body(replace(spec, search=search, name=_run_name(suite, arguments, entry)))
     if earlier:
         best = client.get(f"/v1/candidates/{earlier[-1]['best']}")

@@ -67,7 +67,7 @@ def program_of(subject: Subject) -> Program:
             exported = export(subject.module, subject.arguments, strict=False)
             table = {
                 operator: how
-                for operator, how in default_decompositions().items()  # type: ignore[no-untyped-call]
+                for operator, how in default_decompositions().items()
                 if operator.name().split("::")[1].split(".")[0] not in OPERATORS | RANDOM
             }
             exported = exported.run_decompositions(table)
@@ -352,7 +352,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except NotLowered as error:
         return {"refused": str(error)}
     arguments = [
-        {"name": name, "shape": one.array.shape, "dtype": one.array.dtype}
+        {"name": name, "shape": one.array.shape, "dtype": one.array.dtype, "absolute": one.variance}
         for name, one in zip(argument_names(program), program.inputs, strict=True)
     ]
     found: dict[str, Any] = {"reference": text, "arguments": arguments, "torch": torch.__version__}

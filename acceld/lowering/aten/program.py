@@ -41,6 +41,11 @@ class Input:
     high: float | None = None
     """Least and greatest value, where the values are known."""
 
+    @property
+    def variance(self) -> bool:
+        """Return True for a variance that a norm keeps: it is never negative."""
+        return self.role == "buffer" and self.path.endswith("var")
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:

@@ -200,7 +200,7 @@ def _draw(one: Input) -> str:
         return f'np.random.randint({low}, {high + 1}, {shape!r}).astype("{dtype}")'
     if one.role == "argument":
         text = normal
-    elif one.path.endswith("var"):
+    elif one.variance:
         text = f"0.5 + np.abs({normal})"
     elif len(shape) <= 1:
         text = f"1.0 + 0.1 * {normal}" if one.path.endswith("weight") else f"0.1 * {normal}"

@@ -38,12 +38,23 @@ class ModuleRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleArgument:
+    """An argument of a module's reference."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    absolute: bool
+    """True for a variance, which is never negative."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleReference:
     """The reference of a module, its arguments by name in order, and how far it is from the module on data."""
 
     module: str
     text: str
-    arguments: tuple[tuple[str, tuple[int, ...], str], ...]
+    arguments: tuple[ModuleArgument, ...]
     difference: float | None
     """None if the module is too large to run here."""
 
@@ -63,7 +74,7 @@ def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleRefer
     """
     if importlib.util.find_spec("torch") is None:
         raise UsageError("PyTorch is not installed", hint="pip install 'acceld[torch]'; its build for CPUs will do")
-    start = child("-W", "ignore", "-m", "acceld.lowering.aten.export", *_folders(requests))
+    start = child("acceld.lowering.aten.export", *_folders(requests))
     with tempfile.TemporaryFile() as heard, tempfile.TemporaryFile() as told:
         told.write("".join(json.dumps(_plain(one)) + "\n" for one in requests).encode())
         told.seek(0)
@@ -107,5 +118,7 @@ def _answer(request: ModuleRequest, raw: Mapping[str, Any]) -> ModuleReference |
     difference = raw["difference"]
     if difference is not None and not difference <= AGREES:
         return Refused(request.module, f"its reference differs from it by {difference:.2g} on data: please report this")
-    arguments = tuple((one["name"], tuple(one["shape"]), one["dtype"]) for one in raw["arguments"])
+    arguments = tuple(
+        ModuleArgument(one["name"], tuple(one["shape"]), one["dtype"], one["absolute"]) for one in raw["arguments"]
+    )
     return ModuleReference(request.module, raw["reference"], arguments, difference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ from acceld.search.suites import (
     least_work_first,
     next_entry,
     read_suite,
+    shares_s,
     slice_s,
     suite_gain,
+    worth,
 )
 from acceld.workloads import DeclaredWork, find_workloads
 
@@ -130,3 +133,22 @@ def test_an_entry_is_a_win_only_beyond_the_tie_and_of_one_model() -> None:
     measured = ended(100.0, 97.0, source="measured", model="", improved=True, tie_band=1.0)
     found = suite_gain(measured, measured)
     assert found is not None and found.improved
+
+
+def test_time_goes_by_share_and_by_what_is_left_to_attain(tmp_path: Path) -> None:
+    path = tmp_path / "step.toml"
+    path.write_text('[[kernel]]\nworkload = "a"\nshare = 0.75\n[[kernel]]\nworkload = "b"\nshare = 0.25\n')
+    a, b = read_suite(path).entries
+    assert shares_s({"a": a, "b": b}, 400.0, 30.0) == {"a": 300.0, "b": 100.0}
+    assert shares_s({"a": a, "b": b}, 40.0, 30.0) == {"a": 30.0, "b": 30.0}
+    assert [worth(a, 60.0), worth(a, None), worth(b, 100.0)] == [pytest.approx(0.3), 0.75, pytest.approx(0.0025)]
+    done = {name: [replace(took(1.5, 10), worth=worth(entry, 20.0))] for name, entry in (("b", b), ("a", a))}
+    assert next_entry(done, ["b", "a"]) == "a"
+
+
+@pytest.mark.parametrize("share", ["0", "2", '"much"', "true"])
+def test_a_share_is_a_part_of_the_whole(share: str, tmp_path: Path) -> None:
+    path = tmp_path / "step.toml"
+    path.write_text(f'[[kernel]]\nworkload = "a"\nshare = {share}\n')
+    with pytest.raises(UsageError, match="share of kernel 1"):
+        read_suite(path)
