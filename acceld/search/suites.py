@@ -39,6 +39,8 @@ class Entry:
     """The kernel to start from; None means the workload's baseline."""
     share: float = 1.0
     """Part of the time that all kernels together take, such as that of a model's step."""
+    runs: int = 0
+    """Number of times that a model's step runs the kernel; 0 if the suite is of no model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ class Suite:
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite: ``name`` and a ``[[kernel]]`` with ``workload``, and optionally ``root`` and ``share``, for each.
-    UsageError for an invalid file.
+    """Read a suite: ``name`` and a ``[[kernel]]`` with ``workload``, and optionally ``root``, ``share`` and ``runs``, for
+    each. UsageError for an invalid file.
 
     Folders and roots are relative to the file.
     """
@@ -69,15 +71,18 @@ def read_suite(path: Path) -> Suite:
         if (
             not isinstance(one, dict)
             or not isinstance(one.get("workload"), str)
-            or set(one) - {"workload", "root", "share"}
+            or set(one) - {"workload", "root", "share", "runs"}
         ):
-            raise UsageError(f"{path}: kernel {number} needs a workload, and may have a root and a share")
+            raise UsageError(f"{path}: kernel {number} needs a workload, and may have a root, a share and runs")
         share = one.get("share", 1.0)
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise UsageError(f"{path}: the share of kernel {number} must be more than 0 and at most 1, not {share!r}")
+        runs = one.get("runs", 0)
+        if type(runs) is not int or runs < 0:
+            raise UsageError(f"{path}: the runs of kernel {number} must be a whole number, not {runs!r}")
         folder = path.parent / one["workload"]
         known = str(folder) if (folder / "workload.toml").is_file() else one["workload"]
-        entries.append(Entry(known, path.parent / one["root"] if "root" in one else None, float(share)))
+        entries.append(Entry(known, path.parent / one["root"] if "root" in one else None, float(share), runs))
     return Suite(str(raw.get("name", path.stem)), tuple(entries))
 
 
@@ -258,11 +263,41 @@ def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None
     return gain(before, profile(last, "best_latency_us", "interval_percent"))
 
 
-def figures_of(name: str, rows: Sequence[Row]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class StepGain:
+    """What a model's step gains: the latencies of its kernels, each as often as a step runs it."""
+
+    before_us: float
+    after_us: float
+    band_percent: float | None
+    """Half width, in percent, inside which the speed-up is a tie: the bands of the kernels by their time; None if one is
+    not known.
+    """
+
+    @property
+    def speedup(self) -> float:
+        """Speed-up of the step's kernels together."""
+        return self.before_us / self.after_us
+
+
+def step_gain(rows: Mapping[str, Row], entries: Mapping[str, Entry]) -> StepGain | None:
+    """Return what a step gains; None if the suite is of no model, or a kernel has no latency."""
+    found = [(rows[name], entry.runs) for name, entry in entries.items() if entry.runs]
+    before = [row.before_us for row, _ in found if row.before_us is not None and row.after_us is not None]
+    if not found or len(before) < len(found):
+        return None
+    after_us = sum(runs * (row.after_us or 0.0) for row, runs in found)
+    bands = [runs * (row.after_us or 0.0) * row.tie_band for row, runs in found if row.tie_band is not None]
+    band = sum(bands) / after_us if len(bands) == len(found) else None
+    return StepGain(sum(runs * us for us, (_, runs) in zip(before, found, strict=True)), after_us, band)
+
+
+def figures_of(name: str, rows: Sequence[Row], step: StepGain | None = None) -> dict[str, Any]:
     """Return a suite's figures as JSON-able data; :func:`compared` reads them."""
     mean = geometric_mean([row.speedup for row in rows if row.speedup is not None])
     listed = [asdict(row) | {"speedup": row.speedup} for row in rows]
-    return {"suite": name, "rows": listed, "geometric_mean": None if mean is None else asdict(mean)}
+    found = {"suite": name, "rows": listed, "geometric_mean": None if mean is None else asdict(mean)}
+    return found | ({} if step is None else {"step": asdict(step) | {"speedup": step.speedup}})
 
 
 def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, float, float]]:

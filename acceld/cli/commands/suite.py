@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Optimize the kernels of a suite, and print one table."""
     from acceld.cli.connect import connected
-    from acceld.search.suites import figures_of, least_work_first, next_entry, shares_s, slice_s
+    from acceld.search.suites import figures_of, least_work_first, next_entry, shares_s, slice_s, step_gain
 
     suite = _suite(arguments)
     if arguments.hours <= 0:
@@ -97,7 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
         say("detached; the same command continues it")
     competitors = _competitors(client, suite, arguments) if arguments.competitors else {}
     found = [_row(label, rows.get(label, []), competitors.get(label), notes.get(label, "")) for label in entries]
-    record = figures_of(suite.name, found)
+    step = step_gain({row.workload: row for row in found}, entries)
+    record = figures_of(suite.name, found, step)
     if arguments.output:
         _draw(Path(arguments.output), found)
     if arguments.json:
@@ -287,6 +288,10 @@ def _print(rows: Sequence[Row], record: Mapping[str, Any]) -> None:
     mean = record["geometric_mean"]
     if mean is not None:
         print(f"geometric mean of {mean['count']}: {mean['value']:.2f}x ({mean['low']:.2f} to {mean['high']:.2f})")
+    if (step := record.get("step")) is not None:
+        before, after = (figures.duration(step[name]) for name in ("before_us", "after_us"))
+        band = "no band: a kernel is unvalidated" if step["band_percent"] is None else f"±{step['band_percent']:.1f} %"
+        print(f"these kernels take {before} of a step before, {after} now: {step['speedup']:.2f}x ({band})")
 
 
 def _draw(place: Path, rows: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Record a PyTorch module's operators with torch.export, and write its reference. The one file that imports torch.
+"""Record a PyTorch module's operators with torch.export, and write its reference.
 
 ``python -m acceld.lowering.aten.export`` reads one request a line from its standard input and answers each with a line of
 JSON. It runs a person's module, so it is always a process of its own.

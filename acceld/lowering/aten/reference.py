@@ -34,6 +34,8 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
     header = f'"""{program.title}: what PyTorch computes, in numpy."""\n\n{_HEADER}'
     if "bfloat16" in text:
         header += "import ml_dtypes  # noqa: F401  (numpy then knows bfloat16)\n"
+    paths = {_names(program)[one.name]: one.path for one in program.inputs if one.role != "argument"}
+    header += "".join(["\nPARAMETERS = {\n", *(f"    {name!r}: {path!r},\n" for name, path in paths.items()), "}\n"])
     return "\n\n".join([header, *(f"{one.rstrip()}\n" for one in functions), text])
 
 

@@ -23,6 +23,7 @@ from acceld.search.suites import (
     read_suite,
     shares_s,
     slice_s,
+    step_gain,
     suite_gain,
     worth,
 )
@@ -152,3 +153,21 @@ def test_a_share_is_a_part_of_the_whole(share: str, tmp_path: Path) -> None:
     path.write_text(f'[[kernel]]\nworkload = "a"\nshare = {share}\n')
     with pytest.raises(UsageError, match="share of kernel 1"):
         read_suite(path)
+
+
+def test_a_step_gains_what_its_kernels_gain_each_as_often_as_it_runs() -> None:
+    rows = {
+        "a": Row("a", 100.0, 50.0, None, None, 1.0, (1,), tie_band=4.0),
+        "b": Row("b", 300.0, 300.0, None, None, 1.0, (2,), tie_band=8.0),
+        "other": Row("other", None, None, None, None, 0.0, ()),
+    }
+    entries = {"a": Entry("a", runs=10), "b": Entry("b", runs=1), "other": Entry("other")}
+    found = step_gain(rows, entries)
+    assert found is not None and (found.before_us, found.after_us) == (1300.0, 800.0)
+    assert found.speedup == pytest.approx(1.625) and found.band_percent == pytest.approx((500 * 4 + 300 * 8) / 800)
+    assert figures_of("step", list(rows.values()), found)["step"]["speedup"] == pytest.approx(1.625)
+    assert step_gain(rows, {"other": Entry("other", runs=1)}) is None
+    assert step_gain(rows, {"a": Entry("a")}) is None
+    unknown = {"a": replace(rows["a"], tie_band=None)}
+    without = step_gain(unknown, {"a": entries["a"]})
+    assert without is not None and without.band_percent is None

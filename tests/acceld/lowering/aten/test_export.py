@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from acceld.child import child
 from acceld.cli.main import main
+from acceld.cli.modules import write_module_workload
 from acceld.errors import UsageError
 from acceld.lowering.aten import requests
 from acceld.lowering.aten.requests import ModuleReference, ModuleRequest, Refused, module_references
@@ -73,6 +76,40 @@ def test_init_makes_a_workload_of_a_module(
     assert "agrees with it" in result.err
     loaded = load_workload(tmp_path / "block")
     assert [one.name for one in loaded.arguments][:2] == ["x", "norm_weight"]
+
+
+@with_torch
+@pytest.mark.slow
+def test_a_patched_model_gives_the_outputs_of_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = next(iter(module_references([asked("Block", ((2, 24, 32), "float32"), init={"width": 32})])))
+    assert isinstance(found, ModuleReference)
+    write_module_workload(found, tmp_path / "block", name="block")
+    script = f"""
+import sys; sys.path.append({str(MODULES.parent)!r})
+import torch
+from modules import Block
+from acceld.errors import UsageError
+from acceld.torch_operators import Replaced, put_back
+model = torch.nn.Sequential(Block(32), torch.nn.Tanh(), Block(32)).eval()
+x, short = torch.randn(2, 24, 32), torch.randn(1, 8, 32)
+with torch.no_grad():
+    before, other = model(x), model(short)
+    assert put_back(model, "Block", "block") == 2 and isinstance(model[0], Replaced)
+    after = model(x)
+    assert torch.linalg.norm(after - before) <= 1e-5 * torch.linalg.norm(before) and not torch.equal(after, before)
+    assert torch.equal(model(short), other)
+    torch.library.opcheck(model[0].operator.call, ([torch.randn(s.shape) for s in model[0].operator.workload.arguments],),
+        test_utils=("test_schema", "test_faketensor"))
+try:
+    put_back(model, "Absent", "block")
+    raise SystemExit("it was found")
+except UsageError as error:
+    assert "no submodule of the class 'Absent'" in str(error)
+"""
+    start = child("-W", "ignore", "-c", script)
+    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
