@@ -72,7 +72,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step computes: ``batch`` sequences of ``length`` tokens at once, or one token each after ``length`` others."""
+    """Size of a step: ``batch`` sequences of ``length`` tokens at once, or one token each after ``length`` others."""
 
     batch: int
     length: int
@@ -178,7 +178,7 @@ class _Regions:
         return Operand(name, shape, self.shape.dtype)
 
     def projections(self) -> Region:
-        """Norm, and the products that make queries, keys and values."""
+        """Return the norm with the products that make queries, keys and values."""
         s = self.shape
         return self._region(
             "norm_qkv",
@@ -194,7 +194,7 @@ class _Regions:
         )
 
     def positions(self) -> Region:
-        """Rotary positions of queries and keys, with a norm of each head in Qwen3."""
+        """Return rotary positions of queries and keys, with a norm of each head in Qwen3."""
         s, tokens = self.shape, self.step.tokens
         operands = [
             self._values("q", tokens, s.heads, s.head),
@@ -216,7 +216,7 @@ class _Regions:
         )
 
     def attention(self) -> Region:
-        """Causal attention of whole sequences, with several query heads for each key head."""
+        """Return causal attention of whole sequences, with several query heads for each key head."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         group = s.heads // s.kv_heads
         body = (
@@ -238,7 +238,7 @@ class _Regions:
         )
 
     def decoding(self) -> Region:
-        """Attention of one token of each sequence over the cache of keys and values."""
+        """Return attention of one token of each sequence over the cache of keys and values."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         group = s.heads // s.kv_heads
         body = (
@@ -261,7 +261,7 @@ class _Regions:
         )
 
     def output(self) -> Region:
-        """The attention's output product and the residual."""
+        """Return the attention's output product with the residual."""
         s = self.shape
         return self._region(
             "attention_output",
@@ -275,7 +275,7 @@ class _Regions:
         )
 
     def gated(self) -> Region:
-        """Norm, then gate and up products and their gated product."""
+        """Return the norm with gate and up products and their gated product."""
         s = self.shape
         return self._region(
             "norm_gate_up",
@@ -290,7 +290,7 @@ class _Regions:
         )
 
     def down(self) -> Region:
-        """The down product and the residual."""
+        """Return the down product with the residual."""
         s = self.shape
         return self._region(
             "down",
@@ -304,7 +304,7 @@ class _Regions:
         )
 
     def router(self) -> Region:
-        """Norm, and the choice of experts for each token."""
+        """Return the norm with the choice of experts for each token."""
         s = self.shape
         body = (
             "h = normalized(x, g)\n"
@@ -333,7 +333,7 @@ class _Regions:
         )
 
     def expert(self) -> Region:
-        """The layer of one expert for the tokens that chose it, as many as each gets if all get equally many."""
+        """Return the layer of one expert for the tokens that chose it, as many as an even choice gives."""
         s, chosen = self.shape, self.step.tokens * self.shape.active
         # Of E experts, C independent choices reach E (1 - (1 - 1/E)^C): with few tokens most are left out.
         reached = max(1, min(s.experts, round(s.experts * (1 - (1 - 1 / s.experts) ** chosen))))
@@ -353,7 +353,7 @@ class _Regions:
         )
 
     def combined(self) -> Region:
-        """The sum of the experts' results for each token, and the residual."""
+        """Return the sum of the experts' results for each token with the residual."""
         s, tokens = self.shape, self.step.tokens
         return self._region(
             "combine",
@@ -367,7 +367,7 @@ class _Regions:
         )
 
     def logits(self) -> Region:
-        """The last norm and the product with the vocabulary, for the last token of each sequence."""
+        """Return the last norm with the product with the vocabulary, for the last token of each sequence."""
         s = self.shape
         return self._region(
             "logits",

@@ -120,7 +120,7 @@ class Slice:
     cut_short: bool = False
     """True if it used up its time, so that a longer slice may find more."""
     worth: float = 1.0
-    """What a gain of this kernel is worth to the whole: its share, times the part of its time that is not yet attained."""
+    """Worth of a gain of this kernel to the whole: its share, times the part of its time that is not yet attained."""
 
     @property
     def gain(self) -> float:
@@ -265,7 +265,7 @@ def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None
 
 @dataclass(frozen=True, slots=True)
 class StepGain:
-    """What a model's step gains: the latencies of its kernels, each as often as a step runs it."""
+    """Gain of a model's step: the latencies of its kernels, each as often as a step runs it."""
 
     before_us: float
     after_us: float

@@ -76,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     total = sum(row.step_us for row in rows)
     if arguments.output:
         kept = [row for row in rows if 100 * row.step_us / total >= arguments.least_share]
+        if not kept:
+            raise UsageError(f"no region has {arguments.least_share:g} % of the step", hint="lower --least-share")
         _write(Path(arguments.output), kept, total)
     if arguments.json:
         print_json({"least_us": total, "layers": shape.layers, "regions": [_record(row, total) for row in rows]})

@@ -25,7 +25,7 @@ from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import InputKind, OutputKind
 
 from acceld.lowering.aten.operators import OPERATORS, RANDOM
-from acceld.lowering.aten.program import Argument, Array, Call, Constant, Input, Named, Program, encoded
+from acceld.lowering.aten.program import Argument, Array, Call, Constant, Input, Named, Program
 from acceld.lowering.aten.reference import argument_names, needed_inputs, reference_text
 from acceld.lowering.graph import NotLowered
 from acceld.parsing import parse
@@ -355,10 +355,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         {"name": name, "shape": one.array.shape, "dtype": one.array.dtype, "absolute": one.variance}
         for name, one in zip(argument_names(program), program.inputs, strict=True)
     ]
-    found: dict[str, Any] = {"reference": text, "arguments": arguments, "torch": torch.__version__}
+    found: dict[str, Any] = {"reference": text, "arguments": arguments}
     found["difference"] = difference(subject, program, text)
-    if request.get("program"):
-        found["program"] = encoded(program).decode()
     return found
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
 
 @dataclass(frozen=True, slots=True)
 class Array:
@@ -24,7 +22,7 @@ class Named:
 
 
 Argument = Named | bool | int | float | str | list["Argument"] | None
-"""An operand of a call. A type is its name; infinities are the words ``inf`` and ``-inf``, which JSON has no number for."""
+"""An operand of a call. A type is its name; infinities are the words ``inf`` and ``-inf``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Input:
     array: Array
     role: Literal["argument", "parameter", "buffer"]
     path: str = ""
-    """Where the module has it: ``layers.0.mlp.gate_proj.weight``."""
+    """Path in the module: ``layers.0.mlp.gate_proj.weight``."""
 
     low: float | None = None
     high: float | None = None
@@ -81,13 +79,3 @@ class Program:
     constants: tuple[Constant, ...]
     calls: tuple[Call, ...]
     outputs: tuple[str, ...]
-
-
-def encoded(program: Program) -> bytes:
-    """Return a program as JSON."""
-    return msgspec.json.encode(program)
-
-
-def decoded(text: bytes | str) -> Program:
-    """Return the program that JSON describes. msgspec.ValidationError if it describes none."""
-    return msgspec.json.decode(text, type=Program)
