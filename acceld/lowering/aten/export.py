@@ -110,6 +110,8 @@ def _recorded(exported: ExportedProgram, subject: Subject) -> Program:
             if not isinstance(held, torch.Tensor):
                 raise NotLowered(f"control flow on values ({node.target}) is not lowered")
             constants.append(_constant(node.name, held))
+    arrays = {one.name: one.array for one in inputs} | {one.name: one.results[0] for one in calls if one.results}
+    inputs = [_reaching(one, calls, arrays) for one in inputs]
     # Arguments first, as forward takes them; the weights come after.
     inputs.sort(key=lambda one: one.role != "argument")
     wanted = (OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION)
@@ -120,8 +122,27 @@ def _recorded(exported: ExportedProgram, subject: Subject) -> Program:
     return replace(program, inputs=needed_inputs(program))
 
 
+def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
+    """Return an input of whole numbers with the range of what they number: rows of a table, or classes."""
+    if one.high is not None or not one.array.dtype.startswith("int"):
+        return one
+    own = Named(one.name)
+    for call in calls:
+        args = call.args
+        if own not in args and own not in (args[1] if len(args) > 1 and isinstance(args[1], list) else ()):
+            continue
+        table = arrays.get(args[0].of) if args and isinstance(args[0], Named) else None
+        axis = {"embedding": 0, "index": 0, "index_select": args[1], "gather": args[1], "cross_entropy_loss": 1}
+        at = axis.get(call.operator)
+        if table is not None and isinstance(at, int):
+            return replace(one, low=0.0, high=float(table.shape[at] - 1))
+    return one
+
+
 def _bounds(subject: Subject, place: int) -> tuple[float | None, float | None]:
     """Return the range of an argument of whole numbers."""
+    if subject.draw is None:
+        return None, None  # examples of a shape have no values
     arrays = [one for one in subject.arguments if isinstance(one, torch.Tensor)]
     value = arrays[place] if place < len(arrays) else None
     if value is None or value.dtype.is_floating_point or not value.numel():

@@ -68,7 +68,7 @@ def attention(q, k, v, mask, causal, scale):
         seen = np.arange(rows)[:, None] >= np.arange(columns)[None, :]
         scores = np.where(seen, scores, -1e30)
     if mask is not None:
-        scores = np.where(mask, scores, -1e30) if mask.dtype == bool else scores + mask
+        scores = scores + mask
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return p / p.sum(axis=-1, keepdims=True) @ v
 

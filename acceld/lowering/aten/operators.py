@@ -139,6 +139,8 @@ def word(value: Any) -> str:
     """Return an operand as text."""
     if isinstance(value, str):
         return {"inf": "np.inf", "-inf": "-np.inf", "nan": "np.nan"}.get(value, repr(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return word(str(value))
     if isinstance(value, list | tuple):
         inner = ", ".join(map(word, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"
@@ -993,7 +995,10 @@ def _attention(
     if dropout_p:
         raise NotLowered("an attention with dropout is random: it is not lowered; export the module in eval mode")
     by = query.shape[-1] ** -0.5 if scale is None else scale
-    return f"attention({query}, {key}, {value}, {attn_mask}, {is_causal!r}, {by!r})"
+    mask = str(attn_mask)
+    if attn_mask is not None and attn_mask.dtype == "bool":
+        mask = f"np.where({attn_mask}, 0.0, -1e30)"
+    return f"attention({query}, {key}, {value}, {mask}, {is_causal!r}, {by!r})"
 
 
 def _distance(form: str, out: Sequence[Array], self: Value, target: Value, reduction: int = 1) -> Expression:

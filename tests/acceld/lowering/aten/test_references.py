@@ -110,6 +110,26 @@ def test_a_recorded_block_becomes_a_reference_and_a_right_kernel(tmp_path: Path)
     assert np.linalg.norm(found - wanted) <= 1e-5 * np.linalg.norm(wanted)
 
 
+def test_a_mask_of_truth_values_hides_what_it_does_not_name(tmp_path: Path) -> None:
+    names = {"q": (2, 8, 16), "k": (2, 12, 16), "v": (2, 12, 16), "m": (8, 12)}
+    inputs = tuple(Input(name, Array(shape, F), "argument", name) for name, shape in names.items())
+    mask = Call("seen", "gt", (Named("m"), -0.5), {}, (Array((8, 12), "bool"),))
+    attended = call("y", "scaled_dot_product_attention", (2, 8, 16), *map(Named, "qkv"), Named("seen"))
+    path = tmp_path / "reference.py"
+    path.write_text(reference_text(Program("attention", inputs, (), (mask, attended), ("y",))), encoding="utf-8")
+    space: dict[str, Any] = {}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), space)  # noqa: S102
+    drawn = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in names.values()]
+    q, k, v, m = (one.astype(np.float64) for one in drawn)
+    e = np.exp(q @ k.swapaxes(-1, -2) / 4) * (m > -0.5)
+    wanted = e / e.sum(-1, keepdims=True) @ v
+    assert np.allclose(space["forward"](q, k, v, m), wanted)
+    given = [(name, (shape, F)) for name, shape in names.items()]
+    source = printed(lowered(traced(space["forward"], path, given), "nki"), "nki")
+    found = np.asarray(run_all(source, *drawn)[0], np.float64).reshape(wanted.shape)
+    assert np.linalg.norm(found - wanted) <= 1e-5 * np.linalg.norm(wanted)
+
+
 def one(operator: str, *args: Argument, shape: tuple[int, ...] = (4, 8), **named: Argument) -> Program:
     """Return a program of one call on an argument x of 4 x 8."""
     inputs = (Input("x", Array((4, 8), F), "argument", "x"),)
