@@ -132,8 +132,8 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
         if own not in args and own not in (args[1] if len(args) > 1 and isinstance(args[1], list) else ()):
             continue
         table = arrays.get(args[0].of) if args and isinstance(args[0], Named) else None
-        axis = {"embedding": 0, "index": 0, "index_select": args[1], "gather": args[1], "cross_entropy_loss": 1}
-        at = axis.get(call.operator)
+        named = args[1] if call.operator in ("index_select", "gather") and len(args) > 1 else None
+        at = {"embedding": 0, "index": 0, "cross_entropy_loss": 1}.get(call.operator, named)
         if table is not None and isinstance(at, int):
             return replace(one, low=0.0, high=float(table.shape[at] - 1))
     return one
