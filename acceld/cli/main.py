@@ -43,7 +43,9 @@ COMMANDS: dict[str, Command] = {
     "optimize": Command(
         "optimize", "search", "search for a faster version of a workload's kernel or of a file", first=True
     ),
-    "init": Command("init", "search", "make a workload folder from a kernel, a reference or a PyTorch module", first=True),
+    "init": Command(
+        "init", "search", "make a workload folder from a kernel, a reference or a PyTorch module", first=True
+    ),
     "profile": Command("profile", "search", "check and time one kernel on the simulator, or many", first=True),
     "watch": Command("watch", "search", "report what each save of a kernel changes", first=True),
     "suggest": Command(

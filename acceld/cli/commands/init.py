@@ -122,7 +122,7 @@ def _shown(
         print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel.api))
     else:
         print_evaluation(evaluation, Subject(kernel, loaded, loaded.kernel_arguments()), chip, str(path))
-        if arguments.reference is None:
+        if loaded.reference is None:
             say("note: without a reference, the kernel's own execution in float64 is the oracle")
     if evaluation.status in FINE:
         say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
