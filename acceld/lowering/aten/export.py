@@ -213,7 +213,7 @@ def _call(node: Any) -> Call:
         return Call(node.name, "getitem", tuple(map(_argument, node.args)), {}, (), "")
     if not hasattr(node.target, "_schema"):
         raise NotLowered(f"{node.target.__name__} is not lowered")
-    value = node.meta["val"]
+    value = node.meta.get("val")  # a check of metadata has none
     every = list(value) if isinstance(value, tuple | list) else [value]
     results = tuple(_array(one) if isinstance(one, torch.Tensor) else Array((), "float32") for one in every)
     packet, _, overload = node.target.name().split("::")[1].partition(".")
