@@ -49,7 +49,8 @@ def _names(program: Program) -> dict[str, str]:
     found: dict[str, str] = {}
     taken = set(_TAKEN)
     wanted = [(one.name, one.path if one.role != "argument" else one.name) for one in program.inputs]
-    wanted += [(one.name, one.name) for one in (*program.constants, *program.calls)]
+    wanted += [(constant.name, constant.name) for constant in program.constants]
+    wanted += [(call.name, call.name) for call in program.calls]
     for key, path in wanted:
         name = re.sub(r"\W+", "_", path).strip("_") or "value"
         name = f"v_{name}" if name[0].isdigit() else name

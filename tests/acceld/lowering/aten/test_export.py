@@ -15,7 +15,6 @@ from acceld.child import child
 from acceld.cli.main import main
 from acceld.cli.modules import write_module_workload
 from acceld.errors import UsageError
-from acceld.lowering.aten import requests
 from acceld.lowering.aten.requests import ModuleReference, ModuleRequest, Refused, module_references
 from acceld.workloads import load_workload
 
@@ -53,7 +52,7 @@ def test_modules_become_references_that_agree_with_them() -> None:
     found = list(module_references([*right, *(one for one, _ in wrong)]))
     for one in found[: len(right)]:
         assert isinstance(one, ModuleReference), one
-        assert one.difference is not None and one.difference < 1e-9
+        assert one.difference is not None and one.difference < 1e-7  # one of them rounds to float32 itself
     block, losses = found[0], found[4]
     assert isinstance(block, ModuleReference) and isinstance(losses, ModuleReference)
     assert "mask" not in [one.name for one in block.arguments] and "np.arange(48)" in block.text
@@ -113,7 +112,7 @@ except UsageError as error:
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"PyTorch is not installed"):
         list(module_references([asked("Block")]))
 
