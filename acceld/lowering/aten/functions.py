@@ -133,7 +133,10 @@ def transposed_convolution(x, weight, bias, stride, padding, added, dilation, gr
     for n, p, more, d in zip(kernel, padding, added, dilation, strict=True):
         edge = d * (n - 1) - p
         borders.append((edge, edge + more))
-    turned = weight[(slice(None), slice(None), *(slice(None, None, -1),) * rank)]
+    turned = weight
+    for axis, n in enumerate(kernel, 2):
+        lead = (slice(None),) * axis
+        turned = np.concatenate([turned[(*lead, slice(at, at + 1))] for at in range(n - 1, -1, -1)], axis)
     ins, outs = x.shape[1] // groups, weight.shape[1]
     turned = turned.reshape((groups, ins, outs, *kernel)).swapaxes(1, 2).reshape((groups * outs, ins, *kernel))
     return convolution(spread, turned, bias, (1,) * rank, borders, dilation, groups)

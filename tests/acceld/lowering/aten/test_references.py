@@ -173,7 +173,7 @@ def test_an_operator_computes_what_its_schema_says(program: Program, wanted: Any
     assert np.allclose(loaded(reference_text(program))["forward"](x), wanted(x))
 
 
-def test_convolutions_and_pools_agree_with_sums_written_out() -> None:
+def test_convolutions_and_pools_agree_with_sums_written_out(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((2, 4, 9)), rng.standard_normal((6, 2, 3))
     inputs = (Input("x", Array((2, 4, 9), F), "argument", "x"), Input("w", Array((6, 2, 3), F), "argument", "w"))
@@ -194,6 +194,14 @@ def test_convolutions_and_pools_agree_with_sums_written_out() -> None:
         for tap in range(3):
             wanted[:, :, 2 * at + tap] += x[:, :, at] @ t[:, :, tap]
     assert np.allclose(found, wanted[:, :, 1:19])
+    path = tmp_path / "reference.py"
+    path.write_text(reference_text(Program("conv", inputs, (), (turned,), ("y",))), encoding="utf-8")
+    space: dict[str, Any] = {}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), space)  # noqa: S102
+    given = [("x", ((2, 4, 9), F)), ("w", ((4, 3, 3), F))]
+    source = printed(lowered(traced(space["forward"], path, given), "nki"), "nki")
+    lowest = np.asarray(run_all(source, x.astype(np.float32), t.astype(np.float32))[0], np.float64)
+    assert np.allclose(lowest.reshape(2, 3, 18), wanted[:, :, 1:19], atol=1e-5)
     pool = call("y", "max_pool1d", (2, 4, 5), Named("x"), [2], [2], [0], [1], True)
     found = loaded(reference_text(Program("pool", inputs[:1], (), (pool,), ("y",))))["forward"](x)
     assert np.allclose(found, np.concatenate([x[..., :8].reshape(2, 4, 4, 2).max(-1), x[..., 8:]], -1))
