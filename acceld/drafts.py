@@ -32,6 +32,9 @@ class DraftArgument:
     two_valued: bool = False
     """True if the reference's ``get_inputs`` gives at most two different values, as for a mask."""
 
+    absolute: bool = False
+    """True for values that are never negative, such as variances."""
+
     @property
     def is_mask(self) -> bool:
         """True for an array whose values mean yes or no: other distributions must not change them."""
@@ -156,7 +159,8 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
             shape, kernel_shape = tuple(drawn["shape"]), tuple(kernel["shape"])
             two_valued = drawn["two_valued"]
             dtype = _on_chip(drawn["dtype"])
-            arguments.append(DraftArgument(name, shape, dtype, kernel_shape=kernel_shape, two_valued=two_valued))
+            absolute = place < len(given) and given[place].absolute
+            arguments.append(DraftArgument(name, shape, dtype, None, kernel_shape, two_valued, absolute))
     outputs = [DraftOutput(f"out{i}", tuple(o["shape"]), _on_chip(o["dtype"])) for i, o in enumerate(raw["outputs"])]
     return ReferenceFacts(
         tuple(arguments), tuple(outputs), raw["drawn"], tuple(outputs[place].name for place in raw["narrow"])
@@ -325,6 +329,8 @@ def workload_toml(
         if argument.is_mask:
             lines.append("# a mask: its values stay as they are in every distribution")
             lines.append('distribution = { kind = "integers", low = 0, high = 2, fixed = true }')
+        elif argument.absolute:
+            lines.append('distribution = { kind = "normal", std = 1.0, absolute = true }')
         elif reference is None or drawn:
             lines.append('distribution = { kind = "normal", std = 1.0 }')
     for output in outputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -207,6 +208,24 @@ def test_the_trn1_tutorial_ends_with_a_kernel_on_the_stand_in(tmp_path: Path) ->
     assert (tmp_path / "on-trn1" / "silu_faster.py").is_file()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+def test_the_page_on_pytorch_goes_from_a_model_to_workloads(tmp_path: Path) -> None:
+    page = DOCS / "pytorch.md"
+    reader = Reader(tmp_path, own_environment(tmp_path) | {"PATH": f"{tmp_path}/acceld-venv/bin:{os.environ['PATH']}"})
+    printed = reader.follow(page, without="## Optimize")
+    assert unprinted(page, "region ", printed["acceld model config.json --tp 4 --seq 2048"]) == []
+    assert (tmp_path / "step" / "norm_gate_up" / "kernel.py").is_file()
+    assert "agrees with it" in printed[next(line for line in printed if "--module" in line)]
+    (script,) = [
+        block
+        for language, _, block in FENCE.findall(page.read_text("utf-8"))
+        if language == "python" and "put_back" in block
+    ]
+    (tmp_path / "back.py").write_text(script, encoding="utf-8")
+    reader.type(f"{shlex.quote(sys.executable)} -W error back.py")
+
+
 EXITS = {
     "acceld check --changed": (2, "not a git repository"),
     "acceld ablate silu --proposer llm": (2, "[models.NAME]"),
@@ -219,6 +238,10 @@ EXITS = {
     "acceld doctor --neuron": (1, "report"),
     "acceld init --reference norm.py": None,
     "acceld init": (2, "choose another folder"),
+    "acceld init --module": None,
+    "acceld import kernelbench": None,
+    "acceld model": None,
+    "acceld suite run step/suite.toml": None,
     "acceld mcp": (2, "no folder"),
     "acceld port KERNEL.py --workload W": (2, "no workload"),
     "acceld optimize --from-reference": (2, "[models.NAME]"),

@@ -43,13 +43,16 @@ COMMANDS: dict[str, Command] = {
     "optimize": Command(
         "optimize", "search", "search for a faster version of a workload's kernel or of a file", first=True
     ),
-    "init": Command("init", "search", "make a workload folder from a kernel of your own", first=True),
+    "init": Command(
+        "init", "search", "make a workload folder from a kernel, a reference or a PyTorch module", first=True
+    ),
     "profile": Command("profile", "search", "check and time one kernel on the simulator, or many", first=True),
     "watch": Command("watch", "search", "report what each save of a kernel changes", first=True),
     "suggest": Command(
         "suggest", "search", "show what the rewrite rules would change in a kernel; edits nothing", paged=True
     ),
     "workloads": Command("workloads", "search", "list workloads, or show one", paged=True),
+    "model": Command("model", "search", "divide a model's step into regions; write a suite of their workloads"),
     "find": Command(
         "find", "search", "rank the operators of a captured profile by what a better kernel could give back"
     ),

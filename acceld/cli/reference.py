@@ -46,6 +46,18 @@ def write_reference_workload(path: Path, given: Sequence[DraftArgument], folder:
             f"note: {path} computes {output} in float32 whatever it is given: a right kernel may differ from its rounding; "
             "leave out the casts to float32, and acceld calls it with float64"
         )
+    return write_lowered_workload(path, facts, folder, given, name=name)
+
+
+def write_lowered_workload(
+    path: Path, facts: ReferenceFacts, folder: Path, given: Sequence[DraftArgument] = (), *, name: str
+) -> Lowered:
+    """Write the workload ``name`` of a reference whose arguments and outputs are known, and say for which API no kernel
+    was lowered. Return the lowered kernels.
+
+    :raises UsageError: the folder can not be written.
+    :raises WorkloadError: the reference can not be traced.
+    """
     lowered = drafts.write_reference_folder(path, facts, given, folder, name=name)
     for api, why in lowered.refused.items():
         say(f"no {api} kernel was lowered from {path}: {why}")

@@ -2,7 +2,8 @@
 files.
 
 A suite is searched in slices. A slice is a run of one kernel from its best version so far. Every kernel gets a first
-slice, those with the least work first. Then the next slice goes to the kernel that gained most per second in its last one. When none gained, kernels that
+slice, those with the least work first. Then the next slice goes to the kernel that gained most per second in its last one,
+weighted by its share of the whole and by what is left between it and its attainable time. When none gained, kernels that
 ran out of time get longer slices.
 """
 
@@ -36,6 +37,10 @@ class Entry:
     """A name or a folder."""
     root: Path | None = None
     """The kernel to start from; None means the workload's baseline."""
+    share: float = 1.0
+    """Part of the time that all kernels together take, such as that of a model's step."""
+    runs: int = 0
+    """Number of times that a model's step runs the kernel; 0 if the suite is of no model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,8 @@ class Suite:
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite: ``name`` and a ``[[kernel]]`` with ``workload``, and optionally ``root``, for each. UsageError for
-    an invalid file.
+    """Read a suite: ``name`` and a ``[[kernel]]`` with ``workload``, and optionally ``root``, ``share`` and ``runs``, for
+    each. UsageError for an invalid file.
 
     Folders and roots are relative to the file.
     """
@@ -63,11 +68,21 @@ def read_suite(path: Path) -> Suite:
         )
     entries = []
     for number, one in enumerate(listed, 1):
-        if not isinstance(one, dict) or not isinstance(one.get("workload"), str) or set(one) - {"workload", "root"}:
-            raise UsageError(f"{path}: kernel {number} needs a workload, and may have a root")
+        if (
+            not isinstance(one, dict)
+            or not isinstance(one.get("workload"), str)
+            or set(one) - {"workload", "root", "share", "runs"}
+        ):
+            raise UsageError(f"{path}: kernel {number} needs a workload, and may have a root, a share and runs")
+        share = one.get("share", 1.0)
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise UsageError(f"{path}: the share of kernel {number} must be more than 0 and at most 1, not {share!r}")
+        runs = one.get("runs", 0)
+        if type(runs) is not int or runs < 0:
+            raise UsageError(f"{path}: the runs of kernel {number} must be a whole number, not {runs!r}")
         folder = path.parent / one["workload"]
         known = str(folder) if (folder / "workload.toml").is_file() else one["workload"]
-        entries.append(Entry(known, path.parent / one["root"] if "root" in one else None))
+        entries.append(Entry(known, path.parent / one["root"] if "root" in one else None, float(share), runs))
     return Suite(str(raw.get("name", path.stem)), tuple(entries))
 
 
@@ -104,6 +119,8 @@ class Slice:
     after_us: float
     cut_short: bool = False
     """True if it used up its time, so that a longer slice may find more."""
+    worth: float = 1.0
+    """Worth of a gain of this kernel to the whole: its share, times the part of its time that is not yet attained."""
 
     @property
     def gain(self) -> float:
@@ -172,14 +189,26 @@ def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str])
         if not done.get(name):
             return name
     rates = {
-        name: math.log(last.gain) / max(last.elapsed_s, 1.0)
+        name: last.worth * math.log(last.gain) / max(last.elapsed_s, 1.0)
         for name in open_entries
         if (last := done[name][-1]).gain >= LEAST_GAIN
     }
     if rates:
         return max(rates, key=lambda name: rates[name])
     short = [name for name in open_entries if done[name][-1].cut_short and fruitless(done[name]) < FRUITLESS_SLICES]
-    return min(short, key=lambda name: len(done[name]), default=None)
+    return min(short, key=lambda name: (len(done[name]), -done[name][-1].worth), default=None)
+
+
+def shares_s(entries: Mapping[str, Entry], total_s: float, least_s: float) -> dict[str, float]:
+    """Return the length of each entry's first slice: its share of the time, and at least ``least_s``."""
+    whole = sum(entry.share for entry in entries.values())
+    return {name: max(least_s, total_s * entry.share / whole) for name, entry in entries.items()}
+
+
+def worth(entry: Entry, percent_of_attainable: float | None) -> float:
+    """Return what a gain of an entry is worth to the whole. A hundredth is left to a kernel at its attainable time."""
+    left = 1.0 if percent_of_attainable is None else 1.0 - percent_of_attainable / 100
+    return entry.share * max(0.01, left)
 
 
 def fruitless(slices: Sequence[Slice]) -> int:
@@ -234,11 +263,41 @@ def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None
     return gain(before, profile(last, "best_latency_us", "interval_percent"))
 
 
-def figures_of(name: str, rows: Sequence[Row]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class StepGain:
+    """Gain of a model's step: the latencies of its kernels, each as often as a step runs it."""
+
+    before_us: float
+    after_us: float
+    band_percent: float | None
+    """Half width, in percent, inside which the speed-up is a tie: the bands of the kernels by their time; None if one is
+    not known.
+    """
+
+    @property
+    def speedup(self) -> float:
+        """Speed-up of the step's kernels together."""
+        return self.before_us / self.after_us
+
+
+def step_gain(rows: Mapping[str, Row], entries: Mapping[str, Entry]) -> StepGain | None:
+    """Return what a step gains; None if the suite is of no model, or a kernel has no latency."""
+    found = [(rows[name], entry.runs) for name, entry in entries.items() if entry.runs]
+    before = [row.before_us for row, _ in found if row.before_us is not None and row.after_us is not None]
+    if not found or len(before) < len(found):
+        return None
+    after_us = sum(runs * (row.after_us or 0.0) for row, runs in found)
+    bands = [runs * (row.after_us or 0.0) * row.tie_band for row, runs in found if row.tie_band is not None]
+    band = sum(bands) / after_us if len(bands) == len(found) else None
+    return StepGain(sum(runs * us for us, (_, runs) in zip(before, found, strict=True)), after_us, band)
+
+
+def figures_of(name: str, rows: Sequence[Row], step: StepGain | None = None) -> dict[str, Any]:
     """Return a suite's figures as JSON-able data; :func:`compared` reads them."""
     mean = geometric_mean([row.speedup for row in rows if row.speedup is not None])
     listed = [asdict(row) | {"speedup": row.speedup} for row in rows]
-    return {"suite": name, "rows": listed, "geometric_mean": None if mean is None else asdict(mean)}
+    found = {"suite": name, "rows": listed, "geometric_mean": None if mean is None else asdict(mean)}
+    return found | ({} if step is None else {"step": asdict(step) | {"speedup": step.speedup}})
 
 
 def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, float, float]]:

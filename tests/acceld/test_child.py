@@ -56,6 +56,7 @@ EXERCISED = frozenset(
         "drafts.py",
         "evaluate/sandbox/ladder.py",
         "evaluate/sandbox/process.py",
+        "lowering/aten/requests.py",
     }
 )
 """Modules whose children :data:`DRIVER` starts."""
@@ -76,11 +77,12 @@ from acceld.devices.cuda.driver import start_library
 from acceld.devices.neuron.compile_jail import _paths_of
 from acceld.devices.neuron.tools.detection import find_neuron
 from acceld.drafts import reference_facts
-from acceld.errors import DeviceError
+from acceld.errors import DeviceError, UsageError
 from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.evaluate.sandbox.process import Zygote
 from acceld.home import Home
+from acceld.lowering.aten import requests
 
 here, users = Path(sys.argv[1]), Path(sys.argv[2])
 os.chdir(here)
@@ -109,6 +111,14 @@ assert b"usage" in ended.stdout, ended.stderr
 
 (here / "reference.py").write_text("import numpy as np\\ndef get_inputs(): return [np.ones(4)]\\ndef forward(x): return x\\n")
 assert reference_facts(here / "reference.py").outputs[0].shape == (4,)
+
+requests.importlib.util.find_spec, found = (lambda name: name), requests.importlib.util.find_spec
+try:
+    (refused,) = requests.module_references([requests.ModuleRequest("absent_package:Class")])
+    assert "No module named 'absent_package'" in refused.why, refused.why
+except UsageError as error:
+    assert "No module named 'torch'" in error.message, error.message
+requests.importlib.util.find_spec = found
 
 async def sandbox():
     zygote = Zygote({"run": "elsewhere:run"}, level=Level.L1)

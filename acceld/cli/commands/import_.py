@@ -1,5 +1,5 @@
-"""``acceld import``: read NKIBench's kernels as workloads, AccelOpt's checkpoints and flashinfer-bench's traces as
-history.
+"""``acceld import``: read NKIBench's kernels and KernelBench's problems as workloads, AccelOpt's checkpoints and
+flashinfer-bench's traces as history.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from acceld import config
 from acceld.cli.output import print_json, say
-from acceld.errors import DaemonError, UsageError, no_file
+from acceld.errors import DaemonError, UsageError, WorkloadError, no_file
 from acceld.home import Home, find_home
 
 
@@ -19,20 +19,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
         "source",
-        metavar="summary.json|DIR",
-        help="NKIBench's summary, a checkpoint of AccelOpt, or a flashinfer-bench trace set",
+        nargs="+",
+        metavar="summary.json|DIR|kernelbench DIR",
+        help="NKIBench's summary, a checkpoint of AccelOpt, a flashinfer-bench trace set; "
+        "or the word kernelbench and a folder of KernelBench's problems",
     )
     parser.add_argument(
         "--into", metavar="DIR", default="workloads", help="for workloads: the folder (default: workloads)"
     )
     parser.add_argument("--chip", choices=("trn1", "trn2"), help="for a checkpoint: the chip it was measured on")
     parser.add_argument("--only", metavar="NAME", help="cases whose name contains this")
+    parser.add_argument(
+        "--reduced", action="store_true", help="for KernelBench: smaller sizes by one rule, so that checks take seconds"
+    )
     parser.add_argument("--json", action="store_true", help="print what was read as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Import the source. Return 1 if one of several cases could not be read."""
-    source = Path(arguments.source)
+    if arguments.source[0] == "kernelbench" and len(arguments.source) == 2:
+        return _kernelbench(Path(arguments.source[1]), Path(arguments.into), arguments)
+    if len(arguments.source) != 1:
+        raise UsageError("import takes one source", hint="acceld import DIR, or acceld import kernelbench DIR")
+    if arguments.reduced:
+        raise UsageError("--reduced is for KernelBench's problems", hint="acceld import kernelbench DIR --reduced")
+    source = Path(arguments.source[0])
     if source.is_file():
         return _workloads(source, Path(arguments.into), arguments)
     if not source.is_dir():
@@ -49,6 +60,44 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         say(f"{len(runs)} runs, {sum(one['candidates'] for one in runs)} kernels: acceld runs shows them")
     return 0
+
+
+def _kernelbench(source: Path, folder: Path, arguments: argparse.Namespace) -> int:
+    """Write a workload of each problem: a file with the class ``Model``, ``get_inputs`` and ``get_init_inputs``."""
+    from acceld.cli.modules import write_module_workload
+    from acceld.lowering.aten.requests import ModuleRequest, Refused, module_references
+
+    files = [
+        one for one in sorted(source.rglob("*.py")) if "get_init_inputs" in one.read_text("utf-8", errors="replace")
+    ]
+    files = [one for one in files if (arguments.only or "") in one.stem]
+    if not files:
+        raise UsageError(f"{source} has no problem of KernelBench", hint="a problem is a .py file with get_init_inputs")
+    made: list[str] = []
+    refused: list[dict[str, str]] = []
+    # A problem runs as KernelBench runs it: in training mode, so that a batch norm takes the batch's statistics.
+    requests = [ModuleRequest(f"{one}:Model", training=True, reduced=arguments.reduced) for one in files]
+    for file, found in zip(files, module_references(requests), strict=True):
+        name = f"{file.parent.name}_{file.stem}".rstrip("_")
+        try:
+            if isinstance(found, Refused):
+                raise UsageError(found.why)
+            place = folder / name
+            if place.exists():
+                raise UsageError(f"{place} exists", hint="name another folder with --into")
+            lowered = write_module_workload(found, place, name=name)
+            made.append(str(place))
+            if not lowered.kernels:
+                refused.append({"case": name, "why": next(iter(lowered.refused.values()))})
+        except (UsageError, WorkloadError) as error:
+            refused.append({"case": name, "why": error.message})
+            say(f"{name}: {error.message}")
+    if arguments.json:
+        print_json({"workloads": made, "refused": refused})
+    else:
+        kernels = len(files) - len(refused)
+        say(f"{len(files)} problems: {len(made)} workloads in {folder}, {kernels} with a lowered kernel")
+    return 1 if refused else 0
 
 
 def _workloads(summary: Path, folder: Path, arguments: argparse.Namespace) -> int:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from acceld import config, drafts, plugins
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.bare_arguments import by_signature
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
 from acceld.cli.kernels import NOT_PASSED, baseline_of, evaluated, parsed_kernel, place_of
+from acceld.cli.modules import described, module_reference, write_module_workload
 from acceld.cli.output import print_json, say
 from acceld.cli.reference import write_reference_workload
 from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError, no_file
 from acceld.home import find_home
+from acceld.lowering.aten.requests import ModuleRequest
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import DEVICE_OF, SIMULATOR, Choice
 from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, Workload, load_workload
@@ -30,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kernel",
         metavar="KERNEL",
         nargs="?",
-        help="a .py file, or a .c file for the host's processor; without a kernel, --reference is lowered to one",
+        help="a .py file, or a .c file for the host's processor; without a kernel, --reference or --module is lowered to one",
     )
     parser.add_argument(
         "--arg",
@@ -48,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--inputs", metavar="SAMPLE.npz", help="arrays by argument name, used as they are")
     parser.add_argument("--reference", metavar="REF.py", help="numpy oracle: forward, and optionally get_inputs")
+    parser.add_argument(
+        "--module",
+        metavar="PKG.MOD:CLASS",
+        help="PyTorch module, or FILE.py:CLASS: its forward becomes the reference; its weights become arguments",
+    )
+    parser.add_argument(
+        "--init", action="append", default=[], metavar="NAME=VALUE", help="an argument of the module's class"
+    )
     add_launch(parser)
     parser.add_argument("--mutates", action="append", default=[], metavar="NAME", help="an argument the kernel writes")
     add_target(parser, simulated=True)
@@ -110,7 +122,7 @@ def _shown(
         print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel))
     else:
         print_evaluation(evaluation, Subject(kernel, loaded, loaded.kernel_arguments()), chip, str(path))
-        if arguments.reference is None:
+        if loaded.reference is None:
             say("note: without a reference, the kernel's own execution in float64 is the oracle")
     if evaluation.status in FINE:
         say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
@@ -122,26 +134,33 @@ def _shown(
 
 def _from_reference(arguments: argparse.Namespace) -> int:
     """Write a folder whose kernels are lowered from the reference, run one of them once, print the result."""
-    if not arguments.reference:
+    if bool(arguments.reference) == bool(arguments.module):
         raise UsageError(
-            "a folder is made from a kernel or a reference", hint="acceld init KERNEL.py, or --reference REF.py"
+            "a folder is made from a kernel, a reference or a module",
+            hint="acceld init KERNEL.py, --reference REF.py or --module PKG.MOD:CLASS",
         )
+    if arguments.init and not arguments.module:
+        raise UsageError("--init has arguments of a module's class, and no --module is given")
     unused = [f"--{name}" for name in ("entry", "grid", "mutates", "inputs") if getattr(arguments, name)]
     if unused:
         raise UsageError(
             f"{', '.join(unused)} describes a kernel, and none is given", hint="name the kernel's file first"
         )
-    reference = Path(arguments.reference)
-    folder = Path(arguments.output or reference.stem)
+    made_from = Path(arguments.reference or arguments.module.rpartition(":")[2].lower())
+    folder = Path(arguments.output or made_from.stem)
     if folder.exists():
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
-    lowered = write_reference_workload(reference, given, folder, name=folder.name)
+    if arguments.module:
+        found = module_reference(ModuleRequest(arguments.module, described(given), _settings(arguments.init)))
+        lowered = write_module_workload(found, folder, name=folder.name)
+    else:
+        lowered = write_reference_workload(Path(arguments.reference), given, folder, name=folder.name)
     if not lowered.kernels:
         raise UsageError(
-            f"no kernel could be lowered from {reference}; {folder}/ has the workload without one",
+            f"no kernel could be lowered from {arguments.reference or arguments.module}; {folder}/ has the workload without one",
             hint=f"models can write the first kernel: acceld optimize --from-reference --workload {folder} --proposer llm",
         )
     loaded = load_workload(folder)
@@ -153,6 +172,20 @@ def _from_reference(arguments: argparse.Namespace) -> int:
         evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
         kept.append(evaluation.status in FINE)
         return _shown(arguments, folder, path, kernel, loaded, evaluation, where.chip)
+
+
+def _settings(words: list[str]) -> dict[str, Any]:
+    """Return the arguments of a module's class: numbers, lists and words as Python or JSON writes them."""
+    found: dict[str, Any] = {}
+    for text in words:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--init {text!r} is not NAME=VALUE", hint="for example --init hidden=4096")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput]]:

@@ -57,20 +57,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Optimize the kernels of a suite, and print one table."""
     from acceld.cli.connect import connected
-    from acceld.search.suites import figures_of, least_work_first, next_entry, slice_s
+    from acceld.search.suites import figures_of, least_work_first, next_entry, shares_s, slice_s, step_gain
 
     suite = _suite(arguments)
     if arguments.hours <= 0:
         raise UsageError("--hours must be more than 0")
     _, client = connected(arguments.home)
-    share_s = max(_LEAST_S, arguments.hours * 3600 / (_SLICES * len(suite.entries)))
+    entries = {_label(entry): entry for entry in suite.entries}
+    share_s = shares_s(entries, arguments.hours * 3600 / _SLICES, _LEAST_S)
     done: dict[str, list[Slice]] = {}
     rows: dict[str, list[dict[str, Any]]] = {}
     for entry in suite.entries:
         name = _run_name(suite, arguments, entry)
         for outcome in _earlier(client, name):
-            _note(done, rows, entry, outcome, share_s)
-    entries = {_label(entry): entry for entry in suite.entries}
+            _note(done, rows, entry, outcome, share_s[_label(entry)])
     waiting = least_work_first({label: _work(entry) for label, entry in entries.items()})
     spent_s = sum(one.elapsed_s for each in done.values() for one in each)
     ends = time.monotonic() + arguments.hours * 3600 - spent_s
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         while (left_s := ends - time.monotonic()) > 0 and (label := next_entry(done, waiting)) is not None:
             try:
                 without = sum(other not in done for other in waiting)
-                length_s = slice_s(share_s, left_s, done.get(label, ()), without)
+                length_s = slice_s(share_s[label], left_s, done.get(label, ()), without)
                 outcome = _slice(client, suite, arguments, entries[label], rows.get(label, []), length_s)
             except AcceldError as error:
                 notes[label] = error.message
@@ -97,7 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
         say("detached; the same command continues it")
     competitors = _competitors(client, suite, arguments) if arguments.competitors else {}
     found = [_row(label, rows.get(label, []), competitors.get(label), notes.get(label, "")) for label in entries]
-    record = figures_of(suite.name, found)
+    step = step_gain({row.workload: row for row in found}, entries)
+    record = figures_of(suite.name, found, step)
     if arguments.output:
         _draw(Path(arguments.output), found)
     if arguments.json:
@@ -156,13 +157,14 @@ def _note(
     length_s: float,
 ) -> None:
     """Note a run of ``length_s`` at most as a slice of its entry, if it has latencies."""
-    from acceld.search.suites import Slice
+    from acceld.search.suites import Slice, worth
 
     before, after = outcome["baseline_latency_us"], outcome["best_latency_us"]
     if before is not None and after is not None:
         label = _label(entry)
         elapsed_s = outcome["elapsed_s"]
-        done.setdefault(label, []).append(Slice(outcome["run"], elapsed_s, before, after, elapsed_s >= length_s))
+        left = worth(entry, outcome["percent_of_attainable_after"])
+        done.setdefault(label, []).append(Slice(outcome["run"], elapsed_s, before, after, elapsed_s >= length_s, left))
         rows.setdefault(label, []).append(outcome)
 
 
@@ -186,7 +188,8 @@ def _slice(
     spec, _ = specification(parser_of("optimize").parse_args(words))
     search = replace(spec.search, time_limit_s=length_s)
     if arguments.usd is not None:
-        search = replace(search, budget_usd=arguments.usd / (_SLICES * len(suite.entries)))
+        part = entry.share / sum(one.share for one in suite.entries)
+        search = replace(search, budget_usd=arguments.usd * part / _SLICES)
     body = as_body(replace(spec, search=search, name=_run_name(suite, arguments, entry)))
     if earlier:
         best = client.get(f"/v1/candidates/{earlier[-1]['best']}")
@@ -285,6 +288,10 @@ def _print(rows: Sequence[Row], record: Mapping[str, Any]) -> None:
     mean = record["geometric_mean"]
     if mean is not None:
         print(f"geometric mean of {mean['count']}: {mean['value']:.2f}x ({mean['low']:.2f} to {mean['high']:.2f})")
+    if (step := record.get("step")) is not None:
+        before, after = (figures.duration(step[name]) for name in ("before_us", "after_us"))
+        band = "no band: a kernel is unvalidated" if step["band_percent"] is None else f"±{step['band_percent']:.1f} %"
+        print(f"these kernels take {before} of a step before, {after} now: {step['speedup']:.2f}x ({band})")
 
 
 def _draw(place: Path, rows: Sequence[Row]) -> None:

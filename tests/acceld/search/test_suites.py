@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,11 @@ from acceld.search.suites import (
     least_work_first,
     next_entry,
     read_suite,
+    shares_s,
     slice_s,
+    step_gain,
     suite_gain,
+    worth,
 )
 from acceld.workloads import DeclaredWork, find_workloads
 
@@ -130,3 +134,40 @@ def test_an_entry_is_a_win_only_beyond_the_tie_and_of_one_model() -> None:
     measured = ended(100.0, 97.0, source="measured", model="", improved=True, tie_band=1.0)
     found = suite_gain(measured, measured)
     assert found is not None and found.improved
+
+
+def test_time_goes_by_share_and_by_what_is_left_to_attain(tmp_path: Path) -> None:
+    path = tmp_path / "step.toml"
+    path.write_text('[[kernel]]\nworkload = "a"\nshare = 0.75\n[[kernel]]\nworkload = "b"\nshare = 0.25\n')
+    a, b = read_suite(path).entries
+    assert shares_s({"a": a, "b": b}, 400.0, 30.0) == {"a": 300.0, "b": 100.0}
+    assert shares_s({"a": a, "b": b}, 40.0, 30.0) == {"a": 30.0, "b": 30.0}
+    assert [worth(a, 60.0), worth(a, None), worth(b, 100.0)] == [pytest.approx(0.3), 0.75, pytest.approx(0.0025)]
+    done = {name: [replace(took(1.5, 10), worth=worth(entry, 20.0))] for name, entry in (("b", b), ("a", a))}
+    assert next_entry(done, ["b", "a"]) == "a"
+
+
+@pytest.mark.parametrize("share", ["0", "2", '"much"', "true"])
+def test_a_share_is_a_part_of_the_whole(share: str, tmp_path: Path) -> None:
+    path = tmp_path / "step.toml"
+    path.write_text(f'[[kernel]]\nworkload = "a"\nshare = {share}\n')
+    with pytest.raises(UsageError, match="share of kernel 1"):
+        read_suite(path)
+
+
+def test_a_step_gains_what_its_kernels_gain_each_as_often_as_it_runs() -> None:
+    rows = {
+        "a": Row("a", 100.0, 50.0, None, None, 1.0, (1,), tie_band=4.0),
+        "b": Row("b", 300.0, 300.0, None, None, 1.0, (2,), tie_band=8.0),
+        "other": Row("other", None, None, None, None, 0.0, ()),
+    }
+    entries = {"a": Entry("a", runs=10), "b": Entry("b", runs=1), "other": Entry("other")}
+    found = step_gain(rows, entries)
+    assert found is not None and (found.before_us, found.after_us) == (1300.0, 800.0)
+    assert found.speedup == pytest.approx(1.625) and found.band_percent == pytest.approx((500 * 4 + 300 * 8) / 800)
+    assert figures_of("step", list(rows.values()), found)["step"]["speedup"] == pytest.approx(1.625)
+    assert step_gain(rows, {"other": Entry("other", runs=1)}) is None
+    assert step_gain(rows, {"a": Entry("a")}) is None
+    unknown = {"a": replace(rows["a"], tie_band=None)}
+    without = step_gain(unknown, {"a": entries["a"]})
+    assert without is not None and without.band_percent is None

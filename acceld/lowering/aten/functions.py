@@ -1,0 +1,253 @@
+"""Functions that a reference of a module calls. Their text is copied into the reference, so they need numpy alone.
+
+Each follows the dtype of its arrays, so that float64 inputs give float64 results.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def cast(x, dtype):
+    """Return x in another type. float64 stays float64: then the reference is called to tell rounding from errors."""
+    wide = x.dtype == np.float64 and dtype in ("float32", "bfloat16", "float16")
+    return x if wide else x.astype(dtype)
+
+
+def sigmoid(x):
+    """Return 1 / (1 + exp(-x))."""
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def softplus(x):
+    """Return log(1 + exp(x)) without overflow."""
+    return np.maximum(x, 0.0) + np.log(1.0 + np.exp(-np.abs(x)))
+
+
+def erf_of(x):
+    """Return the error function of each element."""
+    return np.vectorize(math.erf)(x).astype(x.dtype)
+
+
+def softmax(x, axis):
+    """Return exp(x) over its sum."""
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def log_sum_exp(x, axis, keepdims):
+    """Return the logarithm of the sum of exp(x)."""
+    top = x.max(axis=axis, keepdims=True)
+    found = top + np.log(np.exp(x - top).sum(axis=axis, keepdims=True))
+    return found if keepdims else np.squeeze(found, axis)
+
+
+def normalized(x, axes, eps):
+    """Return x with mean 0 and variance 1 over axes."""
+    centered = x - x.mean(axis=axes, keepdims=True)
+    return centered / np.sqrt((centered * centered).mean(axis=axes, keepdims=True) + eps)
+
+
+def root_mean_square_normalized(x, axes, eps):
+    """Return x over the root of its mean square over axes."""
+    return x / np.sqrt((x * x).mean(axis=axes, keepdims=True) + eps)
+
+
+def attention(q, k, v, mask, causal, scale):
+    """Return softmax(q k^T scale + mask) v. Heads of k and v serve several heads of q if they are fewer."""
+    rows, columns = q.shape[-2], k.shape[-2]
+    if q.ndim > 3 and k.shape[-3] != q.shape[-3]:
+        k = np.repeat(k, q.shape[-3] // k.shape[-3], axis=-3)
+        v = np.repeat(v, q.shape[-3] // v.shape[-3], axis=-3)
+    scores = q @ np.swapaxes(k, -1, -2) * scale
+    if causal:
+        seen = np.arange(rows)[:, None] >= np.arange(columns)[None, :]
+        scores = np.where(seen, scores, -1e30)
+    if mask is not None:
+        scores = scores + mask
+    p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return p / p.sum(axis=-1, keepdims=True) @ v
+
+
+def padded(x, widths, value):
+    """Return x with a border; a negative width cuts."""
+    kept = tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(x.shape, widths, strict=True))
+    grown = [(max(0, a), max(0, b)) for a, b in widths]
+    x = x[kept]
+    return np.pad(x, grown, constant_values=value) if any(a or b for a, b in grown) else x
+
+
+def stored(x, place, value):
+    """Return x after a value was stored to a place of it."""
+    x = x.copy()
+    x[place] = value
+    return x
+
+
+def windows(x, kernel, stride, dilation):
+    """Return the windows of the last axes: [batch, channels, places, window]."""
+    rank = len(kernel)
+    wide = tuple(d * (n - 1) + 1 for n, d in zip(kernel, dilation, strict=True))
+    w = np.lib.stride_tricks.sliding_window_view(x, wide, axis=tuple(range(x.ndim - rank, x.ndim)))
+    steps = [slice(None)] * (x.ndim - rank)
+    steps += [slice(None, None, s) for s in stride] + [slice(None, None, d) for d in dilation]
+    return w[tuple(steps)]
+
+
+def convolution(x, weight, bias, stride, padding, dilation, groups):
+    """Return the convolution of [batch, channels, places] with weights [out, channels of a group, window]."""
+    rank = weight.ndim - 2
+    x = padded(x, [(0, 0), (0, 0), *padding], 0.0)
+    w = windows(x, weight.shape[2:], stride, dilation)
+    batch, places = w.shape[0], w.shape[2 : 2 + rank]
+    taps = range(2 + rank, 2 + 2 * rank)
+    over = ((1, *taps), (1, *range(2, 2 + rank)))
+    if groups == 1:
+        out = np.moveaxis(np.tensordot(w, weight, over), -1, 1)
+    elif weight.shape[1] == 1 and weight.shape[0] == groups:
+        kernel = weight.reshape((groups, *(1,) * rank, *weight.shape[2:]))
+        out = (w * kernel).sum(axis=tuple(taps))
+    else:
+        parts = []
+        for group in range(groups):
+            ins, outs = weight.shape[1], weight.shape[0] // groups
+            held = w[:, group * ins : (group + 1) * ins]
+            part = np.tensordot(held, weight[group * outs : (group + 1) * outs], over)
+            parts.append(np.moveaxis(part, -1, 1))
+        out = np.concatenate(parts, axis=1)
+    out = out.reshape((batch, weight.shape[0], *places))
+    return out if bias is None else out + bias.reshape((1, -1, *(1,) * rank))
+
+
+def transposed_convolution(x, weight, bias, stride, padding, added, dilation, groups):
+    """Return the transposed convolution with weights [channels, out of a group, window]: x spread by its stride, convolved."""
+    rank = weight.ndim - 2
+    kernel, extents = weight.shape[2:], x.shape[2:]
+    spread = np.zeros((*x.shape[:2], *((n - 1) * s + 1 for n, s in zip(extents, stride, strict=True))), x.dtype)
+    spread[(slice(None), slice(None), *(slice(None, None, s) for s in stride))] = x
+    borders = []
+    for n, p, more, d in zip(kernel, padding, added, dilation, strict=True):
+        edge = d * (n - 1) - p
+        borders.append((edge, edge + more))
+    turned = weight
+    for axis, n in enumerate(kernel, 2):
+        lead = (slice(None),) * axis
+        turned = np.concatenate([turned[(*lead, slice(at, at + 1))] for at in range(n - 1, -1, -1)], axis)
+    ins, outs = x.shape[1] // groups, weight.shape[1]
+    turned = turned.reshape((groups, ins, outs, *kernel)).swapaxes(1, 2).reshape((groups * outs, ins, *kernel))
+    return convolution(spread, turned, bias, (1,) * rank, borders, dilation, groups)
+
+
+def pooled_max(x, kernel, stride, padding, dilation):
+    """Return the greatest value of each window."""
+    rank = len(kernel)
+    x = padded(x, [*((0, 0),) * (x.ndim - rank), *padding], -1e30)
+    return windows(x, kernel, stride, dilation).max(axis=tuple(range(-rank, 0)))
+
+
+def pooled_mean(x, kernel, stride, padding, divisor):
+    """Return the sum of each window over a divisor."""
+    rank = len(kernel)
+    x = padded(x, [*((0, 0),) * (x.ndim - rank), *padding], 0.0)
+    return windows(x, kernel, stride, (1,) * rank).sum(axis=tuple(range(-rank, 0))) * (1.0 / divisor)
+
+
+def adaptively_pooled(x, extents, fold):
+    """Return the fold (``mean`` or ``max``) of the parts into which the last axes are cut."""
+    for place, wanted in enumerate(extents):
+        axis = x.ndim - len(extents) + place
+        n = x.shape[axis]
+        if n == wanted:
+            continue
+        if n % wanted == 0:
+            parts = x.reshape((*x.shape[:axis], wanted, n // wanted, *x.shape[axis + 1 :]))
+            x = getattr(parts, fold)(axis=axis + 1)
+            continue
+        lead = (slice(None),) * axis
+        cuts = [(i * n // wanted, -(-(i + 1) * n // wanted)) for i in range(wanted)]
+        x = np.concatenate([getattr(x[(*lead, slice(*cut))], fold)(axis=axis, keepdims=True) for cut in cuts], axis)
+    return x
+
+
+def greatest(x, count, axis):
+    """Return the greatest values along an axis and their positions, greatest first: one after another is found and taken out."""
+    x = np.moveaxis(x, axis, -1)
+    places = np.arange(x.shape[-1])
+    found, where = [], []
+    for _ in range(count):
+        at = x.argmax(axis=-1)[..., None]
+        found.append(x.max(axis=-1, keepdims=True))
+        where.append(at)
+        x = np.where(places == at, -1e30, x)
+    return np.moveaxis(np.concatenate(found, -1), -1, axis), np.moveaxis(np.concatenate(where, -1), -1, axis)
+
+
+def cross_entropy(x, target, label_smoothing, reduction):
+    """Return the loss of class numbers (or probabilities) against logits [batch, classes, ...]."""
+    top = x.max(axis=1, keepdims=True)
+    logs = x - top - np.log(np.exp(x - top).sum(axis=1, keepdims=True))
+    if target.ndim == x.ndim:
+        losses = -(logs * target).sum(axis=1)
+    else:
+        losses = -np.take_along_axis(logs, np.expand_dims(target, 1), axis=1).sum(axis=1)
+        if label_smoothing:
+            losses = (1.0 - label_smoothing) * losses - label_smoothing * logs.mean(axis=1)
+    return folded_loss(losses, reduction)
+
+
+def folded_loss(losses, reduction):
+    """Return losses as they are (0), their mean (1) or their sum (2)."""
+    return losses if reduction == 0 else losses.mean() if reduction == 1 else losses.sum()
+
+
+def recurrent_gates(kind, gates, hidden_part, state, cell):
+    """Return the next state and cell of a recurrent layer. ``gates`` come from the input, ``hidden_part`` from the state."""
+    n = state.shape[-1]
+    if kind == "lstm":
+        both = gates + hidden_part
+        i, f = sigmoid(both[:, :n]), sigmoid(both[:, n : 2 * n])
+        g, o = np.tanh(both[:, 2 * n : 3 * n]), sigmoid(both[:, 3 * n :])
+        cell = f * cell + i * g
+        return o * np.tanh(cell), cell
+    if kind == "gru":
+        r = sigmoid(gates[:, :n] + hidden_part[:, :n])
+        z = sigmoid(gates[:, n : 2 * n] + hidden_part[:, n : 2 * n])
+        new = np.tanh(gates[:, 2 * n :] + r * hidden_part[:, 2 * n :])
+        return (1.0 - z) * new + z * state, cell
+    both = gates + hidden_part
+    return (np.tanh(both) if kind == "rnn_tanh" else np.maximum(both, 0.0)), cell
+
+
+def recurrent(kind, x, states, cells, weights, biased, layers, both_ways, batch_first):
+    """Return the outputs, last states and last cells of recurrent layers."""
+    if batch_first:
+        x = np.swapaxes(x, 0, 1)
+    each = 4 if biased else 2
+    last_states: list[Any] = []
+    last_cells: list[Any] = []
+    place = 0
+    for _ in range(layers):
+        outputs = []
+        for way in range(2 if both_ways else 1):
+            own = weights[each * place : each * (place + 1)]
+            state = states[place]
+            cell = cells[place] if cells is not None else None
+            steps: list[Any] = [None] * x.shape[0]
+            order = range(x.shape[0]) if way == 0 else range(x.shape[0] - 1, -1, -1)
+            gates = x @ own[0].T + (own[2] if biased else 0.0)
+            for t in order:
+                hidden_part = state @ own[1].T + (own[3] if biased else 0.0)
+                state, cell = recurrent_gates(kind, gates[t], hidden_part, state, cell)
+                steps[t] = state
+            outputs.append(np.stack(steps, axis=0))
+            last_states.append(state)
+            last_cells.append(cell)
+            place += 1
+        x = outputs[0] if len(outputs) == 1 else np.concatenate(outputs, axis=-1)
+    if batch_first:
+        x = np.swapaxes(x, 0, 1)
+    return x, np.stack(last_states, 0), None if cells is None else np.stack(last_cells, 0)

@@ -1,0 +1,1123 @@
+"""Say each operator of PyTorch in numpy: a table from an operator's name to a function that writes an expression.
+
+A writer's parameters have the names of the operator's schema, so that a call's operands are bound to them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acceld.lowering.aten import functions
+from acceld.lowering.aten.program import Array
+from acceld.lowering.graph import NotLowered
+
+Expression = str | list[str]
+"""Text of numpy: one expression for each result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An operand that is a value: its name in the reference, and what is known of it."""
+
+    name: str
+    array: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return self.array.shape
+
+    @property
+    def rank(self) -> int:
+        """Return the number of axes."""
+        return len(self.array.shape)
+
+    @property
+    def dtype(self) -> str:
+        """Return the type by numpy's name."""
+        return self.array.dtype
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Writer = Callable[..., Expression]
+OPERATORS: dict[str, Writer] = {}
+"""Writers by the operator's name. Each takes the results first, then the operands."""
+
+_FORMS = {
+    "abs": "np.abs({0})",
+    "acos": "np.arccos({0})",
+    "add": "{0} + {1}",
+    "atan": "np.arctan({0})",
+    "bitwise_and": "{0} & {1}",
+    "bitwise_not": "~{0}",
+    "bitwise_or": "{0} | {1}",
+    "bmm": "{0} @ {1}",
+    "cos": "np.cos({0})",
+    "cosh": "np.cosh({0})",
+    "eq": "{0} == {1}",
+    "erf": "erf_of({0})",
+    "exp": "np.exp({0})",
+    "exp2": "np.exp2({0})",
+    "expm1": "np.expm1({0})",
+    "ge": "{0} >= {1}",
+    "gt": "{0} > {1}",
+    "hardsigmoid": "np.clip({0} / 6.0 + 0.5, 0.0, 1.0)",
+    "hardswish": "{0} * np.clip({0} / 6.0 + 0.5, 0.0, 1.0)",
+    "isnan": "np.isnan({0})",
+    "le": "{0} <= {1}",
+    "log": "np.log({0})",
+    "log10": "np.log({0}) * (1.0 / math.log(10.0))",
+    "log1p": "np.log1p({0})",
+    "log2": "np.log2({0})",
+    "logical_and": "np.logical_and({0}, {1})",
+    "logical_not": "np.logical_not({0})",
+    "logical_or": "np.logical_or({0}, {1})",
+    "logical_xor": "np.logical_xor({0}, {1})",
+    "logaddexp": "np.logaddexp({0}, {1})",
+    "lt": "{0} < {1}",
+    "matmul": "{0} @ {1}",
+    "maximum": "np.maximum({0}, {1})",
+    "minimum": "np.minimum({0}, {1})",
+    "mish": "{0} * np.tanh(softplus({0}))",
+    "mm": "{0} @ {1}",
+    "mul": "{0} * {1}",
+    "mv": "{0} @ {1}",
+    "dot": "{0} @ {1}",
+    "outer": "np.outer({0}, {1})",
+    "ne": "{0} != {1}",
+    "neg": "-{0}",
+    "pow": "{0} ** {1}",
+    "reciprocal": "1.0 / {0}",
+    "relu": "np.maximum({0}, 0.0)",
+    "relu6": "np.clip({0}, 0.0, 6.0)",
+    "rsqrt": "1.0 / np.sqrt({0})",
+    "selu": "1.0507009873554805 * np.where({0} > 0.0, {0}, 1.6732632423543772 * (np.exp(np.minimum({0}, 0.0)) - 1.0))",
+    "sigmoid": "sigmoid({0})",
+    "sign": "np.sign({0})",
+    "silu": "{0} * sigmoid({0})",
+    "sin": "np.sin({0})",
+    "sinh": "np.sinh({0})",
+    "softsign": "{0} / (1.0 + np.abs({0}))",
+    "log_sigmoid": "-softplus(-{0})",
+    "sqrt": "np.sqrt({0})",
+    "square": "np.square({0})",
+    "tan": "np.sin({0}) / np.cos({0})",
+    "tanh": "np.tanh({0})",
+    "tanhshrink": "{0} - np.tanh({0})",
+    "where": "np.where({0}, {1}, {2})",
+    "t": "{0}.T",
+    "numpy_T": "{0}.T",
+    "kron": "np.kron({0}, {1})",
+}
+"""Operators whose result is one expression of their operands."""
+
+_SAME = frozenset(
+    "alias clone contiguous detach lift_fresh_copy dropout_eval _assert_tensor_metadata lift_fresh positive "
+    "_unsafe_view_same".split()
+)
+
+
+def writes(*names: str) -> Callable[[Writer], Writer]:
+    """Enter a writer by the names of its operators."""
+
+    def entered(writer: Writer) -> Writer:
+        for name in names:
+            OPERATORS[name] = writer
+        return writer
+
+    return entered
+
+
+def word(value: Any) -> str:
+    """Return an operand as text."""
+    if isinstance(value, str):
+        return {"inf": "np.inf", "-inf": "-np.inf", "nan": "np.nan"}.get(value, repr(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return word(str(value))
+    if isinstance(value, list | tuple):
+        inner = ", ".join(map(word, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    return str(value) if isinstance(value, Value) else repr(value)
+
+
+def _form(name: str, form: str) -> Writer:
+    def written(out: Sequence[Array], *args: Any, alpha: Any = 1, **further: Any) -> Expression:
+        if further and set(further) - {"dtype"}:
+            raise NotLowered(f"{name}({', '.join(further)}) is not lowered")
+        given = [word(arg) for arg in args]
+        if alpha != 1:
+            given[1] = f"{word(alpha)} * {given[1]}"
+        return form.format(*given)
+
+    return written
+
+
+for _name, _text in _FORMS.items():
+    OPERATORS[_name] = _form(_name, _text)
+
+
+@writes("sub")
+def _sub(out: Sequence[Array], self: Any, other: Any, alpha: Any = 1) -> Expression:
+    return f"{word(self)} - {word(other)}" if alpha == 1 else f"{word(self)} - {word(alpha)} * {word(other)}"
+
+
+@writes("rsub")
+def _rsub(out: Sequence[Array], self: Any, other: Any, alpha: Any = 1) -> Expression:
+    return f"{word(other)} - {word(self)}" if alpha == 1 else f"{word(other)} - {word(alpha)} * {word(self)}"
+
+
+@writes("div", "true_divide")
+def _div(out: Sequence[Array], self: Any, other: Any, rounding_mode: str | None = None) -> Expression:
+    if rounding_mode is not None:
+        raise NotLowered(f"a division with rounding_mode={rounding_mode!r} is not lowered")
+    return f"{word(self)} / {word(other)}"
+
+
+@writes(*sorted(_SAME))
+def _same(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
+    return str(self)
+
+
+@writes("to", "_to_copy", "type_as", "convert_element_type")
+def _cast(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
+    return str(self) if out[0].dtype == self.dtype else f'cast({self}, "{out[0].dtype}")'
+
+
+@writes("linear")
+def _linear(out: Sequence[Array], input: Value, weight: Value, bias: Value | None = None) -> Expression:
+    return f"{input} @ {weight}.T" + (f" + {bias}" if bias is not None else "")
+
+
+@writes("addmm", "baddbmm", "addmv")
+def _addmm(
+    out: Sequence[Array], self: Value, one: Value, other: Value, beta: float = 1, alpha: float = 1
+) -> Expression:
+    first = f"{self}" if beta == 1 else f"{beta!r} * {self}"
+    second = f"{one} @ {other}" if alpha == 1 else f"{alpha!r} * ({one} @ {other})"
+    return f"{first} + {second}"
+
+
+@writes("addcmul")
+def _addcmul(out: Sequence[Array], self: Value, tensor1: Any, tensor2: Any, value: float = 1) -> Expression:
+    return f"{self} + {value!r} * {word(tensor1)} * {word(tensor2)}"
+
+
+@writes("einsum")
+def _einsum(out: Sequence[Array], equation: str, tensors: list[Value], path: Any = None) -> Expression:
+    return f"np.einsum({equation!r}, {', '.join(map(str, tensors))})"
+
+
+@writes("clamp", "clip")
+def _clamp(out: Sequence[Array], self: Value, min: Any = None, max: Any = None) -> Expression:
+    found = str(self) if min is None else f"np.maximum({self}, {word(min)})"
+    return found if max is None else f"np.minimum({found}, {word(max)})"
+
+
+def _bound(least: bool) -> Writer:
+    def written(out: Sequence[Array], self: Value, bound: Any) -> Expression:
+        return f"np.{'maximum' if least else 'minimum'}({self}, {word(bound)})"
+
+    return written
+
+
+OPERATORS["clamp_min"], OPERATORS["clamp_max"] = _bound(True), _bound(False)
+
+
+@writes("hardtanh")
+def _hardtanh(out: Sequence[Array], self: Value, min_val: float = -1.0, max_val: float = 1.0) -> Expression:
+    return f"np.clip({self}, {min_val!r}, {max_val!r})"
+
+
+@writes("leaky_relu")
+def _leaky_relu(out: Sequence[Array], self: Value, negative_slope: float = 0.01) -> Expression:
+    return f"np.where({self} > 0.0, {self}, {negative_slope!r} * {self})"
+
+
+@writes("prelu")
+def _prelu(out: Sequence[Array], self: Value, weight: Value) -> Expression:
+    slope = str(weight)
+    if weight.shape and math.prod(weight.shape) > 1:
+        slope = f"{weight}.reshape({(1, -1, *(1,) * (self.rank - 2))!r})"
+    return f"np.where({self} > 0.0, {self}, {slope} * {self})"
+
+
+@writes("elu")
+def _elu(
+    out: Sequence[Array], self: Value, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> Expression:
+    return f"{scale!r} * np.where({self} > 0.0, {self}, {alpha!r} * (np.exp({input_scale!r} * np.minimum({self}, 0.0)) - 1.0))"
+
+
+@writes("celu")
+def _celu(out: Sequence[Array], self: Value, alpha: float = 1.0) -> Expression:
+    return f"np.where({self} > 0.0, {self}, {alpha!r} * (np.exp(np.minimum({self}, 0.0) / {alpha!r}) - 1.0))"
+
+
+@writes("gelu")
+def _gelu(out: Sequence[Array], self: Value, approximate: str = "none") -> Expression:
+    if approximate == "tanh":
+        return f"0.5 * {self} * (1.0 + np.tanh(0.7978845608028654 * ({self} + 0.044715 * {self} * {self} * {self})))"
+    return f"0.5 * {self} * (1.0 + erf_of({self} * 0.7071067811865476))"
+
+
+@writes("softplus")
+def _softplus(out: Sequence[Array], self: Value, beta: float = 1, threshold: float = 20) -> Expression:
+    return f"softplus({self})" if beta == 1 else f"softplus({beta!r} * {self}) * {1 / beta!r}"
+
+
+@writes("hardshrink", "softshrink")
+def _shrink(out: Sequence[Array], self: Value, lambd: float = 0.5) -> Expression:
+    return f"np.where({self} > {lambd!r}, {self} - {lambd!r}, np.where({self} < {-lambd!r}, {self} + {lambd!r}, 0.0))"
+
+
+@writes("threshold")
+def _threshold(out: Sequence[Array], self: Value, threshold: float, value: float) -> Expression:
+    return f"np.where({self} > {threshold!r}, {self}, {value!r})"
+
+
+@writes("glu")
+def _glu(out: Sequence[Array], self: Value, dim: int = -1) -> Expression:
+    half = self.shape[dim] // 2
+    lead = ":, " * (dim % self.rank)
+    return f"{self}[{lead}:{half}] * sigmoid({self}[{lead}{half}:])"
+
+
+@writes("dropout", "native_dropout", "feature_dropout", "alpha_dropout")
+def _dropout(out: Sequence[Array], input: Value, p: float, train: bool | None = True) -> Expression:
+    if train and p:
+        raise NotLowered(f"a dropout of {p:g} in training is random: it is not lowered; export the module in eval mode")
+    return [str(input)] * len(out)
+
+
+# folds
+
+
+def _axes(value: Value, dim: Any) -> Any:
+    if dim is None or dim == []:
+        return None
+    return tuple(dim) if isinstance(dim, list | tuple) else dim
+
+
+def _fold(function: str) -> Writer:
+    def written(
+        out: Sequence[Array], self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    ) -> Expression:
+        source = f'cast({self}, "{out[0].dtype}")' if self.dtype == "bool" and out[0].dtype != "bool" else str(self)
+        return f"{source}.{function}(axis={_axes(self, dim)!r}, keepdims={keepdim!r})"
+
+    return written
+
+
+for _name, _text in {
+    "sum": "sum",
+    "mean": "mean",
+    "amax": "max",
+    "amin": "min",
+    "prod": "prod",
+    "any": "any",
+    "all": "all",
+    "argmax": "argmax",
+    "argmin": "argmin",
+}.items():
+    OPERATORS[_name] = _fold(_text)
+
+
+def _extreme(name: str, out: Sequence[Array], self: Value, dim: Any = None, keepdim: bool = False) -> Expression:
+    if isinstance(dim, Value):
+        return f"np.{name}imum({self}, {dim})"
+    if dim is None:
+        return f"{self}.{name}()"
+    how = f"axis={dim!r}, keepdims={keepdim!r}"
+    return [f"{self}.{name}({how})", f"{self}.arg{name}({how})"]
+
+
+OPERATORS["max"] = lambda out, self, *args, other=None, **named: _extreme(
+    "max", out, self, *((other,) if other is not None else args), **named
+)
+OPERATORS["min"] = lambda out, self, *args, other=None, **named: _extreme(
+    "min", out, self, *((other,) if other is not None else args), **named
+)
+
+
+def _spread(root: bool) -> Writer:
+    def written(
+        out: Sequence[Array],
+        self: Value,
+        dim: Any = None,
+        unbiased: Any = True,
+        keepdim: bool = False,
+        correction: Any = None,
+    ) -> Expression:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        degrees = int(unbiased) if correction is None else correction
+        return f"{self}.{'std' if root else 'var'}(axis={_axes(self, dim)!r}, ddof={degrees!r}, keepdims={keepdim!r})"
+
+    return written
+
+
+OPERATORS["std"], OPERATORS["var"] = _spread(True), _spread(False)
+
+
+@writes("logsumexp")
+def _logsumexp(out: Sequence[Array], self: Value, dim: Any, keepdim: bool = False) -> Expression:
+    return f"log_sum_exp({self}, {_axes(self, dim)!r}, {keepdim!r})"
+
+
+@writes("softmax", "_softmax")
+def _softmax(out: Sequence[Array], self: Value, dim: int, *_: Any, **__: Any) -> Expression:
+    return f"softmax({self}, {dim!r})"
+
+
+@writes("log_softmax", "_log_softmax")
+def _log_softmax(out: Sequence[Array], self: Value, dim: int, *_: Any, **__: Any) -> Expression:
+    return f"{self} - log_sum_exp({self}, {dim!r}, True)"
+
+
+OPERATORS["cumsum"] = lambda out, self, dim, dtype=None: f"np.cumsum({self}, axis={dim!r})"
+OPERATORS["cumprod"] = lambda out, self, dim, dtype=None: f"np.cumprod({self}, axis={dim!r})"
+OPERATORS["cummax"] = lambda out, self, dim: (
+    [f"np.maximum.accumulate({self}, axis={dim!r})"] + ["None"] * (len(out) - 1)
+)
+
+
+@writes("norm", "linalg_vector_norm", "frobenius_norm")
+def _norm(
+    out: Sequence[Array],
+    self: Value,
+    p: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+    **named: Any,
+) -> Expression:
+    p = named.get("ord", p)
+    how = f"axis={_axes(self, dim)!r}, keepdims={keepdim!r}"
+    if p in (None, 2, 2.0, "fro"):
+        return f"np.sqrt(np.square({self}).sum({how}))"
+    if p in (1, 1.0):
+        return f"np.abs({self}).sum({how})"
+    if p == "inf":
+        return f"np.abs({self}).max({how})"
+    return f"(np.abs({self}) ** {p!r}).sum({how}) ** {1 / p!r}"
+
+
+@writes("topk")
+def _topk(
+    out: Sequence[Array], self: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Expression:
+    if not largest or k > 64:
+        raise NotLowered("topk of the least values, or of more than 64, is not lowered")
+    return f"greatest({self}, {k}, {dim!r})"
+
+
+# views
+
+
+@writes("view", "reshape", "_unsafe_view", "_reshape_copy", "view_copy", "unflatten", "flatten", "ravel")
+def _reshape(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
+    return f"{self}.reshape({out[0].shape!r})"
+
+
+@writes("squeeze", "unsqueeze", "squeeze_copy", "unsqueeze_copy", "view_as", "reshape_as", "atleast_2d", "unsqueeze_")
+def _same_elements(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
+    return f"{self}.reshape({out[0].shape!r})"
+
+
+@writes("permute", "permute_copy")
+def _permute(out: Sequence[Array], self: Value, dims: Sequence[int]) -> Expression:
+    return f"{self}.transpose({tuple(dims)!r})"
+
+
+@writes("transpose", "swapaxes", "transpose_copy")
+def _transpose(out: Sequence[Array], self: Value, dim0: int, dim1: int) -> Expression:
+    return f"{self}.swapaxes({dim0!r}, {dim1!r})"
+
+
+OPERATORS["mT"] = lambda out, self: f"{self}.swapaxes(-1, -2)"
+OPERATORS["movedim"] = lambda out, self, source, destination: (
+    f"np.moveaxis({self}, {word(source)}, {word(destination)})"
+)
+
+
+@writes("expand", "expand_copy", "broadcast_to", "expand_as")
+def _expand(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
+    return f"np.broadcast_to({self}, {out[0].shape!r})"
+
+
+@writes("repeat")
+def _repeat(out: Sequence[Array], self: Value, repeats: Sequence[int]) -> Expression:
+    return f"np.tile({self}, {tuple(repeats)!r})"
+
+
+@writes("repeat_interleave")
+def _repeat_interleave(out: Sequence[Array], self: Value, repeats: int, dim: int | None = None, **_: Any) -> Expression:
+    if not isinstance(repeats, int) or dim is None:
+        raise NotLowered("repeat_interleave by an array, or without dim, is not lowered")
+    return f"np.repeat({self}, {repeats}, axis={dim!r})"
+
+
+@writes("slice", "slice_copy")
+def _slice(
+    out: Sequence[Array], self: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Expression:
+    return f"{self}[{_range(self, dim, start, end, step)}]"
+
+
+def _range(value: Value, dim: int, start: int | None, end: int | None, step: int = 1) -> str:
+    extent = value.shape[dim]
+    first = 0 if start is None else min(start, extent) if start >= 0 else max(0, extent + start)
+    last = extent if end is None or end > extent else end if end >= 0 else extent + end
+    own = f"{first or ''}:{last if last != extent else ''}" + (f":{step}" if step != 1 else "")
+    return ":, " * (dim % value.rank) + own
+
+
+@writes("select", "select_copy")
+def _select(out: Sequence[Array], self: Value, dim: int, index: int) -> Expression:
+    return f"{self}[{':, ' * (dim % self.rank)}{index}]"
+
+
+OPERATORS["narrow"] = lambda out, self, dim, start, length: f"{self}[{_range(self, dim, start, start + length)}]"
+
+
+@writes(
+    "split",
+    "split_with_sizes",
+    "chunk",
+    "unsafe_split",
+    "unsafe_chunk",
+    "split_copy",
+    "split_with_sizes_copy",
+    "tensor_split",
+)
+def _split(out: Sequence[Array], self: Value, sizes: Any, dim: int = 0) -> Expression:
+    found, start = [], 0
+    for part in out:
+        extent = part.shape[dim]
+        found.append(f"{self}[{_range(self, dim, start, start + extent)}]")
+        start += extent
+    return found
+
+
+@writes("unbind", "unbind_copy")
+def _unbind(out: Sequence[Array], self: Value, dim: int = 0) -> Expression:
+    return [f"{self}[{':, ' * (dim % self.rank)}{place}]" for place in range(len(out))]
+
+
+@writes("cat", "concat", "concatenate")
+def _cat(out: Sequence[Array], tensors: Sequence[Value], dim: int = 0) -> Expression:
+    return f"np.concatenate({word([one for one in tensors if math.prod(one.shape)])}, axis={dim!r})"
+
+
+@writes("stack")
+def _stack(out: Sequence[Array], tensors: Sequence[Value], dim: int = 0) -> Expression:
+    return f"np.stack({word(tensors)}, axis={dim!r})"
+
+
+OPERATORS["flip"] = lambda out, self, dims: f"np.flip({self}, {tuple(dims)!r})"
+OPERATORS["roll"] = lambda out, self, shifts, dims=(): (
+    f"np.roll({self}, {word(shifts)}, axis={word(dims) if dims else None})"
+)
+OPERATORS["diagonal"] = lambda out, self, offset=0, dim1=0, dim2=1: f"{self}.diagonal({offset}, {dim1}, {dim2})"
+OPERATORS["diag"] = lambda out, self, diagonal=0: f"np.diag({self}, {diagonal})"
+OPERATORS["trace"] = lambda out, self: f"np.trace({self})"
+OPERATORS["tril"] = lambda out, self, diagonal=0: f"np.tril({self}, {diagonal})"
+OPERATORS["triu"] = lambda out, self, diagonal=0: f"np.triu({self}, {diagonal})"
+
+
+@writes("diag_embed")
+def _diag_embed(out: Sequence[Array], self: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Expression:
+    if offset or (dim1, dim2) != (-2, -1):
+        raise NotLowered("diag_embed off the main diagonal is not lowered")
+    n = self.shape[-1]
+    return f"np.where(np.arange({n})[:, None] == np.arange({n})[None, :], {self}[..., None], 0.0)"
+
+
+@writes("unfold")
+def _unfold(out: Sequence[Array], self: Value, dimension: int, size: int, step: int) -> Expression:
+    window = f"np.lib.stride_tricks.sliding_window_view({self}, {size}, axis={dimension!r})"
+    return window if step == 1 else f"{window}[{':, ' * (dimension % self.rank)}::{step}]"
+
+
+@writes("pad", "constant_pad_nd")
+def _pad(out: Sequence[Array], self: Value, pad: Sequence[int], mode: Any = "constant", value: Any = 0.0) -> Expression:
+    if not isinstance(mode, str):
+        mode, value = "constant", mode
+    if mode != "constant":
+        raise NotLowered(f"padding by {mode!r} is not lowered")
+    widths = [(0, 0)] * self.rank
+    for place in range(len(pad) // 2):
+        widths[self.rank - 1 - place] = (pad[2 * place], pad[2 * place + 1])
+    return f"padded({self}, {widths!r}, {word(value or 0.0)})"
+
+
+# stores
+
+
+@writes("slice_scatter")
+def _slice_scatter(
+    out: Sequence[Array], self: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Expression:
+    return f"stored({self}, np.s_[{_range(self, dim, start, end, step)}], {src})"
+
+
+@writes("select_scatter")
+def _select_scatter(out: Sequence[Array], self: Value, src: Value, dim: int, index: int) -> Expression:
+    return f"stored({self}, np.s_[{':, ' * (dim % self.rank)}{index}], {src})"
+
+
+def _filled(out: Sequence[Array], self: Value, value: Any = 0.0, *_: Any, **__: Any) -> Expression:
+    text = word(value)
+    if isinstance(value, Value):
+        return f"np.broadcast_to({text}, {out[0].shape!r})"
+    return f'np.full({out[0].shape!r}, {text}, "{out[0].dtype}")'
+
+
+OPERATORS["copy"] = OPERATORS["fill"] = OPERATORS["full_like"] = _filled
+OPERATORS["zeros_like"] = OPERATORS["zero"] = lambda out, self, *_, **__: _filled(out, self, 0.0)
+OPERATORS["ones_like"] = lambda out, self, *_, **__: _filled(out, self, 1.0)
+
+
+@writes("masked_fill")
+def _masked_fill(out: Sequence[Array], self: Value, mask: Value, value: Any) -> Expression:
+    return f"np.where({mask}, {'-1e30' if value == '-inf' else word(value)}, {self})"
+
+
+# constants
+
+
+def _new(value: str) -> Writer:
+    def written(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
+        return f'np.full({out[0].shape!r}, {value}, "{out[0].dtype}")'
+
+    return written
+
+
+OPERATORS["zeros"] = OPERATORS["new_zeros"] = OPERATORS["empty"] = OPERATORS["new_empty"] = _new("0.0")
+OPERATORS["ones"] = OPERATORS["new_ones"] = _new("1.0")
+
+
+@writes("full", "new_full")
+def _full(out: Sequence[Array], *args: Any, **__: Any) -> Expression:
+    return f'np.full({out[0].shape!r}, {word(args[-1])}, "{out[0].dtype}")'
+
+
+@writes("scalar_tensor")
+def _scalar(out: Sequence[Array], value: Any, *_: Any, **__: Any) -> Expression:
+    return f'np.full((), {word(value)}, "{out[0].dtype}")'
+
+
+@writes("arange")
+def _arange(out: Sequence[Array], *args: Any, step: Any = 1, **named: Any) -> Expression:
+    given = [*args, *(named[one] for one in ("start", "end") if one in named)]
+    if len(given) < 3 and step != 1:
+        given = [*given, step] if len(given) == 2 else [0, *given, step]
+    counted = f"np.arange({', '.join(map(word, given))})"
+    return counted if out[0].dtype == "int64" else f'{counted}.astype("{out[0].dtype}")'
+
+
+@writes("eye")
+def _eye(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
+    rows, columns = out[0].shape
+    return f"np.eye({rows}, {columns})"
+
+
+# random numbers, for a module whose forward draws the inputs of another
+
+
+def _random(draw: str) -> Writer:
+    def written(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
+        return f'np.random.{draw}({out[0].shape!r}).astype("{out[0].dtype}")'
+
+    return written
+
+
+RANDOM: dict[str, Writer] = {
+    "rand": _random("random_sample"),
+    "rand_like": _random("random_sample"),
+    "randn": lambda out, *_, **__: f'np.random.standard_normal({out[0].shape!r}).astype("{out[0].dtype}")',
+}
+"""Writers of random operators, for functions that draw inputs. A module that calls one is not lowered."""
+RANDOM["randn_like"] = RANDOM["randn"]
+
+
+def _randint(out: Sequence[Array], *args: Any, **named: Any) -> Expression:
+    bounds = [one for one in args if isinstance(one, int)]
+    low, high = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+    return f'np.random.randint({low}, {high}, {out[0].shape!r}).astype("{out[0].dtype}")'
+
+
+RANDOM["randint"] = _randint
+RANDOM["randperm"] = lambda out, n, **_: f"np.random.permutation({n})"
+RANDOM["bernoulli"] = lambda out, self, *_, **__: (
+    f'(np.random.random_sample({out[0].shape!r}) < {self}).astype("{out[0].dtype}")'
+)
+
+
+# rows by number
+
+
+@writes("embedding")
+def _embedding(out: Sequence[Array], weight: Value, indices: Value, *_: Any, **__: Any) -> Expression:
+    return f"{weight}[{indices}]"
+
+
+@writes("index", "_unsafe_index")
+def _index(out: Sequence[Array], self: Value, indices: Sequence[Value | None]) -> Expression:
+    return f"{self}[{', '.join(':' if one is None else str(one) for one in indices)}]"
+
+
+OPERATORS["index_select"] = lambda out, self, dim, index: f"np.take({self}, {index}, axis={dim!r})"
+OPERATORS["gather"] = lambda out, self, dim, index, **_: f"np.take_along_axis({self}, {index}, axis={dim!r})"
+
+
+@writes("one_hot")
+def _one_hot(out: Sequence[Array], self: Value, num_classes: int = -1) -> Expression:
+    return f'({self}[..., None] == np.arange({out[0].shape[-1]})).astype("{out[0].dtype}")'
+
+
+# norms
+
+
+def _scaled(text: str, value: Value, weight: Value | None, bias: Value | None, channels: bool) -> str:
+    def shaped(one: Value) -> str:
+        return f"{one}.reshape({(1, -1, *(1,) * (value.rank - 2))!r})" if channels and value.rank != 2 else str(one)
+
+    text += f" * {shaped(weight)}" if weight is not None else ""
+    return text + (f" + {shaped(bias)}" if bias is not None else "")
+
+
+@writes("layer_norm", "native_layer_norm")
+def _layer_norm(
+    out: Sequence[Array],
+    input: Value,
+    normalized_shape: Sequence[int],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Expression:
+    axes = tuple(range(-len(normalized_shape), 0))
+    text = _scaled(f"normalized({input}, {axes!r}, {eps!r})", input, weight, bias, channels=False)
+    return [text] + ["None"] * (len(out) - 1)
+
+
+@writes("rms_norm", "_fused_rms_norm")
+def _rms_norm(
+    out: Sequence[Array], input: Value, shape: Sequence[int], weight: Value | None = None, eps: float | None = None
+) -> Expression:
+    axes = tuple(range(-len(shape), 0))
+    least = 1.1920928955078125e-07 if eps is None else eps
+    text = f"root_mean_square_normalized({input}, {axes!r}, {least!r})"
+    return [text + (f" * {weight}" if weight is not None else "")] + ["None"] * (len(out) - 1)
+
+
+def _grouped(
+    out: Sequence[Array], value: Value, groups: int, weight: Value | None, bias: Value | None, eps: float
+) -> Expression:
+    batch, channels, *places = value.shape
+    cut = (batch, groups, channels // groups, *places)
+    axes = tuple(range(2, len(cut)))
+    text = f"normalized({value}.reshape({cut!r}), {axes!r}, {eps!r}).reshape({value.shape!r})"
+    return [_scaled(text, value, weight, bias, channels=True)] + ["None"] * (len(out) - 1)
+
+
+OPERATORS["group_norm"] = lambda out, input, num_groups, weight=None, bias=None, eps=1e-5, *_: _grouped(
+    out, input, num_groups, weight, bias, eps
+)
+OPERATORS["native_group_norm"] = lambda out, input, weight, bias, n, c, hxw, group, eps: _grouped(
+    out, input, group, weight, bias, eps
+)
+
+
+@writes("instance_norm")
+def _instance_norm(
+    out: Sequence[Array],
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    *_: Any,
+) -> Expression:
+    if not use_input_stats:
+        return _channel_normalized(out, input, weight, bias, running_mean, running_var, eps)
+    axes = tuple(range(2, input.rank))
+    return [_scaled(f"normalized({input}, {axes!r}, {eps!r})", input, weight, bias, channels=True)]
+
+
+def _channel_normalized(
+    out: Sequence[Array],
+    value: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    eps: float,
+) -> Expression:
+    cut = (1, -1, *(1,) * (value.rank - 2))
+    text = f"({value} - {mean}.reshape({cut!r})) / np.sqrt({variance}.reshape({cut!r}) + {eps!r})"
+    return [_scaled(text, value, weight, bias, channels=True)] + ["None"] * (len(out) - 1)
+
+
+def _batch_normalized(
+    out: Sequence[Array], value: Value, weight: Value | None, bias: Value | None, eps: float
+) -> Expression:
+    axes = (0, *range(2, value.rank))
+    text = _scaled(f"normalized({value}, {axes!r}, {eps!r})", value, weight, bias, channels=True)
+    return [text] + ["None"] * (len(out) - 1)
+
+
+@writes(
+    "batch_norm",
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional",
+    "_batch_norm_with_update_functional",
+    "cudnn_batch_norm",
+)
+def _batch_norm(
+    out: Sequence[Array],
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    *_: Any,
+) -> Expression:
+    if training or running_mean is None:
+        return _batch_normalized(out, input, weight, bias, eps)
+    return _channel_normalized(out, input, weight, bias, running_mean, running_var, eps)
+
+
+OPERATORS["_native_batch_norm_legit_no_training"] = OPERATORS["_batch_norm_no_update"] = (
+    lambda out, input, weight, bias, running_mean, running_var, momentum, eps: _channel_normalized(
+        out, input, weight, bias, running_mean, running_var, eps
+    )
+)
+
+
+# convolutions and pooling
+
+
+def _every(value: Any, rank: int) -> tuple[int, ...]:
+    given = (value,) if isinstance(value, int) else tuple(value)
+    return given * rank if len(given) == 1 else given
+
+
+def _convolved(
+    value: Value, weight: Value, bias: Value | None, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Expression:
+    rank = weight.rank - 2
+    steps, apart = _every(stride, rank), _every(dilation, rank)
+    kernel = weight.shape[2:]
+    if padding == "same":
+        totals = [d * (n - 1) for n, d in zip(kernel, apart, strict=True)]
+        borders = [(total // 2, total - total // 2) for total in totals]
+    else:
+        edges = (0,) * rank if padding == "valid" else _every(padding, rank)
+        borders = [(edge, edge) for edge in edges]
+    return f"convolution({value}, {weight}, {bias}, {steps!r}, {borders!r}, {apart!r}, {groups})"
+
+
+@writes("conv1d", "conv2d", "conv3d")
+def _conv(
+    out: Sequence[Array],
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Expression:
+    return _convolved(input, weight, bias, stride, padding, dilation, groups)
+
+
+@writes("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def _conv_transpose(
+    out: Sequence[Array],
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Expression:
+    rank = weight.rank - 2
+    each = [_every(one, rank) for one in (stride, padding, output_padding, dilation)]
+    return f"transposed_convolution({input}, {weight}, {bias}, {', '.join(map(repr, each))}, {groups})"
+
+
+@writes("convolution")
+def _convolution(
+    out: Sequence[Array],
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Expression:
+    if transposed:
+        return _conv_transpose(out, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _convolved(input, weight, bias, stride, padding, dilation, groups)
+
+
+def _borders(
+    value: Value, kernel: Sequence[int], stride: Sequence[int], padding: Any, apart: Sequence[int], out: Array
+) -> list[tuple[int, int]]:
+    """Return the border of each axis. A result that counts a last, partial window needs more of a border behind."""
+    rank = len(kernel)
+    edges = _every(padding, rank)
+    found = []
+    for place, (n, s, p, d) in enumerate(zip(kernel, stride, edges, apart, strict=True)):
+        needed = (out.shape[place - rank] - 1) * s + d * (n - 1) + 1
+        found.append((p, max(p, needed - value.shape[place - rank] - p)))
+    return found
+
+
+def _max_pool(rank: int) -> Writer:
+    def written(
+        out: Sequence[Array],
+        self: Value,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Expression:
+        kernel = _every(kernel_size, rank)
+        steps, apart = _every(stride or kernel, rank), _every(dilation, rank)
+        borders = _borders(self, kernel, steps, padding, apart, out[0])
+        text = f"pooled_max({self}, {kernel!r}, {steps!r}, {borders!r}, {apart!r})"
+        return [text] + ["None"] * (len(out) - 1)
+
+    return written
+
+
+def _avg_pool(rank: int) -> Writer:
+    def written(
+        out: Sequence[Array],
+        self: Value,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Expression:
+        kernel = _every(kernel_size, rank)
+        steps = _every(stride or kernel, rank)
+        if ceil_mode or (not count_include_pad and any(_every(padding, rank))):
+            raise NotLowered("an average over windows that the border cuts is not lowered")
+        borders = [(edge, edge) for edge in _every(padding, rank)]
+        return f"pooled_mean({self}, {kernel!r}, {steps!r}, {borders!r}, {divisor_override or math.prod(kernel)})"
+
+    return written
+
+
+def _adaptive(rank: int, fold: str) -> Writer:
+    def written(out: Sequence[Array], self: Value, output_size: Any) -> Expression:
+        text = f'adaptively_pooled({self}, {out[0].shape[-rank:]!r}, "{fold}")'
+        return [text] + ["None"] * (len(out) - 1)
+
+    return written
+
+
+for _rank in (1, 2, 3):
+    OPERATORS[f"max_pool{_rank}d"] = OPERATORS[f"max_pool{_rank}d_with_indices"] = _max_pool(_rank)
+    OPERATORS[f"avg_pool{_rank}d"] = _avg_pool(_rank)
+    OPERATORS[f"adaptive_avg_pool{_rank}d"] = OPERATORS[f"_adaptive_avg_pool{_rank}d"] = _adaptive(_rank, "mean")
+    OPERATORS[f"adaptive_max_pool{_rank}d"] = _adaptive(_rank, "max")
+
+
+@writes("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
+def _upsample(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
+    text = str(self)
+    for axis in range(2, self.rank):
+        times, rest = divmod(out[0].shape[axis], self.shape[axis])
+        if rest:
+            raise NotLowered("an enlargement by no whole number is not lowered")
+        text = f"np.repeat({text}, {times}, axis={axis})" if times != 1 else text
+    return text
+
+
+@writes("pixel_shuffle")
+def _pixel_shuffle(out: Sequence[Array], self: Value, upscale_factor: int) -> Expression:
+    *batch, channels, height, width = self.shape
+    by, lead = upscale_factor, len(self.shape) - 3
+    cut = (*batch, channels // by**2, by, by, height, width)
+    order = (*range(lead), lead, lead + 3, lead + 1, lead + 4, lead + 2)
+    return f"{self}.reshape({cut!r}).transpose({order!r}).reshape({out[0].shape!r})"
+
+
+@writes("channel_shuffle")
+def _channel_shuffle(out: Sequence[Array], self: Value, groups: int) -> Expression:
+    batch, channels, *places = self.shape
+    cut = (batch, groups, channels // groups, *places)
+    return f"{self}.reshape({cut!r}).swapaxes(1, 2).reshape({self.shape!r})"
+
+
+# attention, losses, recurrence
+
+
+@writes("scaled_dot_product_attention")
+def _attention(
+    out: Sequence[Array],
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Expression:
+    if dropout_p:
+        raise NotLowered("an attention with dropout is random: it is not lowered; export the module in eval mode")
+    by = query.shape[-1] ** -0.5 if scale is None else scale
+    mask = str(attn_mask)
+    if attn_mask is not None and attn_mask.dtype == "bool":
+        mask = f"np.where({attn_mask}, 0.0, -1e30)"
+    return f"attention({query}, {key}, {value}, {mask}, {is_causal!r}, {by!r})"
+
+
+def _distance(form: str, out: Sequence[Array], self: Value, target: Value, reduction: int = 1) -> Expression:
+    return f"folded_loss({form.format(f'({self} - {target})')}, {reduction})"
+
+
+OPERATORS["mse_loss"] = lambda out, self, target, reduction=1: _distance("np.square{0}", out, self, target, reduction)
+OPERATORS["l1_loss"] = lambda out, self, target, reduction=1: _distance("np.abs{0}", out, self, target, reduction)
+
+
+@writes("smooth_l1_loss")
+def _smooth_l1(out: Sequence[Array], self: Value, target: Value, reduction: int = 1, beta: float = 1.0) -> Expression:
+    away = f"np.abs({self} - {target})"
+    return f"folded_loss(np.where({away} < {beta!r}, {0.5 / beta!r} * np.square({away}), {away} - {0.5 * beta!r}), {reduction})"
+
+
+@writes("huber_loss")
+def _huber(out: Sequence[Array], self: Value, target: Value, reduction: int = 1, delta: float = 1.0) -> Expression:
+    away = f"np.abs({self} - {target})"
+    return f"folded_loss(np.where({away} < {delta!r}, 0.5 * np.square({away}), {delta!r} * ({away} - {0.5 * delta!r})), {reduction})"
+
+
+@writes("kl_div")
+def _kl_div(
+    out: Sequence[Array], self: Value, target: Value, reduction: int = 1, log_target: bool = False
+) -> Expression:
+    if log_target:
+        return f"folded_loss(np.exp({target}) * ({target} - {self}), {reduction})"
+    logs = f"np.log(np.where({target} > 0.0, {target}, 1.0))"
+    return f"folded_loss({target} * ({logs} - {self}), {reduction})"
+
+
+@writes("cross_entropy_loss")
+def _cross_entropy(
+    out: Sequence[Array],
+    self: Value,
+    target: Value,
+    weight: Value | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Expression:
+    if weight is not None:
+        raise NotLowered("a cross entropy with weights of classes is not lowered")
+    return f"cross_entropy({self}, {target}, {label_smoothing!r}, {reduction})"
+
+
+@writes("binary_cross_entropy_with_logits")
+def _binary(
+    out: Sequence[Array], self: Value, target: Value, weight: Any = None, pos_weight: Any = None, reduction: int = 1
+) -> Expression:
+    if weight is not None or pos_weight is not None:
+        raise NotLowered("a cross entropy with weights of classes is not lowered")
+    return f"folded_loss(softplus({self}) - {self} * {target}, {reduction})"
+
+
+def _recurrent(kind: str) -> Writer:
+    def written(
+        out: Sequence[Array],
+        input: Value,
+        hx: Any,
+        params: Sequence[Value],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Expression:
+        if train and dropout:
+            raise NotLowered("a dropout in training is random: it is not lowered; export the module in eval mode")
+        states, cells = (hx[0], hx[1]) if kind == "lstm" else (hx, None)
+        text = (
+            f'recurrent("{kind}", {input}, {states}, {cells}, {word(list(params))}, {has_biases!r}, {num_layers}, '
+            f"{bidirectional!r}, {batch_first!r})"
+        )
+        return text if kind == "lstm" else f"{text}[:2]"
+
+    return written
+
+
+OPERATORS |= {"lstm": _recurrent("lstm"), "gru": _recurrent("gru")}
+OPERATORS |= {"rnn_tanh": _recurrent("rnn_tanh"), "rnn_relu": _recurrent("rnn_relu")}
+
+
+def written(
+    operator: str, out: Sequence[Array], args: Sequence[Any], named: dict[str, Any], *, drawing: bool
+) -> Expression:
+    """Return what an operator computes, in numpy. NotLowered if there is no writer for it or for its operands.
+
+    ``drawing`` lets it draw random numbers.
+    """
+    writer = OPERATORS.get(operator) or (RANDOM.get(operator) if drawing else None)
+    if writer is None:
+        why = " is random: it" if operator in RANDOM else ""
+        raise NotLowered(f"aten.{operator}{why} is not lowered")
+    try:
+        inspect.signature(writer).bind(out, *args, **named)
+    except TypeError as error:
+        raise NotLowered(f"aten.{operator} with these operands is not lowered ({error})") from error
+    return writer(out, *args, **named)
+
+
+FUNCTIONS = {
+    name: inspect.getsource(function)
+    for name, function in vars(functions).items()
+    if inspect.isfunction(function) and function.__module__ == functions.__name__
+}
+"""The source of the functions that a reference may call, by name."""
+
+
+def needed_functions(text: str) -> Iterable[str]:
+    """Return the source of the functions that a text calls, and of those that they call, in the order of their file."""
+    needed: set[str] = set()
+    todo = [text]
+    while todo:
+        one = todo.pop()
+        for name, source in FUNCTIONS.items():
+            if name not in needed and re.search(rf"\b{name}\(", one):
+                needed.add(name)
+                todo.append(source)
+    return [source for name, source in FUNCTIONS.items() if name in needed]

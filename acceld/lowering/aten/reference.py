@@ -1,0 +1,215 @@
+"""Write a program as the text of a numpy reference: ``forward``, and ``get_inputs`` that draws arguments and weights."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Sequence
+
+from acceld.lowering.aten.operators import FUNCTIONS, Value, needed_functions, word, written
+from acceld.lowering.aten.program import Argument, Array, Call, Input, Named, Program
+from acceld.lowering.graph import NotLowered
+
+_TAKEN = frozenset({"np", "math", "forward", "get_inputs", "ml_dtypes", *keyword.kwlist, *FUNCTIONS})
+_HEADER = "import math\n\nimport numpy as np\n"
+
+
+def reference_text(program: Program, inputs: Program | None = None) -> str:
+    """Return the reference of a program. ``inputs`` is a program without arguments whose outputs are the arguments.
+
+    NotLowered names the operator for which there are no words.
+    """
+    body, outputs = _Body(program).lines(drawing=False)
+    drawn = _draws(program, inputs)
+    parameters = ", ".join(_names(program)[one.name] for one in program.inputs)
+    result = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
+    forward = [f"def forward({parameters}):", f'    """{program.title}."""', *body, f"    return {result}"]
+    draw = [
+        "def get_inputs():",
+        '    """Draw the arguments, then the weights, from numpy\'s global generator."""',
+        *drawn,
+    ]
+    text = "\n".join(draw) + "\n\n\n" + "\n".join(forward) + "\n"
+    functions = list(needed_functions(text))
+    header = f'"""{program.title}: what PyTorch computes, in numpy."""\n\n{_HEADER}'
+    if "bfloat16" in text:
+        header += "import ml_dtypes  # noqa: F401  (numpy then knows bfloat16)\n"
+    paths = {_names(program)[one.name]: one.path for one in program.inputs if one.role != "argument"}
+    header += "".join(["\nPARAMETERS = {\n", *(f"    {name!r}: {path!r},\n" for name, path in paths.items()), "}\n"])
+    return "\n\n".join([header, *(f"{one.rstrip()}\n" for one in functions), text])
+
+
+def argument_names(program: Program) -> list[str]:
+    """Return the names of the reference's arguments in order."""
+    return [_names(program)[one.name] for one in program.inputs]
+
+
+def _names(program: Program) -> dict[str, str]:
+    """Return a name for each value that Python and the reference's own functions leave free."""
+    found: dict[str, str] = {}
+    taken = set(_TAKEN)
+    wanted = [(one.name, one.path if one.role != "argument" else one.name) for one in program.inputs]
+    wanted += [(constant.name, constant.name) for constant in program.constants]
+    wanted += [(call.name, call.name) for call in program.calls]
+    for key, path in wanted:
+        name = re.sub(r"\W+", "_", path).strip("_") or "value"
+        name = f"v_{name}" if name[0].isdigit() else name
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        found[key] = name
+    return found
+
+
+class _Body:
+    """Writes the calls of a program, each on a line of its own."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.names = _names(program)
+        self.values = {one.name: Value(self.names[one.name], one.array) for one in program.inputs}
+        self.several: dict[str, list[Value]] = {}
+        self.written: list[str] = []
+        self.module = ""
+
+    def lines(self, *, drawing: bool) -> tuple[list[str], list[str]]:
+        """Return the statements and the names of the outputs."""
+        needed = _needed(self.program)
+        for constant in self.program.constants:
+            if constant.name not in needed:
+                continue
+            name = self.names[constant.name]
+            self.values[constant.name] = Value(name, constant.array)
+            self.written.append(f"    {name} = {_constant(constant.words, constant.values, constant.array)}")
+        for call in self.program.calls:
+            if call.name in needed:
+                self._call(call, drawing=drawing)
+        return self.written, [str(self._operand(Named(name))) for name in self.program.outputs]
+
+    def _operand(self, argument: Argument) -> object:
+        if isinstance(argument, Named):
+            if argument.of in self.several:
+                return self.several[argument.of][0]
+            return self.values[argument.of]
+        if isinstance(argument, list):
+            return [self._operand(one) for one in argument]
+        return argument
+
+    def _call(self, call: Call, *, drawing: bool) -> None:
+        if call.module != self.module:
+            self.module = call.module
+            self.written.append(f"    # {call.module or 'the module itself'}")
+        name = self.names[call.name]
+        if call.operator == "getitem":
+            source, place = call.args
+            assert isinstance(source, Named) and isinstance(place, int)
+            self.values[call.name] = self.several[source.of][place]
+            return
+        args = [self._operand(one) for one in call.args]
+        named = {key: self._operand(one) for key, one in call.named.items()}
+        try:
+            found = written(call.operator, call.results, args, named, drawing=drawing)
+        except NotLowered as error:
+            where = f" ({call.module})" if call.module else ""
+            raise NotLowered(f"{error.what}{where}") from error
+        if len(call.results) == 1 and isinstance(found, str):
+            self._assign(name, found)
+            self.values[call.name] = Value(name, call.results[0])
+            return
+        parts = [f"{name}_{place}" for place in range(len(call.results))]
+        if isinstance(found, str):
+            self._assign(", ".join(parts), found)
+        else:
+            for part, text in zip(parts, found, strict=True):
+                if text != "None":
+                    self._assign(part, text)
+        self.several[call.name] = [Value(part, array) for part, array in zip(parts, call.results, strict=True)]
+        self.values[call.name] = self.several[call.name][0]
+
+    def _assign(self, name: str, text: str) -> None:
+        self.written.append(f"    {name} = {text}")
+
+
+def _needed(program: Program) -> set[str]:
+    """Return the names of the values that an output depends on."""
+    by_name = {call.name: call for call in program.calls}
+    needed: set[str] = set()
+    todo = list(program.outputs)
+    while todo:
+        name = todo.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        if name in by_name:
+            call = by_name[name]
+            todo += _reads([*call.args, *call.named.values()])
+    return needed
+
+
+def _reads(arguments: Sequence[Argument]) -> list[str]:
+    found: list[str] = []
+    for one in arguments:
+        if isinstance(one, Named):
+            found.append(one.of)
+        elif isinstance(one, list):
+            found += _reads(one)
+    return found
+
+
+def needed_inputs(program: Program) -> tuple[Input, ...]:
+    """Return the inputs that an output depends on, in order."""
+    needed = _needed(program)
+    return tuple(one for one in program.inputs if one.name in needed)
+
+
+def _constant(words: str, values: Sequence[float], array: Array) -> str:
+    if words:
+        return words
+    if not array.shape:
+        return f'np.array({word(values[0])}, "{array.dtype}")'
+    held = f'np.array({word(tuple(values))}, "{array.dtype}")'
+    return held if len(array.shape) == 1 else f"{held}.reshape({array.shape!r})"
+
+
+def _draws(program: Program, inputs: Program | None) -> list[str]:
+    """Return the statements of ``get_inputs``."""
+    names = _names(program)
+    found: list[str] = []
+    drawn: list[str] = []
+    arguments = [one for one in program.inputs if one.role == "argument"]
+    if inputs is not None:
+        body, outputs = _Body(inputs).lines(drawing=True)
+        found += body
+        by_place = dict(enumerate(outputs))
+    else:
+        by_place = {}
+    for place, one in enumerate(program.inputs):
+        if one in arguments and place in by_place:
+            drawn.append(by_place[place])
+            continue
+        found.append(f"    {names[one.name]} = {_draw(one)}")
+        drawn.append(names[one.name])
+    return [*found, f"    return [{', '.join(drawn)}]"]
+
+
+def _draw(one: Input) -> str:
+    """Return words that draw an input: weights as layers are commonly initialized, so that values keep their size."""
+    shape, dtype = one.array.shape, one.array.dtype
+    normal = f"np.random.standard_normal({shape!r})"
+    if dtype == "bool":
+        return f"np.random.random_sample({shape!r}) < 0.5"
+    if dtype.startswith(("int", "uint")):
+        low, high = int(one.low or 0), int(one.high) if one.high is not None else 1
+        return f'np.random.randint({low}, {high + 1}, {shape!r}).astype("{dtype}")'
+    if one.role == "argument":
+        text = normal
+    elif one.variance:
+        text = f"0.5 + np.abs({normal})"
+    elif len(shape) <= 1:
+        text = f"1.0 + 0.1 * {normal}" if one.path.endswith("weight") else f"0.1 * {normal}"
+    else:
+        fan = 1
+        for extent in shape[1:]:
+            fan *= extent
+        text = f"{normal} * {fan**-0.5:.6g}"
+    return f'({text}).astype("{dtype}")'

@@ -1,0 +1,395 @@
+"""Describe a transformer's step as regions: each a numpy reference with its shapes, and how often the step runs it.
+
+A ``config.json`` of Hugging Face has all that is needed; no weights and no PyTorch are. Regions are cut where a product's
+result has to be written anyway, and equal ones are one region with a count.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.errors import UsageError
+
+KINDS = ("llama", "qwen3", "qwen3_moe")
+"""Values of ``model_type`` whose blocks are described here. Mistral's and Qwen2's shapes are not the same."""
+
+_PRELUDE = '''"""{title}"""
+
+import ml_dtypes  # noqa: F401  (numpy then knows bfloat16)
+import numpy as np
+
+
+def cast(x, dtype):
+    """Return x in another type. float64 stays: then the reference is called to tell rounding from errors."""
+    return x if x.dtype == np.float64 else x.astype(dtype)
+
+
+'''
+_NORM = '''def normalized(x, g):
+    """Return x over the root of its mean square, times g; computed in float32."""
+    wide = cast(x, "float32")
+    return cast(wide / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + {eps}), "{dtype}") * g
+
+
+'''
+_ROTATED = '''def rotated(x, cos, sin):
+    """Return heads turned by their positions: each half with the other."""
+    half = x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    c, s = cos[:, None, :half], sin[:, None, :half]
+    return np.concatenate([a * c - b * s, b * c + a * s], axis=-1)
+
+
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An argument of a region: an array, and the bound of its whole numbers if it holds positions."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    high: int | None = None
+    spread: float = 1.0
+    """Standard deviation that keeps results near 1: that of weights falls with their columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a step that one kernel computes: its reference, arguments, and how often a step runs it."""
+
+    name: str
+    text: str
+    operands: tuple[Operand, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Size of a step: ``batch`` sequences of ``length`` tokens at once, or one token each after ``length`` others."""
+
+    batch: int
+    length: int
+    decode: bool
+    tensor_parallel: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of tokens that go through the layers."""
+        return self.batch if self.decode else self.batch * self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape of a decoder-only transformer, for one of its tensor-parallel parts."""
+
+    kind: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head: int
+    intermediate: int
+    vocabulary: int
+    eps: float
+    dtype: str
+    experts: int = 0
+    active: int = 0
+
+
+def read_config(path: Path, parts: int = 1) -> Shape:
+    """Return the shape that a config.json of Hugging Face describes, of one of ``parts`` equal parts. UsageError if it
+    describes no model that is known here.
+    """
+    try:
+        raw = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is no config.json: {error}") from error
+    kind = raw.get("model_type") if isinstance(raw, dict) else None
+    if kind not in KINDS:
+        raise UsageError(f"{path}: model_type {kind!r} is not described here", hint=f"known: {', '.join(KINDS)}")
+    moe = kind == "qwen3_moe"
+
+    def whole(key: str, default: int | None = None) -> int:
+        value = raw.get(key, default)
+        if type(value) is not int or value < 1:
+            raise UsageError(f"{path}: {key} must be a whole number of 1 or more, not {value!r}")
+        return value
+
+    heads, hidden = whole("num_attention_heads"), whole("hidden_size")
+    kv_heads = whole("num_key_value_heads", heads)
+    intermediate = whole("moe_intermediate_size" if moe else "intermediate_size")
+    for what, number in (("num_attention_heads", heads), ("the intermediate size", intermediate)):
+        if number % parts:
+            raise UsageError(f"{path}: {what} {number} has no {parts} equal parts", hint="choose another --tp")
+    dtype = raw.get("torch_dtype", raw.get("dtype", "bfloat16"))
+    if dtype not in ("bfloat16", "float16", "float32"):
+        raise UsageError(f"{path}: torch_dtype {dtype!r} is not described here", hint="bfloat16, float16 or float32")
+    if moe and (raw.get("mlp_only_layers") or raw.get("decoder_sparse_step", 1) != 1):
+        raise UsageError(f"{path}: layers of two kinds are not described here", hint="all layers have experts, or none")
+    return Shape(
+        kind,
+        hidden,
+        whole("num_hidden_layers"),
+        heads // parts,
+        max(1, kv_heads // parts),
+        whole("head_dim", hidden // heads),
+        intermediate // parts,
+        math.ceil(whole("vocab_size", 1) / parts),
+        float(raw.get("rms_norm_eps", 1e-6)),
+        dtype,
+        whole("num_experts") if moe else 0,
+        whole("num_experts_per_tok") if moe else 0,
+    )
+
+
+def regions_of(shape: Shape, step: Step) -> list[Region]:
+    """Return the regions of one step in their order."""
+    made = _Regions(shape, step)
+    found = [made.projections(), made.positions(), made.decoding() if step.decode else made.attention(), made.output()]
+    found += [made.router(), made.expert(), made.combined()] if shape.experts else [made.gated(), made.down()]
+    return [*found, *([made.logits()] if shape.vocabulary > 1 else [])]
+
+
+class _Regions:
+    """Writes each region of a step."""
+
+    def __init__(self, shape: Shape, step: Step) -> None:
+        self.shape = shape
+        self.step = step
+
+    def _region(self, name: str, title: str, helpers: str, body: str, count: int, *operands: Operand) -> Region:
+        values: Mapping[str, Any] = {"eps": self.shape.eps, "dtype": self.shape.dtype}
+        names = ", ".join(one.name for one in operands)
+        helpers = helpers.replace("{eps}", repr(values["eps"])).replace("{dtype}", values["dtype"])
+        forward = f'def forward({names}):\n    """{title}"""\n' + "".join(f"    {line}\n" for line in body.splitlines())
+        return Region(name, _PRELUDE.format(title=title) + helpers + _drawn(operands) + forward, operands, count)
+
+    def _weights(self, name: str, rows: int, columns: int) -> Operand:
+        return Operand(name, (rows, columns), self.shape.dtype, spread=columns**-0.5)
+
+    def _values(self, name: str, *shape: int) -> Operand:
+        return Operand(name, shape, self.shape.dtype)
+
+    def projections(self) -> Region:
+        """Return the norm with the products that make queries, keys and values."""
+        s = self.shape
+        return self._region(
+            "norm_qkv",
+            "Root-mean-square norm, then queries, keys and values.",
+            _NORM,
+            "h = normalized(x, g)\nreturn h @ wq.T, h @ wk.T, h @ wv.T",
+            s.layers,
+            self._values("x", self.step.tokens, s.hidden),
+            self._values("g", s.hidden),
+            self._weights("wq", s.heads * s.head, s.hidden),
+            self._weights("wk", s.kv_heads * s.head, s.hidden),
+            self._weights("wv", s.kv_heads * s.head, s.hidden),
+        )
+
+    def positions(self) -> Region:
+        """Return rotary positions of queries and keys, with a norm of each head in Qwen3."""
+        s, tokens = self.shape, self.step.tokens
+        operands = [
+            self._values("q", tokens, s.heads, s.head),
+            self._values("k", tokens, s.kv_heads, s.head),
+            self._values("cos", tokens, s.head),
+            self._values("sin", tokens, s.head),
+        ]
+        normed = s.kind != "llama"
+        body = "q, k = normalized(q, gq), normalized(k, gk)\n" if normed else ""
+        title = "Norm of each head, then rotary positions." if normed else "Rotary positions of queries and keys."
+        operands += [self._values("gq", s.head), self._values("gk", s.head)] if normed else []
+        return self._region(
+            "rope",
+            title,
+            (_NORM if normed else "") + _ROTATED,
+            body + "return rotated(q, cos, sin), rotated(k, cos, sin)",
+            s.layers,
+            *operands,
+        )
+
+    def attention(self) -> Region:
+        """Return causal attention of whole sequences, with several query heads for each key head."""
+        s, batch, length = self.shape, self.step.batch, self.step.length
+        group = s.heads // s.kv_heads
+        body = (
+            f"scores = cast(q @ np.swapaxes(k, -1, -2)[:, :, None], 'float32') * {s.head**-0.5!r}\n"
+            f"seen = np.arange({length})[:, None] >= np.arange({length})[None, :]\n"
+            "scores = np.where(seen, scores, -1e30)\n"
+            "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
+            f"return cast(p / p.sum(axis=-1, keepdims=True), '{s.dtype}') @ v[:, :, None]"
+        )
+        return self._region(
+            "attention",
+            "Causal attention: scores, mask, softmax, weighted values.",
+            "",
+            body,
+            s.layers,
+            self._values("q", batch, s.kv_heads, group, length, s.head),
+            self._values("k", batch, s.kv_heads, length, s.head),
+            self._values("v", batch, s.kv_heads, length, s.head),
+        )
+
+    def decoding(self) -> Region:
+        """Return attention of one token of each sequence over the cache of keys and values."""
+        s, batch, length = self.shape, self.step.batch, self.step.length
+        group = s.heads // s.kv_heads
+        body = (
+            f"scores = cast(q @ np.swapaxes(k, -1, -2), 'float32') * {s.head**-0.5!r}\n"
+            f"seen = np.arange({length})[None, :] < lengths[:, None]\n"
+            "scores = np.where(seen[:, None, None, :], scores, -1e30)\n"
+            "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
+            f"return cast(p / p.sum(axis=-1, keepdims=True), '{s.dtype}') @ v"
+        )
+        return self._region(
+            "attention_decode",
+            "Attention of one token over the cache, up to each sequence's length.",
+            "",
+            body,
+            s.layers,
+            self._values("q", batch, s.kv_heads, group, s.head),
+            self._values("k", batch, s.kv_heads, length, s.head),
+            self._values("v", batch, s.kv_heads, length, s.head),
+            Operand("lengths", (batch,), "int32", high=length),
+        )
+
+    def output(self) -> Region:
+        """Return the attention's output product with the residual."""
+        s = self.shape
+        return self._region(
+            "attention_output",
+            "Output product of the attention, and the residual.",
+            "",
+            "return x + a @ wo.T",
+            s.layers,
+            self._values("x", self.step.tokens, s.hidden),
+            self._values("a", self.step.tokens, s.heads * s.head),
+            self._weights("wo", s.hidden, s.heads * s.head),
+        )
+
+    def gated(self) -> Region:
+        """Return the norm with gate and up products and their gated product."""
+        s = self.shape
+        return self._region(
+            "norm_gate_up",
+            "Root-mean-square norm, then SiLU of the gate product times the up product.",
+            _NORM,
+            "h = normalized(x, g)\na = h @ wg.T\nreturn a / (1.0 + np.exp(-a)) * (h @ wu.T)",
+            s.layers,
+            self._values("x", self.step.tokens, s.hidden),
+            self._values("g", s.hidden),
+            self._weights("wg", s.intermediate, s.hidden),
+            self._weights("wu", s.intermediate, s.hidden),
+        )
+
+    def down(self) -> Region:
+        """Return the down product with the residual."""
+        s = self.shape
+        return self._region(
+            "down",
+            "Down product, and the residual.",
+            "",
+            "return x + h @ wd.T",
+            s.layers,
+            self._values("x", self.step.tokens, s.hidden),
+            self._values("h", self.step.tokens, s.intermediate),
+            self._weights("wd", s.hidden, s.intermediate),
+        )
+
+    def router(self) -> Region:
+        """Return the norm with the choice of experts for each token."""
+        s = self.shape
+        body = (
+            "h = normalized(x, g)\n"
+            "scores = cast(h @ wr.T, 'float32')\n"
+            "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
+            "p = p / p.sum(axis=-1, keepdims=True)\n"
+            f"places = np.arange({s.experts})\n"
+            "chosen, weights = [], []\n"
+            f"for _ in range({s.active}):\n"
+            "    best = p.argmax(axis=-1)\n"
+            "    chosen.append(best)\n"
+            "    weights.append(p.max(axis=-1))\n"
+            "    p = np.where(places == best[:, None], -1.0, p)\n"
+            "w = np.stack(weights, axis=-1)\n"
+            "return h, np.stack(chosen, axis=-1), w / w.sum(axis=-1, keepdims=True)"
+        )
+        return self._region(
+            "router",
+            f"Root-mean-square norm, then the {s.active} likeliest of {s.experts} experts and their weights.",
+            _NORM,
+            body,
+            s.layers,
+            self._values("x", self.step.tokens, s.hidden),
+            self._values("g", s.hidden),
+            self._weights("wr", s.experts, s.hidden),
+        )
+
+    def expert(self) -> Region:
+        """Return the layer of one expert for the tokens that chose it, as many as an even choice gives."""
+        s, chosen = self.shape, self.step.tokens * self.shape.active
+        # Of E experts, C independent choices reach E (1 - (1 - 1/E)^C): with few tokens most are left out.
+        reached = max(1, min(s.experts, round(s.experts * (1 - (1 - 1 / s.experts) ** chosen))))
+        rows = max(1, math.ceil(chosen / reached))
+        return self._region(
+            "expert",
+            "One expert: its tokens are gathered, then gate, up and down products, times their weights.",
+            "",
+            "h = x[ids]\na = h @ wg.T\nb = a / (1.0 + np.exp(-a)) * (h @ wu.T)\nreturn b @ wd.T * p[:, None]",
+            s.layers * reached,
+            self._values("x", self.step.tokens, s.hidden),
+            Operand("ids", (rows,), "int32", high=self.step.tokens - 1),
+            self._values("p", rows),
+            self._weights("wg", s.intermediate, s.hidden),
+            self._weights("wu", s.intermediate, s.hidden),
+            self._weights("wd", s.hidden, s.intermediate),
+        )
+
+    def combined(self) -> Region:
+        """Return the sum of the experts' results for each token with the residual."""
+        s, tokens = self.shape, self.step.tokens
+        return self._region(
+            "combine",
+            "Sum of each token's experts, and the residual.",
+            "",
+            "return x + y[places].sum(axis=1)",
+            s.layers,
+            self._values("x", tokens, s.hidden),
+            self._values("y", tokens * s.active, s.hidden),
+            Operand("places", (tokens, s.active), "int32", high=tokens * s.active - 1),
+        )
+
+    def logits(self) -> Region:
+        """Return the last norm with the product with the vocabulary, for the last token of each sequence."""
+        s = self.shape
+        return self._region(
+            "logits",
+            "Root-mean-square norm, then the product with the vocabulary.",
+            _NORM,
+            "return normalized(x, g) @ w.T",
+            1,
+            self._values("x", self.step.batch, s.hidden),
+            self._values("g", s.hidden),
+            self._weights("w", s.vocabulary, s.hidden),
+        )
+
+
+def _drawn(operands: tuple[Operand, ...]) -> str:
+    """Return the text of ``get_inputs``."""
+    lines = ["def get_inputs():", '    """Draw the arrays in order from numpy\'s global generator."""']
+    for one in operands:
+        if one.high is not None:
+            drawn = f"np.random.randint({min(1, one.high)}, {one.high + 1}, {one.shape!r})"
+        else:
+            drawn = f"np.random.standard_normal({one.shape!r})" + (f" * {one.spread:.6g}" if one.spread != 1.0 else "")
+            drawn = f"({drawn})"
+        lines.append(f'    {one.name} = {drawn}.astype("{one.dtype}")')
+    lines.append(f"    return [{', '.join(one.name for one in operands)}]")
+    return "\n".join(lines) + "\n\n\n"

@@ -1,0 +1,125 @@
+"""Modules that are exported in tests. Only a child process imports this file, because it needs PyTorch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Block(nn.Module):
+    """A causal transformer block with a mask that is a buffer."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.register_buffer("mask", torch.tril(torch.ones(48, 48)).view(1, 1, 48, 48))
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, c = x.shape
+        q, k, v = (part.view(b, t, 4, c // 4).transpose(1, 2) for part in self.qkv(self.norm(x)).split(c, dim=2))
+        scores = (q @ k.transpose(-2, -1)) * (c // 4) ** -0.5
+        scores = scores.masked_fill(self.mask[:, :, :t, :t] == 0, float("-inf"))
+        x = x + (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
+        out: Tensor = x + self.mlp(x)
+        return out
+
+
+class Images(nn.Module):
+    """Convolutions of every kind, norms and pools."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.Hardswish(),
+            nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=4),
+            nn.GroupNorm(2, 8),
+            nn.Conv2d(8, 8, 3, padding=1, groups=8),
+            nn.InstanceNorm2d(8, affine=True),
+            nn.ConvTranspose2d(8, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
+            nn.MaxPool2d(2, ceil_mode=True),
+            nn.AvgPool2d(2),
+            nn.AdaptiveAvgPool2d((3, 2)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layers(x)
+        return out
+
+
+class Recurrent(nn.Module):
+    """Two layers of LSTM in both directions, then a GRU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(12, 8, num_layers=2, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(16, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y, (state, _) = self.lstm(x)
+        out, _ = self.gru(y.transpose(0, 1))
+        return out, state
+
+
+class Losses(nn.Module):
+    """Losses of logits against class numbers and of two arrays, and the likeliest classes."""
+
+    def forward(self, x: Tensor, classes: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+        values, places = torch.topk(x, 3, dim=-1)
+        return (
+            F.cross_entropy(x, classes, label_smoothing=0.1),
+            F.smooth_l1_loss(x, other),
+            F.kl_div(F.log_softmax(x, -1), other.softmax(-1), reduction="batchmean"),
+            F.triplet_margin_loss(x, other, x.flip(0)),
+            values * x.gather(1, places),
+        )
+
+
+class Stores(nn.Module):
+    """Stores in place, splits, cumulative sums, embeddings and a mixed type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(20, 16)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.table(ids).clone()
+        x[:, 2:4] = 0.5
+        a, b = x.chunk(2, dim=-1)
+        a = a.cumsum(1)
+        a.add_(b, alpha=2.0).clamp_(min=-1.0)
+        return torch.cat([a.double().float(), torch.stack([a, b]).amax(0)], -1)
+
+
+class Sorts(nn.Module):
+    """A module that is not lowered."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sort(-1).values
+
+
+class Drops(nn.Module):
+    """A module that is random in training."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5, self.training)
+
+
+class Draws(nn.Module):
+    """A module whose class wants an argument."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+def get_inputs() -> list[Tensor]:
+    """Return arguments for the modules without arguments of their own."""
+    return [torch.rand(4, 16).triu() * 2.0, torch.randint(0, 16, (4,)), torch.randn(4, 16)]

@@ -1,0 +1,144 @@
+"""Modules of PyTorch become references that agree with them. Skipped where PyTorch is not installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acceld.child import child
+from acceld.cli.main import main
+from acceld.cli.modules import write_module_workload
+from acceld.errors import UsageError
+from acceld.lowering.aten.requests import ModuleReference, ModuleRequest, Refused, module_references
+from acceld.workloads import load_workload
+
+MODULES = Path(__file__).with_name("modules.py")
+with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+
+
+def asked(name: str, *arrays: tuple[tuple[int, ...], str], **further: Any) -> ModuleRequest:
+    """Return a request for a module of the tests."""
+    names = ("x", "y", "z")
+    given = tuple({"name": n, "shape": s, "dtype": d} for n, (s, d) in zip(names, arrays, strict=False))
+    return ModuleRequest(f"{MODULES}:{name}", given, **further)
+
+
+@with_torch
+@pytest.mark.slow
+def test_modules_become_references_that_agree_with_them() -> None:
+    f = "float32"
+    right = [
+        asked("Block", ((2, 40, 64), f)),
+        asked("Images", ((2, 3, 30, 25), f)),
+        asked("Images", ((2, 3, 30, 25), f), training=True),
+        asked("Recurrent", ((3, 7, 12), f)),
+        asked("Losses"),
+        asked("Draws", ((4, 8), f), init={"factor": 2.5}),
+        asked("Drops", ((4, 8), f)),
+        asked("Stores", ((3, 6), "int64")),
+    ]
+    wrong = [
+        (asked("Sorts", ((4, 8), f)), r"aten\.sort is not lowered"),
+        (asked("Drops", ((4, 8), f), training=True), "random"),
+        (asked("Draws", ((4, 8), f)), "the module can not be made: TypeError"),
+        (asked("Absent", ((4, 8), f)), "the module can not be made: AttributeError"),
+    ]
+    found = list(module_references([*right, *(one for one, _ in wrong)]))
+    for one in found[: len(right)]:
+        assert isinstance(one, ModuleReference), one
+        assert one.difference is not None and one.difference < 1e-7  # one of them rounds to float32 itself
+    block, losses = found[0], found[4]
+    assert isinstance(block, ModuleReference) and isinstance(losses, ModuleReference)
+    assert "mask" not in [one.name for one in block.arguments] and "np.arange(48)" in block.text
+    assert "np.triu(" in losses.text and "np.random.randint(0, 16, (4,))" in losses.text
+    for one, (_, words) in zip(found[len(right) :], wrong, strict=True):
+        assert isinstance(one, Refused) and re.search(words, one.why), one
+
+
+@with_torch
+@pytest.mark.slow
+def test_init_makes_a_workload_of_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MODULES.read_text("utf-8"), encoding="utf-8")
+    words = ["init", "--module", "mine:Block", "--init", "width=32", "--arg", "x=2x24x32:float32", "--api", "nki"]
+    assert main([*words, "--home", str(tmp_path / "home"), "--json"]) == 0
+    result = capsys.readouterr()
+    assert json.loads(result.out)["status"] == "passed"
+    assert "agrees with it" in result.err
+    loaded = load_workload(tmp_path / "block")
+    assert [one.name for one in loaded.arguments][:2] == ["x", "norm_weight"]
+
+
+@with_torch
+@pytest.mark.slow
+def test_a_patched_model_gives_the_outputs_of_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = next(iter(module_references([asked("Block", ((2, 24, 32), "float32"), init={"width": 32})])))
+    assert isinstance(found, ModuleReference)
+    write_module_workload(found, tmp_path / "block", name="block")
+    script = f"""
+import sys; sys.path.append({str(MODULES.parent)!r})
+import torch
+from modules import Block
+from acceld.errors import UsageError
+from acceld.torch_operators import Replaced, put_back
+model = torch.nn.Sequential(Block(32), torch.nn.Tanh(), Block(32)).eval()
+x, short = torch.randn(2, 24, 32), torch.randn(1, 8, 32)
+with torch.no_grad():
+    before, other = model(x), model(short)
+    assert put_back(model, "Block", "block") == 2 and isinstance(model[0], Replaced)
+    after = model(x)
+    assert torch.linalg.norm(after - before) <= 1e-5 * torch.linalg.norm(before) and not torch.equal(after, before)
+    assert torch.equal(model(short), other)
+    torch.library.opcheck(model[0].operator.call, ([torch.randn(s.shape) for s in model[0].operator.workload.arguments],),
+        test_utils=("test_schema", "test_faketensor"))
+try:
+    put_back(model, "Absent", "block")
+    raise SystemExit("it was found")
+except UsageError as error:
+    assert "no submodule of the class 'Absent'" in str(error)
+"""
+    start = child("-W", "ignore", "-c", script)
+    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"PyTorch is not installed"):
+        list(module_references([asked("Block")]))
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--module", "a:B", "--reference", "r.py"], "a kernel, a reference or a module"),
+        (["--reference", "r.py", "--init", "a=1"], "no --module is given"),
+        (["--module", "a:B", "--init", "width"], "is not NAME=VALUE"),
+    ],
+)
+def test_init_says_what_does_not_go_together(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_import_of_kernelbench_needs_a_folder_with_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some.py").write_text("x = 1\n", encoding="utf-8")
+    assert main(["import", "kernelbench", "."]) == 2
+    assert "has no problem of KernelBench" in capsys.readouterr().err
+    assert main(["import", "a", "b"]) == 2
+    assert "import takes one source" in capsys.readouterr().err

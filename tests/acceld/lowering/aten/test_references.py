@@ -1,0 +1,213 @@
+"""A recorded program becomes a numpy reference that computes what its operators do, without torch."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acceld.lowering.aten.program import Argument, Array, Call, Constant, Input, Named, Program
+from acceld.lowering.aten.reference import argument_names, needed_inputs, reference_text
+from acceld.lowering.graph import NotLowered
+from acceld.lowering.kernels import lowered
+from acceld.lowering.numpy_reference import traced
+from acceld.lowering.spelling import printed
+from tests.acceld.lowering.test_formulas import in_dialect, run_all
+
+F = "float32"
+
+
+def call(name: str, operator: str, shape: tuple[int, ...], *args: Argument, **named: Argument) -> Call:
+    """Return a call with one result."""
+    return Call(name, operator, args, named, (Array(shape, F),), "block (Block)")
+
+
+def block() -> Program:
+    """Return what torch.export records of a small block: norm, attention, gated layer, residuals."""
+    x, w = Named("x"), Named
+    return Program(
+        "forward of a block",
+        (
+            Input("x", Array((2, 24, 32), F), "argument", "x"),
+            Input("p_n", Array((32,), F), "parameter", "norm.weight"),
+            Input("p_q", Array((96, 32), F), "parameter", "qkv.weight"),
+            Input("p_g", Array((48, 32), F), "parameter", "mlp.0.weight"),
+            Input("p_b", Array((48,), F), "parameter", "mlp.0.bias"),
+            Input("p_d", Array((32, 48), F), "parameter", "mlp.2.weight"),
+        ),
+        (Constant("half", Array((), F), (0.5,)),),
+        (
+            call("norm", "layer_norm", (2, 24, 32), x, [32], w("p_n"), None, 1e-5),
+            call("qkv", "linear", (2, 24, 96), w("norm"), w("p_q")),
+            Call("split", "split", (w("qkv"), 32, -1), {}, (Array((2, 24, 32), F),) * 3),
+            *(Call(f"get{i}", "getitem", (w("split"), i), {}, ()) for i in range(3)),
+            *(call(f"cut{i}", "view", (2, 24, 2, 16), w(f"get{i}"), [2, 24, 2, 16]) for i in range(3)),
+            *(call(f"turn{i}", "transpose", (2, 2, 24, 16), w(f"cut{i}"), 1, 2) for i in range(3)),
+            call(
+                "attended",
+                "scaled_dot_product_attention",
+                (2, 2, 24, 16),
+                *(w(f"turn{i}") for i in range(3)),
+                is_causal=True,
+            ),
+            call("back", "transpose", (2, 24, 2, 16), w("attended"), 1, 2),
+            call("joined", "reshape", (2, 24, 32), w("back"), [2, 24, 32]),
+            call("scaled", "mul", (2, 24, 32), w("joined"), w("half")),
+            call("mid", "add", (2, 24, 32), x, w("scaled")),
+            call("up", "linear", (2, 24, 48), w("mid"), w("p_g"), w("p_b")),
+            call("act", "gelu", (2, 24, 48), w("up"), approximate="tanh"),
+            call("down", "linear", (2, 24, 32), w("act"), w("p_d")),
+            call("out", "add", (2, 24, 32), w("mid"), w("down"), alpha=2),
+            call("unused", "nonzero", (1,), x),
+        ),
+        ("out",),
+    )
+
+
+def loaded(text: str) -> Any:
+    """Return the functions of a reference."""
+    space: dict[str, Any] = {}
+    exec(compile(text, "reference.py", "exec"), space)  # noqa: S102
+    return space
+
+
+def expected(x: Any, n: Any, q: Any, g: Any, b: Any, d: Any) -> Any:
+    """Return what the block computes, written by hand."""
+    h = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * n
+    parts = np.split(h @ q.T, 3, axis=-1)
+    qs, ks, vs = (one.reshape(2, 24, 2, 16).swapaxes(1, 2) for one in parts)
+    s = qs @ ks.swapaxes(-1, -2) / 4
+    s = np.where(np.tril(np.ones((24, 24), bool)), s, -np.inf)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    mid = x + (e / e.sum(-1, keepdims=True) @ vs).swapaxes(1, 2).reshape(2, 24, 32) * 0.5
+    u = mid @ g.T + b
+    return mid + 2 * ((0.5 * u * (1 + np.tanh(np.sqrt(2 / np.pi) * (u + 0.044715 * u**3)))) @ d.T)
+
+
+def test_a_recorded_block_becomes_a_reference_and_a_right_kernel(tmp_path: Path) -> None:
+    program = block()
+    names = argument_names(program)
+    assert names == ["x", "norm_weight", "qkv_weight", "mlp_0_weight", "mlp_0_bias", "mlp_2_weight"]
+    path = tmp_path / "reference.py"
+    path.write_text(reference_text(program), encoding="utf-8")
+    space = loaded(path.read_text("utf-8"))
+    np.random.seed(0)
+    drawn = space["get_inputs"]()
+    wide = [one.astype(np.float64) for one in drawn]
+    wanted = expected(*wide)
+    assert np.allclose(space["forward"](*wide), wanted, rtol=1e-9, atol=1e-12)
+    spec = importlib.util.spec_from_file_location("reference", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    given = [(name, (one.shape, F)) for name, one in zip(names, drawn, strict=True)]
+    source = printed(lowered(traced(module.forward, path, given), "nki"), "nki")
+    in_dialect(source)
+    found = np.asarray(run_all(source, *drawn)[0], np.float64).reshape(wanted.shape)
+    assert np.linalg.norm(found - wanted) <= 1e-5 * np.linalg.norm(wanted)
+
+
+def test_a_mask_of_truth_values_hides_what_it_does_not_name(tmp_path: Path) -> None:
+    names = {"q": (2, 8, 16), "k": (2, 12, 16), "v": (2, 12, 16), "m": (8, 12)}
+    inputs = tuple(Input(name, Array(shape, F), "argument", name) for name, shape in names.items())
+    mask = Call("seen", "gt", (Named("m"), -0.5), {}, (Array((8, 12), "bool"),))
+    attended = call("y", "scaled_dot_product_attention", (2, 8, 16), *map(Named, "qkv"), Named("seen"))
+    path = tmp_path / "reference.py"
+    path.write_text(reference_text(Program("attention", inputs, (), (mask, attended), ("y",))), encoding="utf-8")
+    space: dict[str, Any] = {}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), space)  # noqa: S102
+    drawn = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in names.values()]
+    q, k, v, m = (one.astype(np.float64) for one in drawn)
+    e = np.exp(q @ k.swapaxes(-1, -2) / 4) * (m > -0.5)
+    wanted = e / e.sum(-1, keepdims=True) @ v
+    assert np.allclose(space["forward"](q, k, v, m), wanted)
+    given = [(name, (shape, F)) for name, shape in names.items()]
+    source = printed(lowered(traced(space["forward"], path, given), "nki"), "nki")
+    found = np.asarray(run_all(source, *drawn)[0], np.float64).reshape(wanted.shape)
+    assert np.linalg.norm(found - wanted) <= 1e-5 * np.linalg.norm(wanted)
+
+
+def one(operator: str, *args: Argument, shape: tuple[int, ...] = (4, 8), **named: Argument) -> Program:
+    """Return a program of one call on an argument x of 4 x 8."""
+    inputs = (Input("x", Array((4, 8), F), "argument", "x"),)
+    return Program("forward", inputs, (), (call("y", operator, shape, Named("x"), *args, **named),), ("y",))
+
+
+@pytest.mark.parametrize(
+    "program, words",
+    [
+        (one("sort"), r"aten\.sort is not lowered \(block \(Block\)\)"),
+        (one("rand_like"), "aten.rand_like is random: it is not lowered"),
+        (one("dropout", 0.5, True), "a dropout of 0.5 in training is random"),
+        (one("sum", wanted=1), r"aten\.sum with these operands is not lowered"),
+        (one("div", 2.0, rounding_mode="floor"), "rounding_mode='floor'"),
+    ],
+)
+def test_what_has_no_words_is_refused_by_name(program: Program, words: str) -> None:
+    with pytest.raises(NotLowered, match=words):
+        reference_text(program)
+
+
+@pytest.mark.parametrize(
+    "program, wanted",
+    [
+        (one("slice", 1, 2, 2**63 - 1, shape=(4, 6)), lambda x: x[:, 2:]),
+        (one("slice", 1, -3, None, shape=(4, 3)), lambda x: x[:, -3:]),
+        (one("clamp", None, 0.5), lambda x: np.minimum(x, 0.5)),
+        (one("sub", 1.0, alpha=3), lambda x: x - 3.0),
+        (one("rsub", 1.0), lambda x: 1.0 - x),
+        (one("pow", 2), lambda x: x * x),
+        (one("var", [1], correction=0, shape=(4,)), lambda x: x.var(axis=1)),
+        (one("logsumexp", [1], shape=(4,)), lambda x: np.log(np.exp(x).sum(axis=1))),
+        (one("log_softmax", 1), lambda x: x - np.log(np.exp(x).sum(axis=1, keepdims=True))),
+        (one("masked_fill", Named("x"), "-inf"), lambda x: np.where(x != 0, -1e30, x)),
+        (one("leaky_relu", 0.1), lambda x: np.where(x > 0, x, 0.1 * x)),
+        (one("constant_pad_nd", [1, 2], 3.0, shape=(4, 11)), lambda x: np.pad(x, ((0, 0), (1, 2)), constant_values=3)),
+    ],
+)
+def test_an_operator_computes_what_its_schema_says(program: Program, wanted: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((4, 8))
+    assert np.allclose(loaded(reference_text(program))["forward"](x), wanted(x))
+
+
+def test_convolutions_and_pools_agree_with_sums_written_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 4, 9)), rng.standard_normal((6, 2, 3))
+    inputs = (Input("x", Array((2, 4, 9), F), "argument", "x"), Input("w", Array((6, 2, 3), F), "argument", "w"))
+    conv = call("y", "conv1d", (2, 6, 4), Named("x"), Named("w"), None, [2], [1], [2], 2)
+    found = loaded(reference_text(Program("conv", inputs, (), (conv,), ("y",))))["forward"](x, w)
+    padded, wanted = np.pad(x, ((0, 0), (0, 0), (1, 1))), np.zeros((2, 6, 4))
+    for out in range(6):
+        for at in range(4):
+            for tap in range(3):
+                wanted[:, out, at] += padded[:, (out // 3) * 2 : (out // 3) * 2 + 2, 2 * at + 2 * tap] @ w[out, :, tap]
+    assert np.allclose(found, wanted)
+    t = rng.standard_normal((4, 3, 3))
+    inputs = (Input("x", Array((2, 4, 9), F), "argument", "x"), Input("w", Array((4, 3, 3), F), "argument", "w"))
+    turned = call("y", "conv_transpose1d", (2, 3, 18), Named("x"), Named("w"), None, [2], [1], [1])
+    found = loaded(reference_text(Program("conv", inputs, (), (turned,), ("y",))))["forward"](x, t)
+    wanted = np.zeros((2, 3, 20))
+    for at in range(9):
+        for tap in range(3):
+            wanted[:, :, 2 * at + tap] += x[:, :, at] @ t[:, :, tap]
+    assert np.allclose(found, wanted[:, :, 1:19])
+    path = tmp_path / "reference.py"
+    path.write_text(reference_text(Program("conv", inputs, (), (turned,), ("y",))), encoding="utf-8")
+    space: dict[str, Any] = {}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), space)  # noqa: S102
+    given = [("x", ((2, 4, 9), F)), ("w", ((4, 3, 3), F))]
+    source = printed(lowered(traced(space["forward"], path, given), "nki"), "nki")
+    lowest = np.asarray(run_all(source, x.astype(np.float32), t.astype(np.float32))[0], np.float64)
+    assert np.allclose(lowest.reshape(2, 3, 18), wanted[:, :, 1:19], atol=1e-5)
+    pool = call("y", "max_pool1d", (2, 4, 5), Named("x"), [2], [2], [0], [1], True)
+    found = loaded(reference_text(Program("pool", inputs[:1], (), (pool,), ("y",))))["forward"](x)
+    assert np.allclose(found, np.concatenate([x[..., :8].reshape(2, 4, 4, 2).max(-1), x[..., 8:]], -1))
+
+
+def test_inputs_that_no_output_needs_are_left_out() -> None:
+    program = block()
+    more = (*program.inputs, Input("count", Array((), "int64"), "buffer", "bn.num_batches_tracked"))
+    assert needed_inputs(Program("block", more, program.constants, program.calls, program.outputs)) == program.inputs

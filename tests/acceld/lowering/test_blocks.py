@@ -1,0 +1,161 @@
+"""The regions of a transformer's step have the shapes, the work and the results of the model's own formulas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acceld.errors import UsageError
+from acceld.lowering.blocks import Region, Shape, Step, read_config, regions_of
+from acceld.lowering.kernels import lowered, work
+from acceld.lowering.numpy_reference import traced
+from acceld.lowering.spelling import printed
+from tests.acceld.lowering.test_formulas import in_dialect, run_all
+
+SMALL: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 160,
+    "intermediate_size": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 200,
+    "torch_dtype": "float32",
+}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
+KINDS: dict[str, dict[str, Any]] = {
+    "llama": SMALL,
+    "qwen3": {**SMALL, "model_type": "qwen3"},
+    "qwen3_moe": {**SMALL, "model_type": "qwen3_moe", **EXPERTS},
+}
+LLAMA_8B = Shape("llama", 4096, 32, 32, 8, 128, 14336, 128256, 1e-5, "bfloat16")
+
+
+def shape_of(folder: Path, config: dict[str, Any], parts: int = 1) -> Shape:
+    """Return the shape that a config describes."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return read_config(path, parts)
+
+
+def loaded(region: Region, folder: Path) -> tuple[Any, Path]:
+    """Return the functions of a region's reference, and its file."""
+    path = folder / f"{region.name}.py"
+    path.write_text(region.text, encoding="utf-8")
+    space: dict[str, Any] = {}
+    exec(compile(region.text, str(path), "exec"), space)  # noqa: S102
+    return space, path
+
+
+def right(region: Region, folder: Path, tolerance: float) -> None:
+    """Check the lowered kernel of a region against its reference in float64."""
+    space, path = loaded(region, folder)
+    np.random.seed(0)
+    drawn = space["get_inputs"]()
+    assert [(a.shape, a.dtype.name) for a in drawn] == [(one.shape, one.dtype) for one in region.operands]
+    wide = [a.astype(np.float64) if a.dtype.name in ("float32", "bfloat16") else a for a in drawn]
+    expected = space["forward"](*wide)
+    given = [(one.name, (one.shape, one.dtype)) for one in region.operands]
+    source = printed(lowered(traced(space["forward"], path, given), "nki"), "nki")
+    in_dialect(source)
+    every = expected if isinstance(expected, tuple) else (expected,)
+    for one, other in zip(run_all(source, *drawn), every, strict=True):
+        apart = np.asarray(one, np.float64).reshape(other.shape) - other
+        assert np.linalg.norm(apart) <= tolerance * np.linalg.norm(other), region.name
+
+
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_region_is_lowered_and_right(kind: str, decode: bool, tmp_path: Path) -> None:
+    shape = shape_of(tmp_path, KINDS[kind])
+    seen = {"norm_gate_up", "down", "logits", "norm_qkv", "attention_output"} if kind != "llama" else set()
+    for region in regions_of(shape, Step(2, 40, decode)):
+        if region.name not in seen:  # those are Llama's own
+            right(region, tmp_path, 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_region_is_lowered_and_right_in_bfloat16(kind: str, tmp_path: Path) -> None:
+    shape = shape_of(tmp_path, {**KINDS[kind], "torch_dtype": "bfloat16"})
+    for decode in (False, True):
+        for region in regions_of(shape, Step(2, 40, decode)):
+            right(region, tmp_path, 2e-2)
+
+
+def test_regions_together_are_the_block_of_the_model(tmp_path: Path) -> None:
+    """Attention and the gated layer, step by step from the regions, against the formulas of the whole block."""
+    shape = shape_of(tmp_path, SMALL)
+    regions = {one.name: loaded(one, tmp_path)[0]["forward"] for one in regions_of(shape, Step(1, 24, False))}
+    rng = np.random.default_rng(0)
+    x, ones = rng.standard_normal((24, 160)), np.ones(160)
+    w = {n: rng.standard_normal(s) * 0.1 for n, s in {"q": (128, 160), "k": (64, 160), "v": (64, 160), "o": (160, 128),
+         "g": (192, 160), "u": (192, 160), "d": (160, 192)}.items()}  # fmt: skip
+    angles = np.arange(24)[:, None] * 0.1 ** np.arange(16)[None, :]
+    cos, sin = (np.concatenate([f(angles)] * 2, axis=1) for f in (np.cos, np.sin))
+    q, k, v = regions["norm_qkv"](x, ones, w["q"], w["k"], w["v"])
+    q, k = regions["rope"](q.reshape(24, 4, 32), k.reshape(24, 2, 32), cos, sin)
+    heads = q.reshape(24, 2, 2, 32).transpose(1, 2, 0, 3)[None]
+    held = [one.reshape(24, 2, 32).transpose(1, 0, 2)[None] for one in (k, v)]
+    a = regions["attention"](heads, *held)[0].transpose(2, 0, 1, 3).reshape(24, 128)
+    y = regions["attention_output"](x, a, w["o"])
+    found = regions["down"](y, regions["norm_gate_up"](y, ones, w["g"], w["u"]), w["d"])
+
+    def turned(one: Any) -> Any:
+        pairs = one[..., :16] + 1j * one[..., 16:]
+        spun = pairs * np.exp(1j * angles)[:, None]
+        return np.concatenate([spun.real, spun.imag], axis=-1)
+
+    n = x / np.sqrt((x**2).mean(-1, keepdims=True) + shape.eps)
+    qs, ks = turned((n @ w["q"].T).reshape(24, 4, 32)), turned((n @ w["k"].T).reshape(24, 2, 32))
+    vs, parts = (n @ w["v"].T).reshape(24, 2, 32), []
+    for head in range(4):
+        s = qs[:, head] @ ks[:, head // 2].T / np.sqrt(32)
+        s[np.triu_indices(24, 1)] = -np.inf
+        p = np.exp(s - s.max(-1, keepdims=True))
+        parts.append(p / p.sum(-1, keepdims=True) @ vs[:, head // 2])
+    y = x + np.concatenate(parts, 1) @ w["o"].T
+    n = y / np.sqrt((y**2).mean(-1, keepdims=True) + shape.eps)
+    gate = n @ w["g"].T
+    expected = y + (gate / (1 + np.exp(-gate)) * (n @ w["u"].T)) @ w["d"].T
+    assert np.allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_the_work_of_a_step_is_that_of_the_model() -> None:
+    """A step of Llama-3.1-8B multiplies each token with its 7.5 billion weights of products, and attends."""
+    products = 0
+    for region in regions_of(LLAMA_8B, Step(1, 2048, False)):
+        space: dict[str, Any] = {}
+        exec(compile(region.text, __file__, "exec"), space)  # noqa: S102
+        given = [(one.name, (one.shape, one.dtype)) for one in region.operands]
+        products += region.count * work(traced(space["forward"], Path(__file__), given))[0]
+    layer = 4096 * (4096 + 1024 + 1024) + 4096 * 4096 + 3 * 4096 * 14336
+    attention = 2 * 2 * 32 * 2048 * 2048 * 128
+    assert products == 32 * (2 * 2048 * layer + attention) + 2 * 4096 * 128256
+
+
+def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
+    shape = shape_of(tmp_path, SMALL, parts=4)
+    assert (shape.heads, shape.kv_heads, shape.intermediate, shape.vocabulary) == (1, 1, 48, 50)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"model_type": "gpt2"}, "model_type 'gpt2' is not described here"),
+        ({"hidden_size": "wide"}, "hidden_size must be a whole number of 1 or more, not 'wide'"),
+        ({"torch_dtype": "int4"}, "torch_dtype 'int4' is not described here"),
+        ({"num_attention_heads": 3}, "num_attention_heads 3 has no 2 equal parts"),
+        ({"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0]}, "layers of two kinds"),
+    ],
+)
+def test_a_config_that_describes_no_known_model_is_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        shape_of(tmp_path, {**SMALL, **change}, parts=2)
