@@ -65,7 +65,7 @@ async def run_hooks(store: Store, hooks: HooksConfig) -> None:
         code = await run_command(command, json.dumps(reported).encode())
         await store.change(settle_effect, entry, {"exit_code": code})
         if code != 0:
-            hint = f"Change [hooks] in {settings_file()}, then: acceld restart."
+            hint = f"Change [hooks] in {await asyncio.to_thread(settings_file)}, then: acceld restart."
             await store.change(write_notice, event.run, "warning", f"hook {name} ended with {code}: {command}", hint)
 
 

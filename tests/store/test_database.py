@@ -155,7 +155,7 @@ async def test_an_answer_is_found_again_by_its_question(store: Store) -> None:
     stored = await store.read(stored_answer, "question")
     assert stored is not None
     assert stored.answer == "Hoist the loads."
-    with pytest.raises(StoreError, match="not under way"):
+    with pytest.raises(StoreError, match="has already ended"):
         await store.change(end_call, number, records.ANSWER)
 
 

@@ -78,7 +78,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What one operator, layer or source line took. Times in microseconds."""
+    """Cost of one operator, layer or source line. Times in microseconds."""
 
     name: str
     time_us: float
@@ -116,7 +116,7 @@ class Captured:
     """Engine, opcode, count and microseconds, the longest first."""
     tensors: tuple[Tensor, ...]
     warnings: tuple[str, ...]
-    """What the profiler said about its own data."""
+    """Texts in which the profiler doubts its own data."""
 
 
 def read_captured(place: Path) -> Captured:

@@ -46,7 +46,7 @@ class Lens:
     take: Callable[[], object]
     give: Callable[[], object]
     offsets: tuple[object, ...] = ()
-    """What decides which elements of the source these are, if that is known only when the kernel runs."""
+    """Values that decide which elements of the source these are, if they are known only when the kernel runs."""
     at: int = -1
     """Sequence of the last instruction after which both had the same values."""
 

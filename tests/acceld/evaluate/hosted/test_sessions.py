@@ -1,4 +1,4 @@
-"""Which calls of the strict gate share a worker."""
+"""Calls of the strict gate that share a worker."""
 
 from __future__ import annotations
 

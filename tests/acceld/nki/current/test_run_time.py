@@ -153,13 +153,13 @@ def test_a_register_is_loaded_from_a_tile_of_one_element() -> None:
     assert [loop.kind for loop in program.loops.values()] == [LoopKind.DYNAMIC]
 
 
-def test_a_transpose_into_another_type_is_refused() -> None:
+def test_a_transpose_into_another_type_is_refused_unless_it_widens() -> None:
     body = """
 @nki.jit
 def kernel(x):
     tile = nl.ndarray((128, 64), dtype=x.dtype)
     nisa.dma_copy(dst=tile, src=x)
-    turned = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.psum)
+    turned = nl.ndarray((64, 128), dtype=nl.INTO, buffer=nl.psum)
     nisa.nc_transpose(dst=turned, data=tile)
     made = nl.ndarray((64, 128), dtype=nl.float32)
     nisa.tensor_copy(dst=made, src=turned)
@@ -167,9 +167,15 @@ def kernel(x):
     nisa.dma_copy(dst=out, src=made)
     return out
 """
-    for dtype, rules in (("bfloat16", ["dtype"]), ("float32", [])):
-        program = trace(PRELUDE + body, [TensorSpec((128, 64), dtype)], api="nki", chip="trn2")
-        assert [finding.rule for finding in verify(program)] == rules
+    for dtype, into, rules, is_noted in (
+        ("float32", "float32", [], False),
+        ("bfloat16", "float32", [], True),
+        ("bfloat16", "float16", ["dtype"], True),
+        ("float32", "bfloat16", ["dtype"], True),
+    ):
+        program = trace(PRELUDE + body.replace("INTO", into), [TensorSpec((128, 64), dtype)], api="nki", chip="trn2")
+        assert [finding.rule for finding in verify(program)] == rules, (dtype, into)
+        assert any("asks for one type" in one.text for one in program.notices) == is_noted, (dtype, into)
 
 
 def test_a_wide_transpose_named_for_the_vector_engine_is_a_warning_and_timed_on_the_tensor_engine() -> None:
