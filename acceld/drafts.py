@@ -91,6 +91,7 @@ def parse_scalar(text: str) -> DraftArgument:
 _PROBE = """
 import importlib.util, json, sys
 import numpy as np
+sys.dont_write_bytecode = True
 spec = importlib.util.spec_from_file_location("reference", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)

@@ -27,6 +27,7 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ``dtype`` and the kernel's shape as ``kernel_shape``; ``output_shapes`` are the kernel's. The reference is traced at
     each shape, so a branch on shapes goes into the kernel.
     """
+    sys.dont_write_bytecode = True  # a person's folder gets no __pycache__
     spec = importlib.util.spec_from_file_location("reference", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -39,6 +39,7 @@ EXTRAS: dict[str, tuple[str, int]] = {
     "mcp": ("mcp", 20),
     "cluster": ("ray", 214),
     "cuda": ("triton", 2800),
+    "torch": ("torch", 735),
     "azure": ("azure.identity", 20),
     "bedrock": ("boto3", 23),
     "vertex": ("google.auth", 20),
