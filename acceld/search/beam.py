@@ -46,8 +46,16 @@ def _validated(candidate: Candidate) -> bool:
 
 
 def challenger(beam: Sequence[Candidate], best: Candidate) -> Candidate | None:
-    """Return the first of ``beam`` that beats the best so far; None if no candidate does."""
-    return next((one for one in beam if beats(one, best)), None)
+    """Return the first of ``beam`` that beats the best so far. If no candidate does: the head if it was measured, because
+    the strict gate times it interleaved with its parent, which may decide; None if it was simulated.
+    """
+    head = beam[0] if _is_measured(beam[0]) else None
+    return next((one for one in beam if beats(one, best)), head)
+
+
+def _is_measured(candidate: Candidate) -> bool:
+    profile = candidate.evaluation.profile if candidate.evaluation else None
+    return profile is not None and profile.source is Source.MEASURED
 
 
 def _tied_with_parent(candidate: Candidate) -> bool:

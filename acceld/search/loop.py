@@ -708,7 +708,7 @@ class Search:
         passed = [pool[c.id] for c in children if is_selectable(pool[c.id]) and c.id not in vetoes]
         self.beam = self.strategy.next_beam(self.beam, beam, passed)
         self._without_progress += 1
-        if head is not None:
+        if head is not None and beats(head, self._need(self.best)):
             self.best, self._without_progress = head, 0
         control.read("pin", "unpin", "veto", "unveto")
         await self.parts.store.change(

@@ -43,6 +43,8 @@ def test_a_latency_without_an_interval_never_replaces_one_that_has_it() -> None:
     second = _candidate(80.0, Source.SIMULATED, 15.0)
     assert challenger((unvalidated, second), validated) is second
     assert challenger((unvalidated, validated), validated) is None
+    tied, measured = _candidate(970.0), _candidate(1000.0, interval_percent=4.0)
+    assert challenger((tied, measured), measured) is tied, "timed interleaved, it may win"
 
 
 def test_a_measured_gain_within_the_band_is_none() -> None:
