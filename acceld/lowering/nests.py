@@ -541,12 +541,12 @@ class Nest(Choices):
             return self._negative(operand)
         found = self.operand(operand.node, operand.place)
         if isinstance(found, Piece) and found.spans[-1].count == 1 and self.chunk.size > 1:
-            found = self._wide(found) if found.tile.dtype in INTEGERS else found
+            found = self._wide(found) if found.tile.dtype != "float32" else found
             return self._spread(found) if operand.spread else found
         return found
 
     def _wide(self, piece: Piece) -> Piece:
-        """Return one integer a row in float32, as instructions take it beside columns."""
+        """Return one integer or narrow float a row in float32, as instructions take it beside columns."""
         wide = full(self.build.tile("wide", (self.part, 1), "float32"))
         self.build.call("tensor_copy", wide, src=piece)
         return wide

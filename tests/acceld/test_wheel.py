@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -30,7 +31,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(source: Path, folder: Path, **environment: str) -> Path:
-    """Make a wheel of a source folder."""
+    """Make a wheel of a source folder. Nothing of an earlier build in that folder gets into the wheel."""
+    shutil.rmtree(source / "build", ignore_errors=True)
     options = ["-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     command = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
     subprocess.run(command, check=True, capture_output=True, env=os.environ | environment)
