@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import tomllib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -511,6 +511,19 @@ def _variable_key(name: str) -> str | None:
     return None
 
 
+def _near(key: str, known: Sequence[str]) -> str:
+    """Return the nearest key as a hint. Parts are compared alone, because keys of one section are near by their section."""
+    section, _, name = key.rpartition(".")
+    own = [one for one in known if one.rpartition(".")[0] == section]
+    if not own:
+        return did_you_mean(key, known) or "acceld config show lists the keys"
+    named = did_you_mean(name, [one.rpartition(".")[2] for one in own])
+    elsewhere = [one for one in known if one.rpartition(".")[2] == name]
+    if named:
+        return named.replace("'", f"'{section}.", 1)
+    return f"Did you mean {elsewhere[0]!r}?" if elsewhere else f"acceld config show lists the keys of [{section}]"
+
+
 def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
     """Return the type and field of a dotted key. ConfigError with the nearest key for an unknown one."""
     kind: Any = Config
@@ -525,7 +538,7 @@ def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
             known = [known_key for known_key, _, _ in every_key()]
             if parts[0] == "models" and len(parts) == 3:
                 known = [f"models.{parts[1]}.{f.name}" for f in fields(ModelConfig)]
-            raise ConfigError(f"{where}: there is no key {key!r}", hint=did_you_mean(key, known))
+            raise ConfigError(f"{where}: there is no key {key!r}", hint=_near(key, known))
         found = next(f for f in fields(kind) if f.name == part)
         kind = hints[part]
         if position == len(parts) - 1:

@@ -17,6 +17,8 @@ from acceld.errors import UsageError, WorkloadError, did_you_mean, no_file
 from acceld.workloads.records import BASELINE_FILES, DISTRIBUTIONS, DTYPE_BYTES, Precision
 
 REFERENCE_DEADLINE_S = 300
+UNFIT = ("nki", "nisa", "nl", "range", "len", "slice", "min", "max")
+"""Names of forward's parameters that a kernel's argument does not get: a lowered kernel means something else by them."""
 _ARGUMENT = re.compile(r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*):(?P<dtype>\w+)$")
 
 
@@ -89,7 +91,7 @@ def parse_scalar(text: str) -> DraftArgument:
 
 
 _PROBE = """
-import importlib.util, json, sys
+import importlib.util, inspect, json, sys
 import numpy as np
 sys.dont_write_bytecode = True
 spec = importlib.util.spec_from_file_location("reference", sys.argv[1])
@@ -115,6 +117,12 @@ result = module.forward(*inputs)
 outputs = list(result) if isinstance(result, (tuple, list)) else [result]
 to_kernel = getattr(module, "transform_to_nki_inputs", None)
 kernel = list(to_kernel(inputs)) if to_kernel else inputs
+def names():
+    try:
+        found = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):  # not every callable says what it takes
+        return []
+    return [one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 def facts(value):
     if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
         return {"value": float(value) if isinstance(value, (float, np.floating)) else int(value)}
@@ -131,7 +139,7 @@ def narrow():
         return []
     wide = list(wide) if isinstance(wide, (tuple, list)) else [wide]
     return [place for place, v in enumerate(wide) if kind(v) in ("float32", "float16", "bfloat16")]
-print(json.dumps({"narrow": narrow(), "inputs": [facts(v) for v in inputs], "kernel": [facts(v) for v in kernel],
+print(json.dumps({"names": names(), "narrow": narrow(), "inputs": [facts(v) for v in inputs], "kernel": [facts(v) for v in kernel],
                   "outputs": [facts(np.asarray(v)) for v in outputs],
                   "drawn": not callable(getattr(module, "get_inputs", None))}))
 """
@@ -140,9 +148,9 @@ print(json.dumps({"narrow": narrow(), "inputs": [facts(v) for v in inputs], "ker
 def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> ReferenceFacts:
     """Run a reference (a person's own file) once in a child process. WorkloadError if it raises or lacks ``forward``.
 
-    ``given`` names the arguments. It also gives their shapes if the file has no ``get_inputs``.
+    ``given`` names the arguments, else ``forward``'s parameters do. It also gives their shapes if the file has no
+    ``get_inputs``.
     """
-    names = [argument.name for argument in given]
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     called = ", ".join(f"{a.name}={'x'.join(map(str, a.shape))}:{a.dtype}" for a in given if a.value is None)
     hint = (
@@ -151,6 +159,12 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )
     raw = _answered(path, child("-c", _PROBE, str(path.resolve()), reported), doing="running it once", hint=hint)
+    names = [argument.name for argument in given]
+    names += [
+        name if name.isascii() and name not in (*UNFIT, *names) else f"arg{place}"
+        for place, name in enumerate(raw["names"])
+        if place >= len(given)
+    ]
     arguments = []
     for place, (drawn, kernel) in enumerate(zip(raw["inputs"], raw["kernel"], strict=True)):
         name = names[place] if place < len(names) else f"arg{place}"

@@ -34,7 +34,7 @@ def commands_page() -> str:
         "| 3 | no daemon, or one that does not answer |",
         "| 4 | credentials |",
         "| 5 | budget |",
-        "| 7 | the kernel did not pass (profile, init, verify) |",
+        "| 7 | the kernel did not pass (profile, init, check) |",
         "| 8 | device or toolchain missing |",
         "| 124 | a deadline passed |",
         "| 130 | interrupted or detached |",

@@ -51,7 +51,7 @@ def reading(home: str | None) -> Iterator[History]:
     if found.daemon() is not None:
         yield History(Client(found), found.database)
         return
-    _check_history(found)
+    check_history(found)
     with _served(found) as client:
         yield History(client, found.database)
 
@@ -64,7 +64,7 @@ def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
     from acceld.store.connection import connect_reader
 
     found = find_home(home)
-    _check_history(found)
+    check_history(found)
     with closing(connect_reader(found.database)) as connection:
         yield connection
 
@@ -97,7 +97,8 @@ def run_numbers(home: str | None, texts: Iterable[str]) -> list[int]:
     return [run_number(home, text) for text in texts]
 
 
-def _check_history(home: Home) -> None:
+def check_history(home: Home) -> None:
+    """Raise UsageError if a state folder has no database."""
     if not home.database.is_file():
         raise UsageError(f"there is no history in {home.path} yet", hint="acceld optimize WORKLOAD begins one")
 

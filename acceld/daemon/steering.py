@@ -48,7 +48,8 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
         if name == "candidate" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise UsageError(f"candidate = {value!r} is not an id")
         if name in ("text", "path", "expected_sha256") and (not isinstance(value, str) or not value.strip()):
-            raise UsageError(f"{name} = {value!r} is not text")
+            wrong = "is empty" if isinstance(value, str) else f"= {value!r} is not text"
+            raise UsageError(f"{name} {wrong}", hint=f"{action} needs {name}")
         if name == "even_if_tied" and not isinstance(value, bool):
             raise UsageError(f"even_if_tied = {value!r} is not true or false")
         if name == "usd" and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9):

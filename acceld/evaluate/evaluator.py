@@ -86,7 +86,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             raise
 
     def _demand(self, report: SandboxReport) -> None:
-        """Raise DeviceError if the level is below the one that the configuration demands."""
+        """Raise DeviceError if the sandbox's level is below the level that ``evaluate.sandbox`` demands."""
         wanted = self._config.sandbox
         if wanted != "auto" and report.level < Level[wanted]:
             reasons = "; ".join(f"{level.name}: {why}" for level, why in report.refused)

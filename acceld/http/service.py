@@ -32,7 +32,7 @@ async def get_hello(request: web.Request) -> web.Response:
 
 
 async def get_status(request: web.Request) -> web.Response:
-    """Return the current status."""
+    """Return what the daemon does now; without a daemon, the counts of the history."""
     control = request.app[CONTROL]
     if control is not None:
         return answer(await control.status())

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acceld.errors import UsageError
+from acceld.errors import UsageError, no_file
 
+FORM = "give the model's config.json, as Hugging Face has it"
+"""Remedy for a file that is no config.json."""
 KINDS = ("llama", "qwen3", "qwen3_moe")
 """Values of ``model_type`` whose blocks are described here. Mistral's and Qwen2's shapes are not the same."""
 
@@ -107,10 +109,12 @@ def read_config(path: Path, parts: int = 1) -> Shape:
     """Return the shape that a config.json of Hugging Face describes, of one of ``parts`` equal parts. UsageError if it
     describes no model that is known here.
     """
+    if not path.is_file():
+        raise no_file(path, hint=FORM)
     try:
         raw = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no config.json: {error}") from error
+        raise UsageError(f"{path} is no config.json: {error}", hint=FORM) from error
     kind = raw.get("model_type") if isinstance(raw, dict) else None
     if kind not in KINDS:
         raise UsageError(f"{path}: model_type {kind!r} is not described here", hint=f"known: {', '.join(KINDS)}")

@@ -45,9 +45,14 @@ def _without_candidates(result: Mapping[str, Any]) -> str:
     refused = sum(one["count"] for one in result["refusals"])
     if not PROPOSERS[result["proposer"]].uses_models:
         if refused:
-            return f"every place that a rewrite rule found was refused, because the change was not proven ({refused} places)"
+            places = f"{refused} place{'' if refused == 1 else 's'}"
+            return f"every place that a rewrite rule found was refused, because the change was not proven ({places})"
         return "no rewrite rule found a place in this kernel where its change applies"
-    return f"no proposal became code ({refused} proposals)" if refused else "nothing was proposed"
+    return (
+        f"no proposal became code ({refused} proposal{'' if refused == 1 else 's'})"
+        if refused
+        else "nothing was proposed"
+    )
 
 
 def _tie(result: Mapping[str, Any]) -> str:

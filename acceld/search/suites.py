@@ -17,11 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from acceld.errors import UsageError
+from acceld.errors import UsageError, no_file
 from acceld.gains import Gain, gain
 from acceld.model import Profile, Source
 from acceld.workloads import DeclaredWork, Workload
 
+FORM = "a suite is TOML: a name, and a [[kernel]] with a workload for each kernel"
+"""Remedy for a file that is no suite."""
 LEAST_GAIN = 1.005
 """Gain below which a slice counts as having found nothing."""
 FRUITLESS_SLICES = 2
@@ -57,15 +59,15 @@ def read_suite(path: Path) -> Suite:
 
     Folders and roots are relative to the file.
     """
+    if not path.is_file():
+        raise no_file(path, hint=FORM)
     try:
         raw = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is not a suite: {error}") from error
+        raise UsageError(f"{path} is not a suite: {error}", hint=FORM) from error
     listed = raw.get("kernel")
     if not isinstance(listed, list) or not listed or set(raw) - {"name", "kernel"}:
-        raise UsageError(
-            f"{path} is not a suite", hint="It has a name and a [[kernel]] with a workload for each kernel."
-        )
+        raise UsageError(f"{path} is not a suite", hint=FORM)
     entries = []
     for number, one in enumerate(listed, 1):
         if (

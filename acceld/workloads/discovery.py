@@ -53,5 +53,10 @@ def workload(name: str, extra_folders: Iterable[Path | str] = ()) -> Workload:
     known = find_workloads(extra_folders)
     if name in known:
         return known[name]
+    if folder.name and folder.is_dir() and (folder / "reference.py").is_file():
+        raise WorkloadError(
+            f"the folder {name} has no {FILE}, so it is no workload",
+            hint=f"acceld init --reference {folder / 'reference.py'} -o FOLDER writes one.",
+        )
     hint = did_you_mean(name, known) or "`acceld workloads` lists them."
     raise WorkloadError(f"there is no workload {name!r}.", hint=hint)

@@ -143,7 +143,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
     except FileNotFoundError as error:
         raise WorkloadError(f"{path}: there is no such file", hint="`acceld init KERNEL.py` writes one.") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise WorkloadError(f"{path}: {error}") from error
+        raise WorkloadError(f"{path}: {error}", hint="the file must be TOML") from error
     top = _Table(path, "", data)
     top.only(_TOP)
     values = {**_values(top.table("values")), **(instead or {})}

@@ -37,18 +37,19 @@ def test_a_draft_from_a_reference_loads(tmp_path: Path) -> None:
         "def transform_to_nki_inputs(inputs):\n    x, eps, w = inputs\n    return [x.reshape(2, 2, 8), eps, w]\n",
         encoding="utf-8",
     )
-    facts = drafts.reference_facts(tmp_path / "reference.py", [drafts.DraftArgument("x")])
+    facts = drafts.reference_facts(tmp_path / "reference.py", [drafts.DraftArgument("w")])
+    assert [one.name for one in facts.arguments] == ["w", "eps", "arg2"], "forward names what is not given, each once"
     assert facts.arguments[0].kernel_shape == (2, 2, 8) and facts.arguments[1].value == 1e-5
     assert [output.shape for output in facts.outputs] == [(4, 2), (4, 8)]
     (tmp_path / "kernel_legacy.py").write_text("", encoding="utf-8")
     text = drafts.workload_toml(
         "mine", facts.arguments, facts.outputs, baselines={"nki_legacy": "kernel_legacy.py"}, reference="reference.py",
-        entry="f", grid=(2,), lnc=2, mutates=["x"],
+        entry="f", grid=(2,), lnc=2, mutates=["w"],
     )  # fmt: skip
     (tmp_path / "workload.toml").write_text(text, encoding="utf-8")
     loaded = load_workload(tmp_path)
     assert loaded.arguments[0].kernel_shape == (2, 2, 8) and loaded.arguments[1].value == 1e-5
-    assert (loaded.entry, loaded.grid, loaded.lnc, loaded.mutates) == ("f", (2,), 2, ("x",))
+    assert (loaded.entry, loaded.grid, loaded.lnc, loaded.mutates) == ("f", (2,), 2, ("w",))
 
 
 def test_a_reference_that_raises_is_named_with_its_error(tmp_path: Path) -> None:

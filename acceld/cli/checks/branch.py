@@ -108,7 +108,10 @@ def read_budgets(path: Path) -> list[Budget]:
             if name not in KEYS:
                 raise ConfigError(f"{where}: unknown key {name!r}. {did_you_mean(name, KEYS)}".rstrip())
         if not isinstance(entry.get("path"), str) or not isinstance(entry.get("workload", ""), str):
-            raise ConfigError(f"{where} needs a path, and workload is a text")
+            raise ConfigError(
+                f"{where}: path and workload must be texts, and path must be there",
+                hint='such as path = "kernels/mine.py" and workload = "silu"',
+            )
         percent = entry.get("most_percent", every)
         if isinstance(percent, bool) or not isinstance(percent, int | float) or percent < 0:
             raise ConfigError(f"{where}: most_percent = {percent!r} is not a percentage")

@@ -84,7 +84,7 @@ def _exported(found: Mapping[str, Any], home: str | None) -> str:
     kept = [one for one in stored_kernels(found["workload"], home) if one.candidate == found["best"]]
     if not kept:
         raise UsageError(
-            f"c{found['best']} has not passed the strict gate, or no longer holds", hint=f"acceld verify r{found['id']}"
+            f"c{found['best']} has not passed the strict gate, or no longer holds", hint=f"acceld check r{found['id']}"
         )
     return exported(kept[0])
 
@@ -119,7 +119,7 @@ def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: st
     result = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
     if result.profile is None:
         why = result.failure.message if result.failure else result.status.value
-        raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld verify r{found['id']}")
+        raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld check r{found['id']}")
 
 
 def _untrusted(candidate: Mapping[str, Any]) -> Kernel:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from acceld.cli.arguments import add_json
 from acceld.cli.commands.status import size
+from acceld.cli.connect import check_history
 from acceld.cli.output import answer, say
 from acceld.errors import UsageError
 from acceld.home import Home, find_home
@@ -89,6 +90,7 @@ def _restore(home: Home, arguments: argparse.Namespace) -> int:
 def _vacuum(home: Home, arguments: argparse.Namespace) -> int:
     from acceld.store.maintenance import size_bytes, vacuum
 
+    check_history(home)
     _not_served(home, "vacuum")
     before = size_bytes(home.database)
     vacuum(home.database)
@@ -103,6 +105,7 @@ def _prune(home: Home, arguments: argparse.Namespace) -> int:
     match = _SPAN.match(arguments.older or "")
     if match is None:
         raise UsageError("prune needs --older SPAN", hint="Such as 30d, 12h, 8w or 6m (months).")
+    check_history(home)
     before = time.time() - int(match[1]) * _UNITS_S[match[2]]
     if arguments.dry_run:
         counts = old_runs(home.database, before)

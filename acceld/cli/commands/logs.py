@@ -11,6 +11,7 @@ from typing import Any
 
 from acceld.cli.arguments import natural
 from acceld.cli.output import say
+from acceld.errors import UsageError
 from acceld.home import find_home
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -33,8 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
         _print(line, arguments)
     if path.exists():
         position = path.stat().st_size
-    else:
+    elif arguments.follow:
         say(f"no daemon has written {path} yet: acceld start, or acceld optimize WORKLOAD")
+    else:
+        raise UsageError(f"no daemon has written {path} yet", hint="acceld start, or acceld optimize WORKLOAD")
     while arguments.follow:
         time.sleep(POLL_S)
         lines, position = since(path, position)

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy the folder. It replaces an earlier version of itself, and nothing else."""
+    """Copy the skill's folder to where the agent reads skills. An earlier version of the skill is replaced, other files are not."""
     base = Path.home() if arguments.user else Path.cwd()
     target = (Path(arguments.to) if arguments.to else base / FOLDERS[arguments.agent]) / NAME
     source = data_folder("skills") / NAME

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from acceld import config
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{path}:{place['line']}: {place['rule']} refuses: {place['reason']}")
     print(end="", flush=True)
     say(
-        f"{len(suggestions)} suggestions, {len(places)} places refused; nothing was changed. acceld optimize tries and checks them."
+        f"{_many(suggestions, 'suggestion')}, {_many(places, 'place')} refused; nothing was changed. acceld optimize tries and checks them."
     )
     return 0
 
@@ -71,6 +72,10 @@ def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config
             raise UsageError("--workload goes with a kernel file")
         return workload(arguments.kernel, workload_folders(settings))
     return workload_of(path, arguments.workload, settings)
+
+
+def _many(found: Sequence[object], name: str) -> str:
+    return f"{len(found)} {name}{'' if len(found) == 1 else 's'}"
 
 
 def _indented(text: str) -> str:

@@ -199,7 +199,9 @@ class Refusal(Exception):
 
 
 class Simulator:
-    """Runs kernels with ``nki.simulate``, each in a fresh process with a fresh folder: 0.6 remembers a kernel by its path."""
+    """Run kernels with ``nki.simulate``, each in a fresh process with a fresh folder, because ``nki`` 0.6 remembers a kernel
+    by its path.
+    """
 
     def __init__(self, python: str, exchanges: Mapping[CompileJail, Exchange], deadline_s: float) -> None:
         self._python, self._exchanges, self._deadline_s = python, exchanges, deadline_s

@@ -91,7 +91,7 @@ class _Unordered:
 
 
 class Set(_Unordered, set[Any]):
-    """Replace ``set``."""
+    """Take the place of ``set`` in a kernel, and refuse what depends on the order of members."""
 
     __slots__ = ()
 

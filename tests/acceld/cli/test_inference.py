@@ -95,6 +95,7 @@ def test_a_mask_of_a_draft_is_fixed(tmp_path: Path) -> None:
     )
     facts = reference_facts(path)
     assert [one.is_mask for one in facts.arguments] == [False, True]
+    assert [one.name for one in facts.arguments] == ["x", "keep"], "forward names the arguments"
     text = workload_toml("m", facts.arguments, facts.outputs, baselines={}, reference="reference.py")
     assert text.count("fixed = true") == 1
     named = [parse_argument("x=8x8:float32", 0), parse_argument("mask=8x8:float32", 1)]

@@ -19,6 +19,8 @@ def kernel(x, w):
 FILES = {
     "kernel.py": KERNEL,
     "broken.py": "import nki\ndef kernel(:\n",
+    "bare/reference.py": "def forward(x):\n    return x\n",
+    "torn/workload.toml": "name = \n",
     "ref.py": "def forward(x):\n    return x @ x\n",
     "twice.jsonl": '{"workload": "silu", "kernel": "", "id": 1}\n' * 2,
     "line.jsonl": "{\n",
@@ -69,6 +71,14 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "apply r1": (2, ("KERNEL.py", "-o NEW.py")),
     "apply r1 a.py -o b.py": (2, ("choose one place of a.py, b.py",)),
     "budget r1 much": (2, ("USD", "'much'")),
+    "model nowhere.json": (2, ("there is no file nowhere.json", "Hugging Face")),
+    "model line.jsonl": (2, ("line.jsonl is no config.json", "Hugging Face")),
+    "suite run nowhere.toml": (2, ("there is no file nowhere.toml", "[[kernel]]")),
+    "logs": (2, ("no daemon has written", "acceld start")),
+    "db vacuum": (2, ("no history", "acceld optimize")),
+    "db prune --older 3d": (2, ("no history", "acceld optimize")),
+    "profile bare": (2, ("the folder bare has no workload.toml", "acceld init --reference bare/reference.py")),
+    "profile torn": (2, ("torn/workload.toml", "line 1", "TOML")),
     "stop": (3, ("nothing to stop", "--home DIR")),
     "import nowhere": (2, ("there is no file nowhere",)),
     "config show --list": (2, ("--list", "acceld config trust DIR")),
@@ -81,6 +91,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a newcomer's files."""
     folder = tmp_path_factory.mktemp("newcomer")
     for name, text in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
 

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from acceld.cli.commands.status import lines
-from acceld.daemon import interruption
+from acceld.daemon import interruption, steering
 from acceld.errors import AcceldError, DaemonError, StoreError, UsageError
 from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
 from acceld.home import Home
@@ -434,3 +434,8 @@ async def test_insights_are_pinned_edited_and_forgotten(home: Home) -> None:
         await client.send("DELETE", path)
         with pytest.raises(StoreError, match="no insight"):
             await client.get(path)
+
+
+def test_an_empty_hint_is_called_empty() -> None:
+    with pytest.raises(UsageError, match="text is empty\n  hint needs text"):
+        steering.check("hint", {"text": " "})

@@ -51,6 +51,7 @@ TIED: dict[str, Any] = {
     "has_reference": True,
 }
 NONE = {str(status): 0 for status in Status}
+ONE_REFUSED = {"counts": NONE, "refusals": [REFUSED[0] | {"count": 1}]}
 SAME = {"best": 1, "best_latency_us": 100.0, "speedup": 1.0}
 ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a tie by predictions": ({}, "1.11x is a tie: the errors of the two predictions allow ±28 %", "--on device"),
@@ -63,6 +64,7 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a tie without a band": ({"tie_band": None, "tie_reason": UNVALIDATED}, "error is not known", "--on device"),
     "times of two days": ({"tie_band": None, "tie_reason": APART}, "measured at different times", "acceld diff r7"),
     "all places refused": (SAME | {"counts": NONE}, "was not proven (12 places)", "acceld suggest silu"),
+    "one place refused": (SAME | ONE_REFUSED, "was not proven (1 place)", "acceld suggest silu"),
     "no place": (SAME | {"counts": NONE, "refusals": []}, "no rewrite rule found a place", "--proposer llm --dry-run"),
     "no code from models": (SAME | {"counts": NONE, "proposer": "llm"}, "(12 proposals)", "acceld costs r7"),
     "none passed": (SAME | {"counts": NONE | {"incorrect_numerical": 3}}, "no candidate passed: 3", "acceld show r7"),

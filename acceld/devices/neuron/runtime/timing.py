@@ -50,7 +50,7 @@ class Round:
         return max(self.samples_us) - min(self.samples_us)
 
     def steady(self, chip: str) -> bool:
-        """Return True if its spread is within the chip's limit or the method's resolution."""
+        """Return True if the samples' spread is within the chip's limit or the method's resolution."""
         limit = SPREAD.get(chip, OTHER_SPREAD) * min(self.samples_us)
         return self.spread_us <= max(limit, self.resolution_us or 0.0) * (1 + 1e-9)
 

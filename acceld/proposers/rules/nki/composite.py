@@ -42,7 +42,7 @@ class CompositeActivation(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every such sequence, except a sigmoid that is part of a silu."""
+        """Yield each sequence that spells out an activation function, except a sigmoid that is part of a silu."""
         matches = [match for statement in kernel.statements if (match := _match(kernel, statement)) is not None]
         before_silu = {match.last.line - 1 for match in matches if match.function == "silu"}
         for match in matches:
