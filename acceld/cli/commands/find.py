@@ -69,7 +69,7 @@ def _print(captured: Captured, arguments: argparse.Namespace) -> None:
             [engine, opcode, str(count), figures.duration(us)]
             for engine, opcode, count, us in captured.opcodes[:_SHOWN_OPCODES]
         ]
-        print_table(rows, ("engine", "opcode", "count", "time"), right=frozenset({2, 3}))
+        print_table(rows, ("engine", "opcode", "count", "sum of times"), right=frozenset({2, 3}))
     print("\nnext:")
     for line in _next(captured, arguments):
         print(f"  {line}")
