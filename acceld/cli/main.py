@@ -114,7 +114,9 @@ class _Parser(argparse.ArgumentParser):
     """Parser that reports an error in one line, like all other errors."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"{self.prog} --help lists its arguments")
+        wrong = re.search(r"^unrecognized arguments:.*?(--[a-z-]+)", message)
+        near = did_you_mean(wrong[1], self._option_string_actions) if wrong else ""
+        raise UsageError(message, hint=f"{near} {self.prog} --help lists its arguments".strip())
 
 
 def with_signed_values(words: Sequence[str]) -> list[str]:

@@ -33,6 +33,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "optimize kernel.py": (2, ("kernel.py has no workload", "--workload", "acceld init kernel.py")),
     "optimize broken.py --workload silu": (2, ("broken.py:2: syntax error",)),
     "optimize silu --chip trn9": (2, ("--chip", "'trn9'", "'trn2'")),
+    "optimize silu --chipp trn1": (2, ("--chipp", "Did you mean '--chip'?", "acceld optimize --help")),
     "optimize silu --iterations 0": (2, ("--iterations", "less than 1")),
     "optimize silu --api nki --chip trn1": (2, ("trn1", "--chip or --api")),
     "optimize ref.py": (2, ("ref.py", "--arg NAME=128x512:float32")),
