@@ -178,6 +178,8 @@ class ScriptedServer:
             return web.Response()
         if reply.kind == "html_200":
             return web.Response(text="<html>a proxy's log-in page</html>", content_type="text/html")
+        if request.path.endswith("/count_tokens"):
+            return web.json_response({"input_tokens": counted_tokens(body)})
         frames = FRAMES[request.path](reply)
         if not body.get("stream") or not reply.streams:
             return web.json_response(_whole(request.path, reply))
@@ -223,6 +225,11 @@ class ScriptedServer:
                 await response.write(frame)
 
 
+def counted_tokens(body: dict[str, Any]) -> int:
+    """Return the tokens of a Messages prompt by this server's tokenizer: one a character."""
+    return sum(len(part["text"]) for part in body.get("system", ())) + len(body["messages"][0]["content"])
+
+
 def _refusal(reply: Reply) -> web.Response:
     if reply.refusal == "mistral":
         place = {"type": "extra_forbidden", "loc": ["body", reply.refuses], "msg": "Extra inputs are not permitted"}
@@ -248,7 +255,7 @@ def _status_fault(path: str, reply: Reply) -> web.Response:
         headers["retry-after"] = reply.retry_after
     if reply.kind == "rate_limited_date":
         headers["retry-after"] = format_datetime(datetime.now(UTC), usegmt=True)
-    if path.endswith("/messages"):
+    if "/messages" in path:
         kind = {429: "rate_limit_error", 500: "api_error", 401: "authentication_error"}.get(status, code)
         if reply.kind == "quota":
             kind = "billing_error"
