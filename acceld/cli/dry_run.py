@@ -100,7 +100,7 @@ def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
         name: ModelSettings.from_config(name, settings.models[name], settings.llm)
         for name in RoleTable.from_config(settings).names
     }
-    return [name for name, model in found.items() if model.price_in(book) is None]
+    return [name for name, model in found.items() if model.price_in(book, tier="") is None]
 
 
 def _told(tokens_by_model: Mapping[str, str]) -> str:
@@ -132,6 +132,7 @@ def _forecast(spec: RunSpec, settings: Config, home: Home) -> tuple[Forecast, di
         spec.search,
         roles,
         lambda name, input_tokens: models[name].price_in(book, input_tokens),
+        dearest=lambda name, input_tokens: models[name].price_in(book, input_tokens, tier=""),
         kernel_chars=len(kernel),
         reference_chars=len(reference),
         prompts=lengths,

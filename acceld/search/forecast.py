@@ -153,6 +153,7 @@ def forecast(
     roles: RoleTable | None,
     price: Callable[[str, int], Price | None],
     *,
+    dearest: Callable[[str, int], Price | None] | None = None,
     kernel_chars: int,
     reference_chars: int,
     prompts: Mapping[Role, PromptLength] | None = None,
@@ -163,7 +164,8 @@ def forecast(
 ) -> Forecast:
     """Forecast a run; ``roles`` None means that rules propose, which costs nothing.
 
-    ``price`` gives the price of a model for a prompt of so many tokens, as :meth:`acceld.llm.calls.Calls.price`.
+    ``price`` gives the price of a model for a prompt of so many tokens, as :meth:`acceld.llm.calls.Calls.price`;
+    ``dearest`` gives the highest that it may have, by default the same.
     ``prompts`` are the lengths of rendered prompts. ``share`` is the expected share of plans by models; in the worst case
     models make all plans.
     """
@@ -198,7 +200,7 @@ def forecast(
                 counts[role] * length.whole,
                 counts[role] * answer,
                 _cost(roles, role, price, counts[role], usual, highest=False),
-                _cost(roles, role, price, most[role], longest, highest=True),
+                _cost(roles, role, dearest or price, most[role], longest, highest=True),
                 counts[role] * cached,
             )
         )

@@ -89,6 +89,8 @@ class Reply:
     """The provider whose form the refusal has: ``openai``, ``azure`` (no ``param``), ``anthropic`` (prose) or
     ``mistral`` (422 with ``detail``).
     """
+    tier: str = ""
+    """The tier of service that the answer reports; empty: none."""
     streams: bool = True
     """False: answer in one piece of JSON although a stream was asked for, as some gateways do."""
 
@@ -300,7 +302,7 @@ def _chat_usage(reply: Reply) -> dict[str, Any]:
 def _chat_frames(reply: Reply) -> list[bytes]:
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return _data(_chat_head() | {"choices": [] if reply.kind == "empty_choices" else [choice]})
+        return _data(_chat_head(reply) | {"choices": [] if reply.kind == "empty_choices" else [choice]})
 
     frames = [chunk({"role": "assistant", "content": ""})]
     frames += [chunk({"reasoning_content": reply.reasoning})] if reply.reasoning else []
@@ -308,12 +310,13 @@ def _chat_frames(reply: Reply) -> list[bytes]:
     if reply.kind != "empty_choices":
         frames.append(chunk({}, _finish(reply)))
     if reply.usage:
-        frames.append(_data(_chat_head() | {"choices": [], "usage": _chat_usage(reply)}))
+        frames.append(_data(_chat_head(reply) | {"choices": [], "usage": _chat_usage(reply)}))
     return [*frames, b"data: [DONE]\n\n"]
 
 
-def _chat_head() -> dict[str, Any]:
-    return {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": "served-model"}
+def _chat_head(reply: Reply) -> dict[str, Any]:
+    tier = {"service_tier": reply.tier} if reply.tier else {}
+    return tier | {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": "served-model"}
 
 
 def _response(reply: Reply, status: str) -> dict[str, Any]:
@@ -333,6 +336,7 @@ def _response(reply: Reply, status: str) -> dict[str, Any]:
         "metadata": {},
         "output": [{"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}],
         "parallel_tool_calls": False,
+        "service_tier": reply.tier if status != "in_progress" else "auto",
         "temperature": None,
         "tool_choice": "auto",
         "tools": [],
@@ -419,7 +423,10 @@ def _whole(path: str, reply: Reply) -> dict[str, Any]:
     if reply.declines:
         message = {"role": "assistant", "content": None, "refusal": _text(reply)}
     choice = {"index": 0, "message": message, "finish_reason": _finish(reply)}
-    head = _chat_head() | {"object": "chat.completion", "choices": [] if reply.kind == "empty_choices" else [choice]}
+    head = _chat_head(reply) | {
+        "object": "chat.completion",
+        "choices": [] if reply.kind == "empty_choices" else [choice],
+    }
     return head | ({"usage": _chat_usage(reply)} if reply.usage else {})
 
 
