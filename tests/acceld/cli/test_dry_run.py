@@ -87,3 +87,26 @@ def test_a_dry_run_says_which_models_were_counted(folder: Path, key: str, capsys
         assert planner["input_tokens"] == planner["calls"] * counted_tokens(server.seen[0].body) > 0
         assert main(words) == 0
     assert f"claude: {COUNTED}; local: {ESTIMATED}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("provider", "level", "note"),
+    [
+        ("anthropic", "calls", "full for NKI, because every model has a Messages API"),
+        ("anthropic", "none", None),
+        ("openai", "calls", None),
+    ],
+)
+def test_the_configuration_says_where_models_are_shown_more_facts_than_was_set(
+    folder: Path, capsys: pytest.CaptureFixture[str], provider: str, level: str, note: str | None
+) -> None:
+    (folder / "acceld.toml").write_text(
+        f'[search]\nknowledge = "{level}"\n[models.m]\nprovider = "{provider}"\n'
+        '[llm.planner]\nmodels = ["m"]\n[llm.executor]\nmodels = ["m"]\n',
+        encoding="utf-8",
+    )
+    assert main(["config", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["values"]["search.knowledge"]
+    assert shown["value"] == level and shown.get("note") == note
+    assert main(["config"]) == 0
+    assert ("Messages API" in capsys.readouterr().out) == (note is not None)
