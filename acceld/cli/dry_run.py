@@ -21,9 +21,10 @@ from acceld.llm.settings import ModelSettings
 from acceld.llm.usage import estimated_tokens
 from acceld.model import PROPOSERS, Gate, RunSpec
 from acceld.proposers.llm.roles import RoleTable
-from acceld.search.forecast import Forecast, Habits, PromptLength, forecast
+from acceld.search.forecast import FAILING, Forecast, Habits, PromptLength, forecast
+from acceld.search.loop import FIXABLE
 from acceld.store.connection import connect_reader
-from acceld.store.reads.records import answer_tokens
+from acceld.store.reads.records import answer_tokens, failing_share
 from acceld.targets import SIMULATOR
 from acceld.workloads import Workload, load_workload
 
@@ -210,5 +211,10 @@ def _habits(roles: RoleTable | None, home: Home, usd_per_hour: float | None) -> 
         return Habits(device_usd_per_hour=usd_per_hour)
     with contextlib.closing(connect_reader(home.database)) as connection:
         found = {role: answer_tokens(connection, role, [name for name, _ in roles.of(role).models]) for role in ROLES}
-    known = {role: tokens for role, tokens in found.items() if tokens is not None}
-    return Habits(answer_tokens=known, device_usd_per_hour=usd_per_hour)
+        executors = [name for name, _ in roles.executor.models]
+        failing = failing_share(connection, executors, sorted(FIXABLE))
+    return Habits(
+        answer_tokens={role: tokens for role, tokens in found.items() if tokens is not None},
+        failing=FAILING if failing is None else failing,
+        device_usd_per_hour=usd_per_hour,
+    )

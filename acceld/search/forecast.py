@@ -31,12 +31,12 @@ CACHED_FROM_TOKENS = 1024
 """Length from which providers cache the beginning of a prompt; some cache only from 4,096 tokens on."""
 
 FAILING = 0.2
-"""Share of attempts that fail and get a repair: with the facts in the prompts, 14 of 14 plans ran in one trial, and a
-weaker model fails more often.
-"""
+"""Share of attempts that fail and get a repair, where the history of the models tells none. Assumed, not measured."""
 
 TAUGHT = 0.25
-"""Share of the new insights that an iteration may have for which it has a rewrite beyond the thresholds."""
+"""Share of the new insights that an iteration may have for which it has a rewrite beyond the thresholds. Assumed, not
+measured.
+"""
 
 WORST_TOKENS = 1.5
 """Length of later prompts in the worst case, as a multiple of the first ones': kernels and memory grow."""

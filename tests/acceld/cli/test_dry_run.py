@@ -1,7 +1,8 @@
-"""A forecast counts prompts by the provider's own call where that is free, and says which were estimated."""
+"""A forecast counts prompts where that is free, and says which were estimated. What is shown is what a run has."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,17 @@ import pytest
 
 from acceld.cli.dry_run import COUNTED, ESTIMATED, _measured
 from acceld.cli.main import main
+from acceld.cli.show_prompts import requests_of
+from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
+from acceld.home import Home
 from acceld.llm.client import CompletionRequest, Role
 from acceld.llm.usage import estimated_tokens
+from acceld.model import RunSpec, SearchParameters, StrategyName
+from acceld.proposers.both import BothProposer
+from acceld.proposers.interface import FirstRequest
+from acceld.proposers.rules.proposer import TunedRules
 from acceld.search.forecast import PromptLength
+from acceld.workloads import workload
 from tests.acceld.cli.test_costs_check import served
 from tests.acceld.llm.models import ask, settings_for
 from tests.acceld.llm.server import Reply, ScriptedServer, counted_tokens
@@ -110,3 +119,21 @@ def test_the_configuration_says_where_models_are_shown_more_facts_than_was_set(
     assert shown["value"] == level and shown.get("note") == note
     assert main(["config"]) == 0
     assert ("Messages API" in capsys.readouterr().out) == (note is not None)
+
+
+@pytest.mark.parametrize("strategy", ["beam", "tune", "evolve"])
+def test_prompts_are_shown_with_the_rules_that_a_run_has_beside_its_models(
+    folder: Path, strategy: StrategyName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role, given = RoleConfig(models=("m",)), list[BothProposer]()
+    settings = Config(models={"m": ModelConfig()}, llm=LlmConfig(planner=role, executor=role))
+    spec = RunSpec("silu", proposer="both", search=SearchParameters(strategy=strategy, from_reference=True))
+
+    async def first(both: BothProposer, request: FirstRequest) -> None:
+        given.append(both)
+
+    monkeypatch.setattr(BothProposer, "first", first)
+    assert asyncio.run(requests_of(spec, settings, Home(folder / ".acceld"), workload("silu")))
+    (shown,) = given
+    assert isinstance(shown.rules, TunedRules), "as the daemon's, which its own tests look at"
+    assert (shown.rules._most, shown.rules._strategy) == (1, "evolve" if strategy == "evolve" else "promise")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -26,7 +27,7 @@ FLEX = ModelConfig(
     tier_cached_usd_per_mtok=1.0,
     tier_output_usd_per_mtok=8.0,
 )
-TOKENS = {"input_tokens": 1000, "cached_tokens": 400, "output_tokens": 100}
+COUNTED = Reply(input_tokens=1000, cached_tokens=400, output_tokens=100)
 
 
 async def booked(server: ScriptedServer, api: Api, **changes: object) -> tuple[CallOutcome, MemoryLedger]:
@@ -58,14 +59,14 @@ async def booked(server: ScriptedServer, api: Api, **changes: object) -> tuple[C
 async def test_the_reported_tier_is_booked_and_the_dearer_one_if_none_is_reported(
     api: Api, stream: bool, tier: str, cost_usd: float, source: str
 ) -> None:
-    async with ScriptedServer(default=Reply(tier=tier, **TOKENS)) as server:
+    async with ScriptedServer(default=replace(COUNTED, tier=tier)) as server:
         outcome, _ = await booked(server, api, stream=stream)
     assert server.seen[0].body["service_tier"] == "flex"
     assert outcome.cost_usd == cost_usd and outcome.price is not None and outcome.price.source == source
 
 
 async def test_the_worst_case_is_reserved_at_the_dearer_tier_and_the_tier_asked_for_is_expected() -> None:
-    async with ScriptedServer(default=Reply(tier="flex", **TOKENS)) as server:
+    async with ScriptedServer(default=replace(COUNTED, tier="flex")) as server:
         _, ledger = await booked(server, "chat")
     (intent,) = ledger.intents.values()
     assert intent.reserved_usd is not None and intent.expected_usd is not None
@@ -81,7 +82,7 @@ async def test_a_tier_that_is_refused_is_an_error_and_not_left_out() -> None:
 
 
 async def test_an_answer_that_breaks_off_is_booked_by_the_tier_that_its_pieces_report() -> None:
-    async with ScriptedServer(default=Reply("x" * 600, kind="truncated_sse", tier="flex", **TOKENS)) as server:
+    async with ScriptedServer(default=replace(COUNTED, text="x" * 600, kind="truncated_sse", tier="flex")) as server:
         outcome, _ = await booked(server, "chat")
     assert outcome.outcome == "interrupted" and outcome.price is not None and outcome.price.source == "config, flex"
 
