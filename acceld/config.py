@@ -159,6 +159,16 @@ class ModelConfig:
         None, "price of an input token written to the cache; default: 1.25 times the input price"
     )
     output_usd_per_mtok: float | None = _key(None, "price of an output token")
+    service_tier: Literal["", "flex", "priority"] = _key(
+        "",
+        "tier of service that is asked of an OpenAI-compatible endpoint; needs tier_input_ and tier_output_usd_per_mtok",
+    )
+    tier_input_usd_per_mtok: float | None = _key(None, "price in service_tier")
+    tier_cached_usd_per_mtok: float | None = _key(None, "price of a cached input token in service_tier")
+    tier_cache_write_usd_per_mtok: float | None = _key(
+        None, "price of an input token written to the cache in service_tier; default: 1.25 times its input price"
+    )
+    tier_output_usd_per_mtok: float | None = _key(None, "price of an output token in service_tier")
     effort: str = _key("", "how long a reasoning model thinks: low, medium, high ...; default: the provider's")
     thinking: Literal["", "adaptive", "off"] = _key(
         "",

@@ -434,7 +434,9 @@ class SearchParameters:
         False, "on a device, measure only a sample of the candidates that the simulator finds clearly slower"
     )
     knowledge: KnowledgeLevel = _option(
-        "calls", "facts in prompts: none, those of a kernel's calls and related ones, or of all calls"
+        "calls",
+        "facts in prompts: none, those of a kernel's calls and related ones (of all calls of NKI where every model has a "
+        "Messages API), or of all calls",
     )
     planner: bool = _option(True, "without it the executor works straight from the kernel")
     tools: bool | None = _option(None, "executor with or without tools, in place of [llm.executor]")

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 
 from acceld import figures
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.cli.show_prompts import CODE, requests_of
 from acceld.config import Config
 from acceld.home import Home
-from acceld.llm.client import ROLES, Role
-from acceld.llm.pricing import Price, PriceBook
+from acceld.llm.client import ROLES, CompletionRequest, Role
+from acceld.llm.errors import LLMError
+from acceld.llm.model import counter
+from acceld.llm.pricing import PriceBook
+from acceld.llm.providers.anthropic import AnthropicClient
 from acceld.llm.settings import ModelSettings
 from acceld.llm.usage import estimated_tokens
 from acceld.model import PROPOSERS, Gate, RunSpec
 from acceld.proposers.llm.roles import RoleTable
-from acceld.search.forecast import Forecast, Habits, PromptLength, forecast
+from acceld.search.forecast import FAILING, Forecast, Habits, PromptLength, forecast
+from acceld.search.loop import FIXABLE
 from acceld.store.connection import connect_reader
-from acceld.store.reads.records import answer_tokens
+from acceld.store.reads.records import answer_tokens, failing_share
 from acceld.targets import SIMULATOR
 from acceld.workloads import Workload, load_workload
 
 UNPRICED = "under a cap in USD calls are refused; declare input_usd_per_mtok and output_usd_per_mtok"
+COUNTED, ESTIMATED = "counted by the provider", "estimated from characters"
 FIRST_LENGTH = 3
 """Assumed length of a first kernel, as a multiple of the length of its reference."""
 
 
 def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
     """Print the calls, tokens, USD, device hours and time expected of a run. ConfigError if its models can not be used."""
-    found = _forecast(spec, settings, home)
+    found, tokens_by_model = _forecast(spec, settings, home)
     unpriced = _unpriced(spec, settings)
     measures = spec.backend != SIMULATOR
     cost_usd, worst_usd = found.cost_usd, found.worst_usd
@@ -50,6 +56,7 @@ def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> in
                 "device_usd": found.device_usd,
                 "wall_s": found.wall_s,
                 "roles": [asdict(role) for role in found.roles],
+                "prompt_tokens": tokens_by_model,
                 "unpriced": unpriced,
             }
         )
@@ -59,6 +66,7 @@ def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> in
             ("run", f"{spec.workload}, proposals by {spec.proposer}, preset {spec.preset}; nothing was started"),
             ("candidates", f"at most {found.candidates}"),
             ("model calls", str(found.calls)),
+            *([("prompt tokens", _told(tokens_by_model))] if tokens_by_model else []),
             ("models", f"{figures.usd(cost_usd)} expected, {figures.usd(worst_usd)} at worst"),
             *([("no price", f"{', '.join(unpriced)}: {UNPRICED}")] if unpriced else []),
             *([("devices", f"{found.device_hours:.2f} h, {figures.usd(found.device_usd)}")] if measures else []),
@@ -93,10 +101,19 @@ def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
         name: ModelSettings.from_config(name, settings.models[name], settings.llm)
         for name in RoleTable.from_config(settings).names
     }
-    return [name for name, model in found.items() if model.price_in(book) is None]
+    return [name for name, model in found.items() if model.price_in(book, tier="") is None]
 
 
-def _forecast(spec: RunSpec, settings: Config, home: Home) -> Forecast:
+def _told(tokens_by_model: Mapping[str, str]) -> str:
+    """Return the models by how their prompts' tokens were found."""
+    ways: dict[str, list[str]] = {}
+    for name, way in tokens_by_model.items():
+        ways.setdefault(way, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {way}" for way, names in ways.items())
+
+
+def _forecast(spec: RunSpec, settings: Config, home: Home) -> tuple[Forecast, dict[str, str]]:
+    """Return the forecast, and for each model how its prompts' tokens were found."""
     workload = load_workload(spec.workload_folder)
     reference = workload.reference.read_text(encoding="utf-8") if workload.reference else ""
     if spec.search.from_reference:
@@ -104,33 +121,87 @@ def _forecast(spec: RunSpec, settings: Config, home: Home) -> Forecast:
     else:
         kernel = spec.root.text if spec.root else workload.baselines[spec.api].read_text(encoding="utf-8")
     roles = RoleTable.from_config(settings) if PROPOSERS[spec.proposer].asks_models else None
+    models = {
+        name: ModelSettings.from_config(name, settings.models[name], settings.llm)
+        for name in (roles.names if roles is not None else ())
+    }
+    lengths, tokens_by_model = None, dict[str, str]()
+    if roles is not None:
+        lengths, tokens_by_model = asyncio.run(_lengths(spec, settings, home, workload, kernel, roles, models))
     book = PriceBook()
-
-    def price(name: str, input_tokens: int) -> Price | None:
-        return ModelSettings.from_config(name, settings.models[name], settings.llm).price_in(book, input_tokens)
-
-    return forecast(
+    found = forecast(
         spec.search,
         roles,
-        price,
+        lambda name, input_tokens: models[name].price_in(book, input_tokens),
+        dearest=lambda name, input_tokens: models[name].price_in(book, input_tokens, tier=""),
         kernel_chars=len(kernel),
         reference_chars=len(reference),
-        prompts=_lengths(spec, settings, home, workload, kernel) if roles is not None else None,
+        prompts=lengths,
         habits=_habits(roles, home, settings.devices.usd_per_hour),
         share=0.5 if spec.proposer == "both" else 1.0,
     )
+    return found, tokens_by_model
 
 
-def _lengths(spec: RunSpec, settings: Config, home: Home, workload: Workload, kernel: str) -> dict[Role, PromptLength]:
-    """Return the lengths of the prompts that the run would send first. Placeholders count as long as a kernel."""
-    requests = asyncio.run(requests_of(spec, settings, home, workload, Gate.TIMING))
+async def _lengths(
+    spec: RunSpec,
+    settings: Config,
+    home: Home,
+    workload: Workload,
+    kernel: str,
+    roles: RoleTable,
+    models: Mapping[str, ModelSettings],
+) -> tuple[dict[Role, PromptLength], dict[str, str]]:
+    """Return the mean lengths of the prompts that the run would send first, and for each model how they were found.
+    Placeholders count as long as a kernel.
+    """
+    requests = {
+        request.role: replace(request, user=request.user + kernel * request.user.count(CODE.strip()))
+        for request in await requests_of(spec, settings, home, workload, Gate.TIMING)
+    }
     found = {}
-    for request in requests:
-        own = request.user + kernel * request.user.count(CODE.strip())
-        shared, mine = estimated_tokens(request.system), estimated_tokens(own)
-        found[request.role] = (
-            PromptLength(0, shared + mine) if request.role == "summarizer" else PromptLength(shared, mine)
+    for name, model in models.items():
+        asked = {role: one for role, one in requests.items() if name in dict(roles.of(role).models)}
+        found[name] = await _measured(model, asked)
+    means = {}
+    for role in requests:
+        shares = roles.of(role).models
+        total = sum(weight for _, weight in shares)
+        means[role] = PromptLength(
+            round(sum(weight * found[name][0][role].shared for name, weight in shares) / total),
+            round(sum(weight * found[name][0][role].own for name, weight in shares) / total),
         )
+    return means, {name: way for name, (_, way) in found.items()}
+
+
+async def _measured(
+    model: ModelSettings, requests: Mapping[Role, CompletionRequest]
+) -> tuple[dict[Role, PromptLength], str]:
+    """Return the lengths of prompts for one model, and how they were found: counted by the provider, or estimated."""
+    client = counter(model)
+    if client is not None:
+        try:
+            return {role: await _counted(client, request) for role, request in requests.items()}, COUNTED
+        except LLMError as error:
+            return _estimated(requests), f"{ESTIMATED}, for the provider did not count them: {error.message}"
+        finally:
+            await client.close()
+    return _estimated(requests), ESTIMATED
+
+
+async def _counted(client: AnthropicClient, request: CompletionRequest) -> PromptLength:
+    whole = await client.count(request)
+    if request.role == "summarizer":
+        return PromptLength(0, whole)
+    shared = min(whole, await client.count(replace(request, user=".")))  # a request without a user's text is refused
+    return PromptLength(shared, whole - shared)
+
+
+def _estimated(requests: Mapping[Role, CompletionRequest]) -> dict[Role, PromptLength]:
+    found = {}
+    for role, request in requests.items():
+        shared, own = estimated_tokens(request.system), estimated_tokens(request.user)
+        found[role] = PromptLength(0, shared + own) if role == "summarizer" else PromptLength(shared, own)
     return found
 
 
@@ -140,5 +211,10 @@ def _habits(roles: RoleTable | None, home: Home, usd_per_hour: float | None) -> 
         return Habits(device_usd_per_hour=usd_per_hour)
     with contextlib.closing(connect_reader(home.database)) as connection:
         found = {role: answer_tokens(connection, role, [name for name, _ in roles.of(role).models]) for role in ROLES}
-    known = {role: tokens for role, tokens in found.items() if tokens is not None}
-    return Habits(answer_tokens=known, device_usd_per_hour=usd_per_hour)
+        executors = [name for name, _ in roles.executor.models]
+        failing = failing_share(connection, executors, sorted(FIXABLE))
+    return Habits(
+        answer_tokens={role: tokens for role, tokens in found.items() if tokens is not None},
+        failing=FAILING if failing is None else failing,
+        device_usd_per_hour=usd_per_hour,
+    )

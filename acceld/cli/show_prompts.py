@@ -85,16 +85,14 @@ async def requests_of(
 
     ``gate`` is the one that the baseline is evaluated by: only with data the gate's accuracy becomes known.
     """
-    from acceld.daemon.build import applicability, memory_settings, model_proposer, problem_of
+    from acceld.daemon.build import applicability, both_proposer, memory_settings, model_proposer, problem_of
     from acceld.evaluate.baselines import baseline_kernel
-    from acceld.proposers.both import BothProposer
-    from acceld.proposers.rules.proposer import RulesProposer
 
     roles, client = RoleTable.from_config(settings), Unsent()
     library = PromptLibrary([*map(Path, settings.paths.prompts), prompts_folder()])
     search = spec.search
     models = model_proposer(client, roles, library, found, search, home)
-    proposer: Proposer = BothProposer(models, RulesProposer()) if spec.proposer == "both" else models
+    proposer: Proposer = both_proposer(models, spec, _untimed) if spec.proposer == "both" else models
     problem = problem_of(found, spec.chip, spec.api)
     if search.from_reference:
         blank = Kernel("", spec.api, found.entry or "kernel", found.grid, found.lnc, BASELINE_FILES[spec.api])
@@ -116,6 +114,10 @@ async def requests_of(
     if search.memory not in ("off", ""):
         await _unsent(proposer.summarize(SummaryRequest(problem, 1, 1, RewritePair(parent, child, 1.0, True))))
     return client.requests
+
+
+async def _untimed(kernel: Kernel) -> None:
+    """Time no kernel: a run times dozens for each parent, which takes longer than a person waits for a prompt."""
 
 
 async def _unsent(asked: Awaitable[T | None]) -> T | None:

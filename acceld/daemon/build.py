@@ -57,6 +57,7 @@ from acceld.workloads import BASELINE_FILES, Workload, every_shape, load_workloa
 if TYPE_CHECKING:
     from acceld.cluster.fleet import Fleet
     from acceld.cluster.host import HostFacts
+    from acceld.proposers.both import BothProposer
     from acceld.proposers.llm.proposer import LLMProposer
     from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
@@ -64,6 +65,9 @@ TUNING = {"tune": "promise", "evolve": "evolve"}
 """The tuner's strategy for each search strategy that tunes sequences of rewrites."""
 TIMED_A_PLAN = 20
 """Number of kernels that a tuner times for each plan of a parent."""
+
+Clock = Callable[[Kernel], Awaitable[Timed | None]]
+"""A function that times a kernel by simulation; None if it is not legal or not timed."""
 
 log = logging.getLogger(__name__)
 
@@ -252,12 +256,10 @@ class Builder:
                 hint="--proposer rules or both, --backend simulator, or another --strategy.",
             )
         if name == "rules":
-            return self._rules(spec)
+            return _rules(spec, partial(self._timed, spec))
         if name == "both":
-            from acceld.proposers.both import BothProposer
-
             asked = replace(spec, proposer="llm", search=replace(parameters, strategy="beam"))
-            return BothProposer(self._proposer(asked, found, run), self._rules_beside_models(spec))
+            return both_proposer(self._proposer(asked, found, run), spec, partial(self._timed, spec))
         if name == "command":
             from acceld.proposers.command import CommandProposer
 
@@ -276,37 +278,13 @@ class Builder:
         self._prompts.add(prompts)
         return model_proposer(calls, roles, prompts, found, parameters, self._home, self._shares(run, roles))
 
-    def _rules(self, spec: RunSpec) -> RulesProposer:
-        from acceld.proposers.rules.proposer import RulesProposer
-
-        parameters = spec.search
-        if parameters.strategy in TUNING:
-            limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-            return self._tuner(spec, TUNING[parameters.strategy], limit)
-        return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
-
-    def _rules_beside_models(self, spec: RunSpec) -> RulesProposer:
-        """Return rules that propose the fastest sequence for a parent, or single rewrites if kernels can not be timed."""
-        parameters = spec.search
-        if spec.backend != SIMULATOR:
-            return self._rules(spec)
-        strategy = TUNING.get(parameters.strategy, "promise")
-        return self._tuner(spec, strategy, TIMED_A_PLAN * parameters.plans * parameters.attempts, most=1)
-
     def _polisher(self, spec: RunSpec) -> Proposer | None:
         """Return the rules that polish models' kernels, if models and rules both propose and the simulator takes the
         run's API and chip.
         """
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
-        return self._tuner(spec, "promise", spec.search.polish)
-
-    def _tuner(self, spec: RunSpec, strategy: str, limit: int, most: int | None = None) -> TunedRules:
-        from acceld.proposers.rules.proposer import TunedRules
-
-        parameters = spec.search
-        seed, within_s = parameters.seed, parameters.time_limit_s
-        return TunedRules(partial(self._timed, spec), strategy, limit=limit, most=most, seed=seed, within_s=within_s)
+        return _tuner(spec, partial(self._timed, spec), "promise", spec.search.polish)
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> Timed | None:
         """Return the simulated latency of a kernel, without running it on data; None if it is not legal at every shape."""
@@ -395,6 +373,44 @@ def model_proposer(
         shares=shares,
         accuracy=_accuracy_of(found, home),
     )
+
+
+def both_proposer(models: Proposer, spec: RunSpec, timed: Clock) -> BothProposer:
+    """Return models with rules beside them. Whoever shows a run's prompts uses it too.
+
+    The rules propose the fastest sequence for a parent by ``timed``, or single rewrites if kernels can not be timed.
+    """
+    from acceld.proposers.both import BothProposer
+
+    parameters = spec.search
+    if spec.backend != SIMULATOR:
+        return BothProposer(models, _rules(spec, timed))
+    strategy = TUNING.get(parameters.strategy, "promise")
+    limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
+    return BothProposer(models, _tuner(spec, timed, strategy, limit, most=1))
+
+
+def _rules(spec: RunSpec, timed: Clock) -> RulesProposer:
+    from acceld.proposers.rules.proposer import RulesProposer
+
+    parameters = spec.search
+    if parameters.strategy in TUNING:
+        limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
+        return _tuner(spec, timed, TUNING[parameters.strategy], limit)
+    return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
+
+
+def _tuner(
+    spec: RunSpec,
+    timed: Clock,
+    strategy: str,
+    limit: int,
+    most: int | None = None,
+) -> TunedRules:
+    from acceld.proposers.rules.proposer import TunedRules
+
+    parameters = spec.search
+    return TunedRules(timed, strategy, limit=limit, most=most, seed=parameters.seed, within_s=parameters.time_limit_s)
 
 
 def _accuracy_of(found: Workload, home: Home) -> Callable[[], str]:

@@ -71,10 +71,10 @@ class Calls:
         self._prices = prices or PriceBook()
         self._observed: defaultdict[tuple[str, Role], ObservedLengths] = defaultdict(ObservedLengths)
 
-    def price(self, name: str, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call to one model; None if it is unknown."""
+    def price(self, name: str, input_tokens: int = 0, tier: str | None = None) -> Price | None:
+        """Return the price of a call to one model, as :meth:`ModelSettings.price_in`; None if it is unknown."""
         settings, _ = self._model(name)
-        return settings.price_in(self._prices, input_tokens)
+        return settings.price_in(self._prices, input_tokens, tier)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Return the answer to one request, stored before it is returned.
@@ -91,7 +91,7 @@ class Calls:
         if settings.price is None and settings.pricing_provider:
             await asyncio.to_thread(self._prices.prepare)
         most = most_input_tokens(request)
-        price = self._price(request, most)
+        price, usual = self._price(request, most, ""), self._price(request, most)
         worst = None if price is None else price.worst_cost_usd(most, request.max_output_tokens)
         tag = request.tags.get("run")
         run = tag if isinstance(tag, int) else None
@@ -112,7 +112,7 @@ class Calls:
                     user=request.user,
                     max_output_tokens=request.max_output_tokens,
                     reserved_usd=None if worst is None else float(worst),
-                    expected_usd=None if price is None else float(price.cost_usd(unseen_usage(request))),
+                    expected_usd=None if usual is None else float(usual.cost_usd(unseen_usage(request))),
                     tags=request.tags,
                 )
             )
@@ -185,14 +185,14 @@ class Calls:
             meter.failed(error)
         return meter.lost
 
-    def _price(self, request: CompletionRequest, input_tokens: int = 0) -> Price | None:
-        price = self.price(request.model, input_tokens)
+    def _price(self, request: CompletionRequest, input_tokens: int = 0, tier: str | None = None) -> Price | None:
+        price = self.price(request.model, input_tokens, tier)
         return price.batched() if price is not None and request.batch else price
 
     def _cost(self, request: CompletionRequest, usage: Usage) -> tuple[Price | None, Decimal | None]:
         if usage == Usage():
             return self._price(request) or FREE, Decimal(0)
-        price = self._price(request, usage.input_tokens)
+        price = self._price(request, usage.input_tokens, usage.tier)
         return price, None if price is None else price.cost_usd(usage)
 
 

@@ -24,6 +24,8 @@ class Usage:
     """True if the provider did not report the tokens, so that they were estimated from the characters."""
     uncertain_output_tokens: int = 0
     """Further output tokens that the provider may have generated, and may bill, without our seeing any of them."""
+    tier: str = ""
+    """The tier of service that the answer reports, which decides its price; empty if none was reported."""
 
 
 @dataclass(slots=True)
@@ -37,6 +39,8 @@ class Received:
     is_counted: bool = False
     """True once ``usage`` counts the whole answer: a Messages stream reports the prompt's tokens first."""
     model: str = ""
+    tier: str = ""
+    """The tier of service that the provider has reported."""
     request_id: str = ""
     stopped: str = ""
     """``stop``, ``length`` or ``content_filter``; empty if the stream just ended."""

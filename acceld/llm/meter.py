@@ -81,7 +81,8 @@ class Meter:
         return estimated_usage(self.request, "") if error.sent else Usage()
 
     def _estimate(self, answer: Received, partial: str = "") -> Usage:
-        return estimated_usage(self.request, "".join((*answer.reasoning, "".join(answer.text) or partial)))
+        seen = "".join((*answer.reasoning, "".join(answer.text) or partial))
+        return replace(estimated_usage(self.request, seen), tier=answer.tier)
 
 
 def _sum(one: Usage, other: Usage) -> Usage:
@@ -95,4 +96,5 @@ def _sum(one: Usage, other: Usage) -> Usage:
         one.reasoning_tokens + other.reasoning_tokens,
         one.estimated or other.estimated,
         one.uncertain_output_tokens + other.uncertain_output_tokens,
+        one.tier if one.tier == other.tier else "",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -124,6 +125,16 @@ def connect_batches(
     else:
         provider = OpenAIBatches(OpenAIClient(settings, environment))
     return Batcher(settings.name, provider, journal, quiet_s=quiet_s, poll_s=poll_s, retry=settings.retry)
+
+
+def counter(settings: ModelSettings, environment: Mapping[str, str] | None = None) -> AnthropicClient | None:
+    """Return a client that counts prompts' tokens for nothing; None if the provider is not known to do so, or without a
+    key. Anthropic's documentation says that counting is free; OpenAI's does not say what it costs.
+    """
+    environment = os.environ if environment is None else environment
+    if settings.provider != "anthropic" or not environment.get(settings.key_variable):
+        return None
+    return AnthropicClient(settings, environment)
 
 
 def connect(settings: ModelSettings, environment: Mapping[str, str] | None = None) -> Model:

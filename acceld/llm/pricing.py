@@ -60,6 +60,16 @@ class Price:
         """Return the cost in USD if the whole prompt is billed at its highest rate and the answer has its full length."""
         return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION
 
+    def or_dearer(self, other: Price) -> Price:
+        """Return the higher rate of the two prices for each kind of token, for calls of which either may hold."""
+        return Price(
+            max(self.input, other.input),
+            max(self.cached, other.cached),
+            max(self.cache_write, other.cache_write),
+            max(self.output, other.output),
+            f"{self.source} or {other.source}",
+        )
+
     def batched(self) -> Price:
         """Return the price of the same tokens in the provider's batch mode."""
         return Price(

@@ -74,6 +74,14 @@ class Deadlines:
 
 
 @dataclass(frozen=True)
+class ServiceTier:
+    """A tier of service that is asked for, and its price."""
+
+    name: str
+    price: Price
+
+
+@dataclass(frozen=True)
 class ModelSettings:
     """Endpoint and parameters of one model. Only what is set here is sent."""
 
@@ -91,6 +99,8 @@ class ModelSettings:
     price_provider: str = ""
     """The provider's name in the price table; empty: ``provider`` where ``base_url`` is not set."""
     price: Price | None = None
+    tier: ServiceTier | None = None
+    """The tier of service that requests ask for; None asks for none."""
     effort: str | None = None
     """Effort of a reasoning model: low, medium, high ..."""
     thinking_tokens: int | None = None
@@ -118,6 +128,8 @@ class ModelSettings:
         known = PROVIDERS.get(self.provider)
         if known is not None and self.api not in known.apis:
             raise ValueError(f"provider {self.provider!r} does not speak the {self.api!r} API")
+        if self.tier is not None and self.api == "messages":
+            raise ValueError("a Messages API has no service_tier with prices of its own")
         if self.provider == "foundry" and not self.base_url:
             raise ValueError("provider 'foundry' needs base_url (the resource's endpoint, which ends in /anthropic)")
         if self.provider == "azure" and not (self.base_url and self.api_version):
@@ -145,6 +157,7 @@ class ModelSettings:
             key_env=model.key_env or (known.key_variable if known and known.base_url and not model.base_url else ""),
             price_provider=known.prices if known and (known.own_places or not model.base_url) else "",
             price=price,
+            tier=_tier(name, model),
             effort=model.effort or None,
             thinking_tokens=model.thinking_tokens or None,
             adaptive=_thinks_adaptively(model, api),
@@ -167,8 +180,19 @@ class ModelSettings:
         """Name of the price list; empty if only the configuration can have a price."""
         return self.price_provider or (self.provider if self.base_url is None else "")
 
-    def price_in(self, book: PriceBook, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown."""
+    def price_in(self, book: PriceBook, input_tokens: int = 0, tier: str | None = None) -> Price | None:
+        """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown.
+
+        ``tier`` is the tier of service that the answer reported. Empty, for none, gives the dearer rates of the
+        standard tier and the one that was asked for. None gives the price to expect, which is that of the tier asked for.
+        """
+        asked = self.tier
+        if asked is not None and tier in (None, asked.name):
+            return asked.price
+        standard = self._standard_price(book, input_tokens)
+        return standard if asked is None or tier or standard is None else asked.price.or_dearer(standard)
+
+    def _standard_price(self, book: PriceBook, input_tokens: int) -> Price | None:
         if self.price is not None or not self.pricing_provider:
             return self.price
         price = book.price(self.pricing_provider, self.model, input_tokens)
@@ -215,6 +239,26 @@ def api_of(model: ModelConfig) -> Api:
 def _thinks_adaptively(model: ModelConfig, api: Api) -> bool:
     """Return True if a Messages API is asked to think adaptively: its documentation's advice for current models."""
     return api == "messages" and model.thinking != "off" and not model.thinking_tokens
+
+
+def _tier(name: str, model: ModelConfig) -> ServiceTier | None:
+    """Return the tier of service with its price. ConfigError for one of the two without the other."""
+    rates = (model.tier_input_usd_per_mtok, model.tier_output_usd_per_mtok)
+    others = (model.tier_cached_usd_per_mtok, model.tier_cache_write_usd_per_mtok)
+    if not model.service_tier:
+        if any(rate is not None for rate in (*rates, *others)):
+            raise ConfigError(
+                f"[models.{name}] has prices of a tier, and no service_tier", hint='service_tier = "flex"'
+            )
+        return None
+    if rates[0] is None or rates[1] is None:
+        raise ConfigError(
+            f"[models.{name}] service_tier = {model.service_tier!r} has no price",
+            hint="tier_input_usd_per_mtok and tier_output_usd_per_mtok declare the provider's prices of that tier",
+        )
+    source = f"config, {model.service_tier}"
+    price = Price.of(rates[0], rates[1], cached=others[0], cache_write=others[1], source=source)
+    return ServiceTier(model.service_tier, price)
 
 
 def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:

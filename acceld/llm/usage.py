@@ -80,7 +80,7 @@ class ObservedLengths:
 
 def used(request: CompletionRequest, answer: Received) -> Usage:
     """Return the tokens of an answer, or of its part that arrived: as reported where that is possible, else estimated."""
-    guess = estimated_usage(request, "".join((*answer.reasoning, *answer.text)))
+    guess = replace(estimated_usage(request, "".join((*answer.reasoning, *answer.text))), tier=answer.tier)
     told = answer.usage
     if told is None:
         return guess
@@ -95,7 +95,8 @@ def used(request: CompletionRequest, answer: Received) -> Usage:
     cached = min(max(0, told.cached_tokens), prompt)
     written = min(max(0, told.cache_written_tokens), prompt - cached)
     reasoning = min(max(0, told.reasoning_tokens), output)
-    sound = Usage(prompt, cached, written, output, reasoning)
+    told = replace(told, tier=answer.tier)
+    sound = Usage(prompt, cached, written, output, reasoning, tier=answer.tier)
     return told if sound == told and answer.is_counted else replace(sound, estimated=True)
 
 

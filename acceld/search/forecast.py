@@ -31,12 +31,12 @@ CACHED_FROM_TOKENS = 1024
 """Length from which providers cache the beginning of a prompt; some cache only from 4,096 tokens on."""
 
 FAILING = 0.2
-"""Share of attempts that fail and get a repair: with the facts in the prompts, 14 of 14 plans ran in one trial, and a
-weaker model fails more often.
-"""
+"""Share of attempts that fail and get a repair, where the history of the models tells none. Assumed, not measured."""
 
 TAUGHT = 0.25
-"""Share of the new insights that an iteration may have for which it has a rewrite beyond the thresholds."""
+"""Share of the new insights that an iteration may have for which it has a rewrite beyond the thresholds. Assumed, not
+measured.
+"""
 
 WORST_TOKENS = 1.5
 """Length of later prompts in the worst case, as a multiple of the first ones': kernels and memory grow."""
@@ -153,6 +153,7 @@ def forecast(
     roles: RoleTable | None,
     price: Callable[[str, int], Price | None],
     *,
+    dearest: Callable[[str, int], Price | None] | None = None,
     kernel_chars: int,
     reference_chars: int,
     prompts: Mapping[Role, PromptLength] | None = None,
@@ -163,7 +164,8 @@ def forecast(
 ) -> Forecast:
     """Forecast a run; ``roles`` None means that rules propose, which costs nothing.
 
-    ``price`` gives the price of a model for a prompt of so many tokens, as :meth:`acceld.llm.calls.Calls.price`.
+    ``price`` gives the price of a model for a prompt of so many tokens, as :meth:`acceld.llm.calls.Calls.price`;
+    ``dearest`` gives the highest that it may have, by default the same.
     ``prompts`` are the lengths of rendered prompts. ``share`` is the expected share of plans by models; in the worst case
     models make all plans.
     """
@@ -198,7 +200,7 @@ def forecast(
                 counts[role] * length.whole,
                 counts[role] * answer,
                 _cost(roles, role, price, counts[role], usual, highest=False),
-                _cost(roles, role, price, most[role], longest, highest=True),
+                _cost(roles, role, dearest or price, most[role], longest, highest=True),
                 counts[role] * cached,
             )
         )

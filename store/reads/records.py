@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -428,6 +428,21 @@ def answer_tokens(connection: sqlite3.Connection, role: str, models: Sequence[st
         (role, *models),
     ).fetchone()
     return None if row[0] is None else round(row[0])
+
+
+def failing_share(connection: sqlite3.Connection, models: Sequence[str], statuses: Collection[str]) -> float | None:
+    """Return the share of these models' newest evaluated attempts that failed with one of the statuses; None if there are
+    none. Repairs do not count.
+    """
+    row = connection.execute(
+        f"SELECT avg(status IN ({', '.join('?' * len(statuses))})) FROM (SELECT DISTINCT c.id, c.status FROM llm_calls l "
+        "JOIN candidates c ON c.plan = l.plan AND c.attempt_number = l.attempt AND c.fix_number = 0 "
+        "WHERE l.role = 'executor' AND l.outcome = 'answered' AND c.status IS NOT NULL "
+        f"AND l.model IN ({', '.join('?' * len(models))}) ORDER BY c.id DESC LIMIT 64)",
+        (*statuses, *models),
+    ).fetchone()
+    share: float | None = row[0]
+    return share
 
 
 def summarized_pairs(connection: sqlite3.Connection, run: int) -> set[tuple[int, int]]:

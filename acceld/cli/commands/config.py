@@ -9,7 +9,7 @@ from pathlib import Path
 from acceld import config
 from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_table
-from acceld.errors import UsageError
+from acceld.errors import ConfigError, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(path)
         return 0
     values = config.dotted(asdict(resolved.config))
+    notes = _notes(resolved.config)
     rows = [
         (key, show(value), resolved.origins.get(key, "default"))
         for key, value in values.items()
@@ -64,12 +65,27 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(
             {
                 "files": [str(path) for path in resolved.files],
-                "values": {key: {"value": values[key], "origin": origin} for key, _, origin in rows},
+                "values": {
+                    key: {"value": values[key], "origin": origin} | ({"note": notes[key]} if key in notes else {})
+                    for key, _, origin in rows
+                },
             }
         )
     else:
-        print_table(rows, ("key", "value", "from"))
+        noted = [(key, text, "; ".join(filter(None, (origin, notes.get(key))))) for key, text, origin in rows]
+        print_table(noted, ("key", "value", "from"))
     return 0
+
+
+def _notes(settings: config.Config) -> dict[str, str]:
+    """Return what a value leads to, by its key, where the models that fill the roles change that."""
+    from acceld.proposers.llm.roles import RoleTable
+
+    try:
+        is_raised = settings.search.knowledge == "calls" and RoleTable.from_config(settings).all_warmed
+    except ConfigError:  # no role has models, or `acceld doctor` says what is wrong
+        return {}
+    return {"search.knowledge": "full for NKI, because every model has a Messages API"} if is_raised else {}
 
 
 def show(value: object) -> str:

@@ -82,7 +82,7 @@ def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
         try:
             model = ModelSettings.from_config(name, section, config.llm)
             model.key()
-            unpriced = model.price_in(book) is None
+            unpriced = model.price_in(book, tier="") is None
             if unpriced and capped and not budget.allow_unknown_price:
                 yield name, f"its price is not known, so the cap in USD refuses its calls; {UNPRICED}", ""
                 continue

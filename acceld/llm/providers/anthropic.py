@@ -6,6 +6,7 @@ parent share both. No sampling parameters are sent: current models take none, so
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +14,12 @@ from typing import Any
 from acceld.llm.answer import finished
 from acceld.llm.client import Completion, CompletionRequest, Received, Usage
 from acceld.llm.deadlines import Watch
+from acceld.llm.errors import LLMTimedOut
 from acceld.llm.providers.connection import SdkClient
-from acceld.llm.providers.translation import ANTHROPIC, unstreamed
+from acceld.llm.providers.translation import ANTHROPIC, translated, unstreamed
+
+COUNTING_S = 20.0
+"""Longest wait for a count of tokens. A forecast that waits longer than a person would is of no use."""
 
 
 class AnthropicClient(SdkClient):
@@ -76,6 +81,25 @@ class AnthropicClient(SdkClient):
         if self.settings.effort and "effort" not in self.refused:
             settings["output_config"] = {"effort": self.settings.effort}
         return settings
+
+    async def count(self, request: CompletionRequest) -> int:
+        """Return the tokens of a request's prompt as the provider counts them, which it does for nothing.
+
+        :raises LLMError: the provider did not count them in time.
+        """
+
+        async def count() -> int:
+            body = {name: value for name, value in self.body(request).items() if name != "max_tokens"}
+            extra = {"extra_body": dict(self.settings.extra_body)} if self.settings.extra_body else {}
+            async with asyncio.timeout(COUNTING_S):
+                return int((await (await self.sdk()).messages.count_tokens(**body, **extra)).input_tokens)
+
+        name = self.settings.name
+        try:
+            return await self.accepted(lambda: translated(count, ANTHROPIC, name, self.key))
+        except TimeoutError as error:
+            message = f"model {name!r}: tokens were not counted within {COUNTING_S:g} s"
+            raise LLMTimedOut(message, deadline="total_s") from error
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
         """Return the completion in a whole, unstreamed answer. Raises LLMError if it has none."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 from acceld.llm.answer import finished
 from acceld.llm.client import Completion, CompletionRequest, Received
@@ -15,6 +15,8 @@ from acceld.llm.errors import LLMError, LLMRefused, LLMUnsupportedParameter
 from acceld.llm.providers.translation import translate
 from acceld.llm.settings import NO_KEY, ModelSettings
 from acceld.llm.usage import used
+
+T = TypeVar("T")
 
 
 class SdkClient(ABC):
@@ -60,10 +62,14 @@ class SdkClient(ABC):
         """Return the answer to one request, sent again without a setting that the endpoint refuses. Raises LLMError, and
         never the SDK's own errors.
         """
+        return await self.accepted(lambda: self.once(request))
+
+    async def accepted(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``send`` returns, called again without each setting that the endpoint refuses."""
         while True:
             sent_without = len(self.refused)
             try:
-                return await self.once(request)
+                return await send()
             except LLMUnsupportedParameter as error:
                 if len(self.refused) == sent_without:  # else another call has just learned of it
                     self.refuse(error.parameter)

@@ -96,6 +96,8 @@ class OpenAIClient(SdkClient):
         if self.settings.provider == "openai" and self.settings.base_url is None and request.system:
             settings["prompt_cache_key"] = hashlib.sha256(request.system.encode()).hexdigest()[:32]
         known = {name: value for name, value in settings.items() if value is not None and name not in self.refused}
+        if self.settings.tier is not None:  # never left out: without it the price would be another one
+            known["service_tier"] = self.settings.tier.name
         return {"model": self.settings.model, **known}
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
@@ -159,6 +161,11 @@ class OpenAIClient(SdkClient):
 class _Answer(Received):
     """An answer of either API while its pieces arrive."""
 
+    def _served(self, data: Mapping[str, Any]) -> None:
+        """Record the tier of service; ``auto`` says only that the provider chooses one."""
+        tier = str(data.get("service_tier") or "auto")
+        self.tier = self.tier if tier == "auto" else tier
+
     def visible(self, text: str) -> str:
         self.text.append(text)
         return text
@@ -181,6 +188,7 @@ class _Answer(Received):
     def chat_chunk(self, data: Mapping[str, Any]) -> None:
         """Record the fields other than text in a chat chunk, or in a whole chat answer."""
         self.model = data.get("model") or self.model
+        self._served(data)
         usage = data.get("usage")
         if usage:
             prompt, output = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
@@ -205,6 +213,7 @@ class _Answer(Received):
     def response(self, data: Mapping[str, Any]) -> None:
         """Record the end of a response: status, model, tokens."""
         self.model = data.get("model") or self.model
+        self._served(data)
         usage = data.get("usage")
         if usage:
             prompt, output = usage.get("input_tokens_details") or {}, usage.get("output_tokens_details") or {}

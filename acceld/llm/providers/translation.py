@@ -192,14 +192,18 @@ def translate(
     return translated
 
 
-async def translated(work: Callable[[], Awaitable[T]], table: Mapping[str, type[LLMError]], model: str) -> T:
-    """Return the result of ``work``. Raises LLMError in place of an SDK's own exceptions."""
+async def translated(
+    work: Callable[[], Awaitable[T]], table: Mapping[str, type[LLMError]], model: str, secret: str = ""
+) -> T:
+    """Return the result of ``work``. Raises LLMError in place of an SDK's own exceptions, without ``secret`` in its
+    message.
+    """
     try:
         return await work()
     except LLMError:
         raise
     except Exception as error:  # the errors of SDKs and of their transports have no common class; unknown ones go on
-        known = translate(error, table, model)
+        known = translate(error, table, model, secret=secret)
         if known is None:
             raise
         raise known from error

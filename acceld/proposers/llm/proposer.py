@@ -360,8 +360,7 @@ class LLMProposer:
         the part that every problem shares is long enough for providers that cache from 4,096 tokens on, and a cached
         token costs a tenth.
         """
-        caches = self._roles.warmed.issuperset(self._roles.names)
-        return "full" if self._knowledge == "calls" and caches and api in API_CHIPS else self._knowledge
+        return "full" if self._knowledge == "calls" and self._roles.all_warmed and api in API_CHIPS else self._knowledge
 
     def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
         """Return the form that an answer must have: a whole file or, for a long kernel, edits of the kernel named by

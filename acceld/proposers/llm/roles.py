@@ -59,6 +59,11 @@ class RoleTable:
         return tuple(dict.fromkeys(name for role in roles for name, _ in role.models))
 
     @property
+    def all_warmed(self) -> bool:
+        """True if every model has a prompt cache that one call has to fill."""
+        return self.warmed.issuperset(self.names)
+
+    @property
     def batched(self) -> tuple[str, ...]:
         """Names of all models that some role reaches through batch mode."""
         roles = (self.planner, self.executor, self.fixer, self.summarizer)
@@ -107,6 +112,11 @@ def _models(role: str, config: RoleConfig, whole: Config) -> RoleModels | None:
             raise ConfigError(
                 f"[llm.{role}] in {settings_file()} names the model {name!r}, which has no section [models.{name}]",
                 hint=did_you_mean(name, whole.models) or f"add a section [models.{name}] there",
+            )
+        if config.batch and whole.models[name].service_tier:
+            raise ConfigError(
+                f"[llm.{role}] batch: the model {name!r} has a service_tier, and a batch has a price of its own",
+                hint="leave one of the two out, or describe the model twice",
             )
         try:
             found.append((name, float(weight) if star else 1.0))

@@ -89,6 +89,8 @@ class Reply:
     """The provider whose form the refusal has: ``openai``, ``azure`` (no ``param``), ``anthropic`` (prose) or
     ``mistral`` (422 with ``detail``).
     """
+    tier: str = ""
+    """The tier of service that the answer reports; empty: none."""
     streams: bool = True
     """False: answer in one piece of JSON although a stream was asked for, as some gateways do."""
 
@@ -178,6 +180,8 @@ class ScriptedServer:
             return web.Response()
         if reply.kind == "html_200":
             return web.Response(text="<html>a proxy's log-in page</html>", content_type="text/html")
+        if request.path.endswith("/count_tokens"):
+            return web.json_response({"input_tokens": counted_tokens(body)})
         frames = FRAMES[request.path](reply)
         if not body.get("stream") or not reply.streams:
             return web.json_response(_whole(request.path, reply))
@@ -223,6 +227,11 @@ class ScriptedServer:
                 await response.write(frame)
 
 
+def counted_tokens(body: dict[str, Any]) -> int:
+    """Return the tokens of a Messages prompt by this server's tokenizer: one a character."""
+    return sum(len(part["text"]) for part in body.get("system", ())) + len(body["messages"][0]["content"])
+
+
 def _refusal(reply: Reply) -> web.Response:
     if reply.refusal == "mistral":
         place = {"type": "extra_forbidden", "loc": ["body", reply.refuses], "msg": "Extra inputs are not permitted"}
@@ -248,7 +257,7 @@ def _status_fault(path: str, reply: Reply) -> web.Response:
         headers["retry-after"] = reply.retry_after
     if reply.kind == "rate_limited_date":
         headers["retry-after"] = format_datetime(datetime.now(UTC), usegmt=True)
-    if path.endswith("/messages"):
+    if "/messages" in path:
         kind = {429: "rate_limit_error", 500: "api_error", 401: "authentication_error"}.get(status, code)
         if reply.kind == "quota":
             kind = "billing_error"
@@ -293,7 +302,7 @@ def _chat_usage(reply: Reply) -> dict[str, Any]:
 def _chat_frames(reply: Reply) -> list[bytes]:
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return _data(_chat_head() | {"choices": [] if reply.kind == "empty_choices" else [choice]})
+        return _data(_chat_head(reply) | {"choices": [] if reply.kind == "empty_choices" else [choice]})
 
     frames = [chunk({"role": "assistant", "content": ""})]
     frames += [chunk({"reasoning_content": reply.reasoning})] if reply.reasoning else []
@@ -301,12 +310,13 @@ def _chat_frames(reply: Reply) -> list[bytes]:
     if reply.kind != "empty_choices":
         frames.append(chunk({}, _finish(reply)))
     if reply.usage:
-        frames.append(_data(_chat_head() | {"choices": [], "usage": _chat_usage(reply)}))
+        frames.append(_data(_chat_head(reply) | {"choices": [], "usage": _chat_usage(reply)}))
     return [*frames, b"data: [DONE]\n\n"]
 
 
-def _chat_head() -> dict[str, Any]:
-    return {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": "served-model"}
+def _chat_head(reply: Reply) -> dict[str, Any]:
+    tier = {"service_tier": reply.tier} if reply.tier else {}
+    return tier | {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": "served-model"}
 
 
 def _response(reply: Reply, status: str) -> dict[str, Any]:
@@ -326,6 +336,7 @@ def _response(reply: Reply, status: str) -> dict[str, Any]:
         "metadata": {},
         "output": [{"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}],
         "parallel_tool_calls": False,
+        "service_tier": reply.tier if status != "in_progress" else "auto",
         "temperature": None,
         "tool_choice": "auto",
         "tools": [],
@@ -412,7 +423,10 @@ def _whole(path: str, reply: Reply) -> dict[str, Any]:
     if reply.declines:
         message = {"role": "assistant", "content": None, "refusal": _text(reply)}
     choice = {"index": 0, "message": message, "finish_reason": _finish(reply)}
-    head = _chat_head() | {"object": "chat.completion", "choices": [] if reply.kind == "empty_choices" else [choice]}
+    head = _chat_head(reply) | {
+        "object": "chat.completion",
+        "choices": [] if reply.kind == "empty_choices" else [choice],
+    }
     return head | ({"usage": _chat_usage(reply)} if reply.usage else {})
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from acceld.cli.dry_run import _habits
+from acceld.home import Home
 from acceld.llm.pricing import Price
 from acceld.proposers.llm.roles import RoleTable
 from acceld.search.budget import Budget
-from acceld.search.forecast import PromptLength, forecast
+from acceld.search.forecast import FAILING, PromptLength, forecast
+from acceld.search.loop import FIXABLE
 from acceld.store.database import Store
+from acceld.store.reads.records import failing_share
 from tests.acceld.llm.server import Reply, ScriptedServer
 from tests.acceld.search.model_runs import PLAN, is_plan, kernel, new_run, prompt_of, search_on, written
 
@@ -65,3 +70,25 @@ async def test_a_forecast_is_within_one_and_a_half_times_of_what_a_run_costs(
     expected_usd = found.cost_usd
     assert expected_usd is not None and billed_usd > 0
     assert billed_usd / 1.5 < expected_usd < 1.5 * billed_usd, (expected_usd, billed_usd)
+
+
+async def test_the_share_of_attempts_that_fail_comes_from_the_history(store: Store, tmp_path: Path) -> None:
+    run = await new_run(store, plans=4, iterations=1, patience=0)
+    server = ScriptedServer()
+
+    def answer(body: dict[str, Any]) -> Reply:
+        if is_plan(body):
+            return Reply(PLAN)
+        number = sum(not is_plan(seen.body) for seen in server.seen)
+        return Reply(written(99.0 - number, {1: "illegal", 2: "wrong", 3: "illegal"}.get(number, "")))
+
+    server.answer = answer
+    async with server:
+        await search_on(store, run, server)
+    assert await store.read(failing_share, ["m"], sorted(FIXABLE)) == 0.75
+    assert await store.read(failing_share, ["other"], sorted(FIXABLE)) is None
+    roles, home = RoleTable.single("m"), Home(store.path.parent)
+    assert home.database == store.path
+    assert _habits(roles, home, None).failing == 0.75
+    assert _habits(RoleTable.single("other"), home, None).failing == FAILING
+    assert _habits(roles, Home(tmp_path / "empty"), None).failing == FAILING
