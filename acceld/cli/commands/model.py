@@ -160,7 +160,7 @@ def _write(folder: Path, rows: Sequence[_Row], total: float) -> None:
             write_lowered_workload(
                 path, ReferenceFacts(tuple(given), tuple(outputs)), folder / region.name, name=region.name
             )
-        entries += ["", "[[kernel]]", f'workload = "{region.name}"', f"share = {row.step_us / total:.4f}"]
+        entries += ["", "[[kernel]]", f'workload = "{region.name}"', f"share = {row.step_us / total:.4g}"]
         entries += [f"runs = {region.count}"]
     write_file(folder / "suite.toml", "\n".join(entries) + "\n")
     say(f"wrote {len(rows)} workloads and suite.toml to {folder}")
