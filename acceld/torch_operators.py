@@ -32,26 +32,62 @@ class Operator:
     workload: Workload
     call: Callable[[list[torch.Tensor]], list[torch.Tensor]]
     parameters: Mapping[str, str]
+    others: Mapping[str, Any]
+    """Other arguments of the module's forward, for whose values alone the operator holds; ``...`` for an array that is
+    not read.
+    """
 
 
 class Replaced(torch.nn.Module):
-    """Calls the operator in place of a module. The module itself is called where the shapes are not the workload's."""
+    """Calls the operator in place of a module. The module itself is called where shapes, types or other arguments are not
+    those for which the operator was made.
+    """
 
     def __init__(self, module: torch.nn.Module, operator: Operator) -> None:
         super().__init__()
         self.module = module
         self.operator = operator
         self._signature = inspect.signature(module.forward)
+        arrays = [one for one in operator.workload.arguments if not one.is_scalar]
+        self._arguments = [one.name for one in arrays]
+        self._kinds = [(one.shape, getattr(torch, one.dtype, None)) for one in arrays]
+        unknown = [one for one in self._arguments if not self._has(one)]
+        if unknown:
+            raise UsageError(
+                f"{type(module).__name__} has no {', '.join(unknown)}, which {operator.workload.name} takes",
+                hint="name the class's own folder; acceld init --module writes it",
+            )
 
     def forward(self, *args: Any, **named: Any) -> Any:
         """Return what the module returns."""
-        given = self._signature.bind(*args, **named).arguments
-        arrays = [self._array(one.name, given) for one in self.operator.workload.arguments]
-        expected = [one.shape for one in self.operator.workload.arguments]
-        if any(not isinstance(a, torch.Tensor) for a in arrays) or [tuple(a.shape) for a in arrays] != expected:
+        bound = self._signature.bind(*args, **named)
+        bound.apply_defaults()
+        given = bound.arguments
+        arrays = [self._array(name, given) for name in self._arguments]
+        if not self._as_recorded(given) or [_kind(one) for one in arrays] != self._kinds:
             return self.module(*args, **named)
         found = self.operator.call([one.contiguous() for one in arrays])
         return found[0] if len(found) == 1 else tuple(found)
+
+    def _as_recorded(self, given: Mapping[str, Any]) -> bool:
+        """Return True if the arguments that are no array of the workload have the values for which it was made."""
+        for name, value in given.items():
+            if name in self._arguments:
+                continue
+            recorded = self.operator.others.get(name, inspect.Parameter.empty)
+            if recorded is ...:
+                continue
+            if isinstance(value, torch.Tensor) or type(value) is not type(recorded) or value != recorded:
+                return False
+        return True
+
+    def _has(self, name: str) -> bool:
+        if name not in self.operator.parameters:
+            return name in self._signature.parameters
+        try:
+            return self._array(name, {}) is not None
+        except AttributeError:
+            return False
 
     def _array(self, name: str, given: Mapping[str, Any]) -> Any:
         path = self.operator.parameters.get(name)
@@ -63,20 +99,30 @@ class Replaced(torch.nn.Module):
             return self.module.get_buffer(path)
 
 
+def _kind(array: Any) -> tuple[Any, ...]:
+    """Return shape and type of an array; nothing for what is none. Types of 64 bits count as those of 32, which a chip has."""
+    if not isinstance(array, torch.Tensor):
+        return ()
+    dtype = {torch.float64: torch.float32, torch.int64: torch.int32}.get(array.dtype, array.dtype)
+    return tuple(array.shape), dtype
+
+
 def put_back(model: torch.nn.Module, kind: str, folder: str | Path, *, home: str | None = None) -> int:
     """Replace each submodule of the class ``kind`` by the operator of a workload, and return how many there were.
 
     ``folder`` is what ``acceld init --module`` wrote for the class. On a chip the operator runs the best kernel of the
-    history (``acceld.best``), elsewhere the workload's reference. Inference only: operators have no gradient.
+    history (``acceld.best``), elsewhere the workload's reference. Called with other shapes, types, numbers or switches than
+    the folder was made with, the submodule itself runs. Inference only: operators have no gradient.
 
-    :raises UsageError: the model has no such submodule, or the folder was not made from a module.
+    :raises UsageError: the model has no such submodule, or the folder was not made from a module of this class.
     """
     operator = _operator(load_workload(Path(folder)), home)
     found = [path for path, one in model.named_modules() if type(one).__name__ == kind and path]
     if not found:
         raise UsageError(f"the model has no submodule of the class {kind!r}", hint="print(model) lists its classes")
-    for path in found:
-        model.set_submodule(path, Replaced(model.get_submodule(path), operator))
+    made = {path: Replaced(model.get_submodule(path), operator) for path in found}
+    for path, replaced in made.items():
+        model.set_submodule(path, replaced)
     return len(found)
 
 
@@ -121,4 +167,4 @@ def _operator(workload: Workload, home: str | None) -> Operator:
     name = f"acceld::{re.sub(r'[^A-Za-z0-9_]', '_', workload.name)}_{next(_NUMBERS)}"
     operator = torch.library.custom_op(name, called, mutates_args=(), schema="(Tensor[] arrays) -> Tensor[]")
     operator.register_fake(shaped)
-    return Operator(workload, operator, parameters)
+    return Operator(workload, operator, parameters, getattr(reference, "OTHERS", {}))

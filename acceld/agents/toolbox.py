@@ -103,7 +103,9 @@ class Toolbox:
         api: str = "",
     ) -> Json:
         """Return a kernel's predicted latency and its bound. The kernel is not run on data."""
-        if arguments and not workload:
+        if arguments:
+            if workload:
+                raise UsageError("a workload has its own arguments", hint="give one of the two: workload, or arguments")
             return await self._profile_bare(source, path, arguments, chip, api)
         return await self._evaluate(source, path, workload, Gate.TIMING, chip, api)
 
@@ -449,7 +451,7 @@ class Toolbox:
             like = await asyncio.to_thread(manual.near, name)
             raise UsageError(
                 f"the manual has nothing on {name!r}",
-                hint=f"{f'near: {chr(44).join(like)}; ' if like else ''}topics: {', '.join(manual.TOPICS)}",
+                hint=(f"near: {', '.join(like)}; " if like else "") + f"topics: {', '.join(manual.TOPICS)}",
             )
         return {"found": found}
 

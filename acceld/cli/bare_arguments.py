@@ -60,6 +60,9 @@ def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftAr
         return list(given)
     named = {one.name: one for place, one in enumerate(given) if one.name != f"arg{place}" or one.name in parameters}
     unnamed = [one for one in given if one.name not in named]
+    if len(named) + len(unnamed) < len(given):
+        twice = next(name for name in named if [one.name for one in given].count(name) > 1)
+        raise UsageError(f"argument {twice!r} is given twice")
     for name in named:
         _check_name(name, kernel, parameters)
     waiting = iter(unnamed)

@@ -68,7 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
     records = list(earlier)
     if len(earlier) < len(items):
         home, _ = connected(arguments.home)
-        with out.open("a", encoding="utf-8") as stream:
+        try:
+            stream = out.open("a", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"can not write {out}: {error.strerror}", hint="give --out a file in a folder") from error
+        with stream:
             for record in _evaluated(home, items[len(earlier) :], arguments.jobs):
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
                 stream.flush()
@@ -144,7 +148,10 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
     """Return the results of an earlier call, without an incomplete last line. UsageError for results of another input."""
     if not out.exists():
         return []
-    raw = out.read_bytes()
+    try:
+        raw = out.read_bytes()
+    except OSError as error:
+        raise UsageError(f"can not read {out}: {error.strerror}", hint="give --out a file in a folder") from error
     whole = raw[: raw.rfind(b"\n") + 1]
     try:
         records = [json.loads(line) for line in whole.splitlines()]

@@ -22,6 +22,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not arguments.runs:
         raise UsageError("which run is the report about?", hint="acceld export r12; acceld runs lists them")
+    if arguments.output and arguments.format in ("md", "json"):
+        raise UsageError(
+            f"the format {arguments.format} is printed, so it takes no -o",
+            hint=f"acceld export {' '.join(arguments.runs)} --format {arguments.format} > {arguments.output}",
+        )
     numbers = run_numbers(arguments.home, arguments.runs)
     with reading(arguments.home) as history:
         runs = [gather(history.get, number, redact=arguments.redact) for number in numbers]
@@ -53,7 +58,10 @@ def _pictures(html: str, folder: Path) -> int:
             "pictures need the package cairosvg, because acceld draws figures as SVG and has no renderer of its own",
             hint="pip install cairosvg; without it: acceld export r12, whose page any browser prints to PDF",
         ) from error
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"can not write to {folder}: {error.strerror}", hint="-o DIR names a folder") from error
     for number, drawing in enumerate(re.findall(r"<svg.*?</svg>", html, re.DOTALL), 1):
         place = folder / f"figure-{number}.png"
         cairosvg.svg2png(bytestring=standalone(drawing, PAPER).encode(), write_to=str(place), output_width=1440)

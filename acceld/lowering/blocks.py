@@ -121,7 +121,7 @@ def read_config(path: Path, parts: int = 1) -> Shape:
     moe = kind == "qwen3_moe"
 
     def whole(key: str, default: int | None = None) -> int:
-        value = raw.get(key, default)
+        value = default if raw.get(key) is None else raw[key]
         if type(value) is not int or value < 1:
             raise UsageError(f"{path}: {key} must be a whole number of 1 or more, not {value!r}")
         return value
@@ -132,6 +132,11 @@ def read_config(path: Path, parts: int = 1) -> Shape:
     for what, number in (("num_attention_heads", heads), ("the intermediate size", intermediate)):
         if number % parts:
             raise UsageError(f"{path}: {what} {number} has no {parts} equal parts", hint="choose another --tp")
+    if kv_heads % parts and parts % kv_heads:
+        raise UsageError(f"{path}: {kv_heads} heads of keys do not fit {parts} equal parts", hint="choose another --tp")
+    eps = raw.get("rms_norm_eps", 1e-6)
+    if isinstance(eps, bool) or not isinstance(eps, int | float):
+        raise UsageError(f"{path}: rms_norm_eps must be a number, not {eps!r}")
     dtype = raw.get("torch_dtype", raw.get("dtype", "bfloat16"))
     if dtype not in ("bfloat16", "float16", "float32"):
         raise UsageError(f"{path}: torch_dtype {dtype!r} is not described here", hint="bfloat16, float16 or float32")
@@ -146,7 +151,7 @@ def read_config(path: Path, parts: int = 1) -> Shape:
         whole("head_dim", hidden // heads),
         intermediate // parts,
         math.ceil(whole("vocab_size", 1) / parts),
-        float(raw.get("rms_norm_eps", 1e-6)),
+        float(eps),
         dtype,
         whole("num_experts") if moe else 0,
         whole("num_experts_per_tok") if moe else 0,

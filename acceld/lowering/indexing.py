@@ -38,7 +38,8 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
         axis = sum(not isinstance(one, int | np.integer) for one in key[:place])
         if axis != place and any(isinstance(one, int | np.integer) for one in key[place + 1 :]):
             refused("indexing by an array between two numbers")
-        if place and isinstance(key[0], int | np.integer) and any(isinstance(one, slice) for one in key[:place]):
+        advanced = [at for at, one in enumerate(key) if not isinstance(one, slice)]
+        if place and advanced[-1] - advanced[0] >= len(advanced):  # numpy puts the array's axes first then
             refused("indexing by an array and a number with a slice between them")
         others = (*key[:place], slice(None), *key[place + 1 :])
         rest = a[others] if any(one != slice(None) for one in others) else a

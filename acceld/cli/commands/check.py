@@ -83,10 +83,17 @@ def run(arguments: argparse.Namespace) -> int:
                 "--changed finds the kernels itself: it takes no kernel, no --all and no --nki",
                 hint=f"acceld check --changed --against {arguments.against or BASE}",
             )
+        if other := _given(arguments, "workload", "max_regression", "on"):
+            raise UsageError(
+                f"--changed takes no {other}",
+                hint="regressions.toml names each kernel's workload and how much slower it may become (docs/agents.md)",
+            )
         from acceld.cli.checks import branch
 
         arguments.against = arguments.against or BASE
         return branch.run(arguments)
+    if other := _given(arguments, "budget", "annotate", "summary"):
+        raise UsageError(f"{other} goes with --changed", hint="acceld check --changed")
     if _of_versions(arguments):
         from acceld.cli.checks import versions
 
@@ -95,6 +102,15 @@ def run(arguments: argparse.Namespace) -> int:
     from acceld.cli.checks import winners
 
     return winners.run(arguments)
+
+
+def _given(arguments: argparse.Namespace, *names: str) -> str:
+    """Return those of the options that were given, as they are written."""
+    values = {name: getattr(arguments, name) for name in names}
+    given = [
+        name for name, value in values.items() if value is not None and value is not False and value != "simulator"
+    ]
+    return ", ".join(f"--{name.replace('_', '-')}" for name in given)
 
 
 def _of_versions(arguments: argparse.Namespace) -> bool:

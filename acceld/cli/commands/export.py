@@ -45,7 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report, or the folder of files."""
-    if arguments.format in REPORTS:
+    report = arguments.format in REPORTS
+    for name in ("workload", "parquet") if report else ("redact",):
+        if getattr(arguments, name):
+            kind = "a report" if report else "a data set"
+            raise UsageError(
+                f"--{name} goes with {'data sets' if report else 'reports'}, and {arguments.format} is {kind}",
+                hint="acceld export --help lists the formats of both",
+            )
+    if report:
         from acceld.cli import report_files
 
         return report_files.run(arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import keyword
 import re
 import textwrap
 from dataclasses import asdict
@@ -114,12 +115,16 @@ def _next(captured: Captured, arguments: argparse.Namespace) -> list[str]:
 
 
 def _inputs(captured: Captured) -> list[tuple[str, str, str]]:
-    """Return names, shapes and types of the program's inputs, the names as Python identifiers."""
-    return [
-        (re.sub(r"\W", "_", one.name), "x".join(map(str, one.shape)), one.dtype)
-        for one in captured.tensors
-        if one.role == "IN"
-    ]
+    """Return names, shapes and types of the program's inputs, the names as different Python identifiers."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for one in captured.tensors:
+        if one.role == "IN":
+            name = re.sub(r"\W", "_", one.name)
+            name = name if name.isidentifier() and not keyword.iskeyword(name) else f"x_{name}"
+            while name in found:
+                name += "_"
+            found[name] = (name, "x".join(map(str, one.shape)), one.dtype)
+    return list(found.values())
 
 
 def _write(place: Path, profile: str, captured: Captured) -> None:
@@ -142,6 +147,7 @@ def _write(place: Path, profile: str, captured: Captured) -> None:
         f"Inputs{whole}: " + (", ".join(f"{name} {shape} {dtype}" for name, shape, dtype in inputs) or "not recorded."),
         f"Outputs{whole}: " + (", ".join(outputs) or "not recorded."),
     ]
+    told = [line.replace("\\", "\\\\").replace('"', "'") for line in told]  # names end no docstring
     wrapped = [part for line in told for part in (textwrap.wrap(line, 110) or [""])]
     text = "\n".join(
         [

@@ -110,6 +110,7 @@ def _timed(region: Region, dtype: str, chip: str) -> _Row:
     from acceld.lowering.kernels import work
     from acceld.lowering.numpy_reference import traced
     from acceld.roofline import ATTAINABLE_PEAKS
+    from acceld.workloads.records import DTYPE_BYTES
 
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "reference.py"
@@ -123,7 +124,7 @@ def _timed(region: Region, dtype: str, chip: str) -> _Row:
     if (ids := next((one for one in region.operands if one.name == "ids"), None)) is not None:
         # Of the tokens, an expert reads the rows that chose it.
         (x,) = (one for one in region.operands if one.name == "x")
-        moved -= 2 * (x.shape[0] - min(x.shape[0], ids.shape[0])) * x.shape[1]
+        moved -= DTYPE_BYTES[x.dtype] * (x.shape[0] - min(x.shape[0], ids.shape[0])) * x.shape[1]
     peaks = ATTAINABLE_PEAKS[chip]
     times = {
         "bytes": 1e6 * moved / peaks.hbm_bytes_per_s,
@@ -160,7 +161,7 @@ def _write(folder: Path, rows: Sequence[_Row], total: float) -> None:
             write_lowered_workload(
                 path, ReferenceFacts(tuple(given), tuple(outputs)), folder / region.name, name=region.name
             )
-        entries += ["", "[[kernel]]", f'workload = "{region.name}"', f"share = {row.step_us / total:.4f}"]
+        entries += ["", "[[kernel]]", f'workload = "{region.name}"', f"share = {row.step_us / total:.4g}"]
         entries += [f"runs = {region.count}"]
     write_file(folder / "suite.toml", "\n".join(entries) + "\n")
     say(f"wrote {len(rows)} workloads and suite.toml to {folder}")

@@ -107,6 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
         from acceld.cli import many_kernels
 
         return many_kernels.run(arguments)
+    for name in ("out", "table", "trusted"):
+        if getattr(arguments, name):
+            raise UsageError(f"--{name} goes with --jsonl", hint="acceld profile --jsonl IN --out OUT.jsonl")
     if arguments.kernel is None:
         raise UsageError(
             "which kernel is to be profiled?", hint="acceld profile KERNEL.py, or a workload for its baseline"
@@ -354,7 +357,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
         if evaluation.percent_of_peak is not None:
             pairs.append(("of peak", figures.of_peak(evaluation.percent_of_peak, peak_source(chip))))
         floor = floor_share(subject.workload, chip, profile.latency_us, subject.kernel.lnc)
-        if floor:
+        if "percent_of_floor" in floor:
             pairs.append(
                 (
                     "of floor",

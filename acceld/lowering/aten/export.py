@@ -10,19 +10,21 @@ import ast
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import io
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.export import ExportedProgram, default_decompositions, export
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
 from acceld.lowering.aten.operators import OPERATORS, RANDOM
 from acceld.lowering.aten.program import Argument, Array, Call, Constant, Input, Named, Program
@@ -43,7 +45,28 @@ class Subject:
     module: torch.nn.Module
     arguments: tuple[Any, ...]
     names: tuple[str, ...]
+    """Names of the arguments by place, then of those by name."""
     draw: Callable[[], Any] | None = None
+    named: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments by name: those after one that is left to its default."""
+
+    @property
+    def others(self) -> dict[str, Any]:
+        """Return the arguments of the forward that are no arrays, defaults too. NotLowered for one without a literal."""
+        found = inspect.signature(self.module.forward).bind(*self.arguments, **self.named)
+        found.apply_defaults()
+        others: dict[str, Any] = {}
+        for name, value in found.arguments.items():
+            if any(isinstance(one, torch.Tensor) for one in torch.utils._pytree.tree_leaves(value)):
+                continue
+            try:
+                ast.literal_eval(repr(value))
+            except (ValueError, SyntaxError) as error:
+                raise NotLowered(
+                    f"an argument of forward that is a {type(value).__name__} ({name}) is not lowered"
+                ) from error
+            others[name] = value
+        return others
 
 
 class _Untouched(torch.overrides.TorchFunctionMode):
@@ -64,7 +87,7 @@ def program_of(subject: Subject) -> Program:
     """Return what a module does. NotLowered for what torch can not export, or what has no words."""
     try:
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):
-            exported = export(subject.module, subject.arguments, strict=False)
+            exported = export(subject.module, subject.arguments, dict(subject.named), strict=False)
             table = {
                 operator: how
                 for operator, how in default_decompositions().items()
@@ -114,12 +137,22 @@ def _recorded(exported: ExportedProgram, subject: Subject) -> Program:
     inputs = [_reaching(one, calls, arrays) for one in inputs]
     # Arguments first, as forward takes them; the weights come after.
     inputs.sort(key=lambda one: one.role != "argument")
-    wanted = (OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION)
-    outputs = [spec.arg.name for spec in exported.graph_signature.output_specs if spec.kind in wanted and spec.arg]
-    program = Program(subject.title, tuple(inputs), tuple(constants), tuple(calls), tuple(outputs))
+    specs = exported.graph_signature.output_specs
+    paths = {one.name: one.path for one in inputs}
+    if written := [paths.get(str(one.target)) for one in specs if one.kind == OutputKind.USER_INPUT_MUTATION]:
+        raise NotLowered(f"forward writes its argument {written[0]}: return a new array")
+    returned = [one.arg for one in specs if one.kind == OutputKind.USER_OUTPUT]
+    for one in returned:
+        if not isinstance(one, TensorArgument):
+            what = repr(one.value) if isinstance(one, ConstantArgument) else type(one).__name__
+            raise NotLowered(f"the module returns {what} beside arrays: return the arrays alone")
+    outputs = tuple(one.name for one in returned)
     if not outputs:
         raise NotLowered("the module returns no array")
-    return replace(program, inputs=needed_inputs(program))
+    program = Program(subject.title, tuple(inputs), tuple(constants), tuple(calls), outputs)
+    needed = needed_inputs(program)
+    unread = {one.path: ... for one in inputs if one.role == "argument" and one not in needed}
+    return replace(program, inputs=needed, others=tuple((subject.others | unread).items()))
 
 
 def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
@@ -266,8 +299,9 @@ def subject_of(request: Mapping[str, Any]) -> Subject:
         if dtype := request.get("dtype"):
             found = found.to(getattr(torch, dtype))
         given = request.get("arguments") or []
+        names, named = _parameter_names(found), dict[str, Any]()
         if given:
-            arguments: tuple[Any, ...] = tuple(_example(one) for one in given)
+            names, arguments, named = _placed(found, given)
             draw = None
         elif draw is not None:
             with torch.no_grad():
@@ -277,16 +311,38 @@ def subject_of(request: Mapping[str, Any]) -> Subject:
     except NotLowered:
         raise
     except Exception as error:  # a person's module may fail in any way, and the command says how
-        line = traceback.extract_tb(error.__traceback__)[-1].lineno
-        raise NotLowered(f"{where}:{line}: the module can not be made: {type(error).__name__}: {error}") from error
-    names = tuple(one["name"] for one in given)
-    return Subject(f"forward of {request['module']}", found, arguments, names or _parameter_names(found), draw)
+        own = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == where]
+        place = f"{where}:{own[-1]}" if own else where
+        raise NotLowered(f"{place}: the module can not be made: {type(error).__name__}: {error}") from error
+    return Subject(f"forward of {request['module']}", found, arguments, names, draw, named)
 
 
 def _parameter_names(module: torch.nn.Module) -> tuple[str, ...]:
-    import inspect
-
     return tuple(inspect.signature(module.forward).parameters)
+
+
+def _placed(
+    module: torch.nn.Module, given: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[str, ...], tuple[Any, ...], dict[str, Any]]:
+    """Return the names of arguments in the order of forward's, those that it takes by place, and those by name.
+
+    An argument without a name of its own has the parameter's. NotLowered for a name that forward does not have.
+    """
+    signature = inspect.signature(module.forward)
+    if any(one.kind == one.VAR_POSITIONAL for one in signature.parameters.values()):
+        return tuple(one["name"] for one in given), tuple(map(_example, given)), {}
+    parameters = tuple(signature.parameters)
+    values: dict[str, Any] = {}
+    for place, one in enumerate(given):
+        name = one["name"]
+        if name not in parameters and name == f"arg{place}" and place < len(parameters):
+            name = parameters[place]
+        if name not in parameters or name in values:
+            why = "two arguments are named" if name in values else "forward has no argument"
+            raise NotLowered(f"{why} {name!r}; forward takes {', '.join(parameters)}")
+        values[name] = _example(one)
+    bound = signature.bind(**values)
+    return tuple(bound.arguments), bound.args, dict(bound.kwargs)
 
 
 def _example(one: Mapping[str, Any]) -> Any:
@@ -412,18 +468,20 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
     exec(compile(text, "reference.py", "exec"), space)  # noqa: S102  the text that was just written
     np.random.seed(0)
     drawn = space["get_inputs"]()
-    with torch.no_grad():
+    with torch.no_grad(), _wide():
         module = subject.module.to(torch.float64)
-        state = dict(module.named_parameters()) | dict(module.named_buffers())
+        state = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
         given = {one.path: value for one, value in zip(program.inputs, drawn, strict=True) if one.role == "argument"}
         for one, value in zip(program.inputs, drawn, strict=True):
             if one.role != "argument":
                 state[one.path].copy_(_tensor(value))
+        values = (*subject.arguments, *subject.named.values())
         called = [
             _tensor(given[name]) if name in given else (value.double() if _floats(value) else value)
-            for name, value in zip(subject.names, subject.arguments, strict=False)
+            for name, value in zip(subject.names, values, strict=False)
         ]
-        result = module(*called)
+        by_place = len(subject.arguments)
+        result = module(*called[:by_place], **dict(zip(subject.named, called[by_place:], strict=True)))
     wide = [
         np.asarray(v, np.float64) if np.asarray(v).dtype.name in ("float32", "bfloat16", "float16") else v
         for v in drawn
@@ -431,7 +489,20 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
     found = space["forward"](*wide)
     ours = list(found) if isinstance(found, tuple) else [found]
     theirs = [one for one in torch.utils._pytree.tree_leaves(result) if isinstance(one, torch.Tensor)]
-    return max((_distance(a, b) for a, b in zip(ours, theirs, strict=False)), default=0.0)
+    if len(ours) != len(theirs):
+        return float("inf")
+    return max(_distance(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@contextlib.contextmanager
+def _wide() -> Iterator[None]:
+    """Make arrays of float64 where a forward names no type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _floats(value: Any) -> bool:
@@ -461,7 +532,8 @@ def _requests(lines: Sequence[str] | Any) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Answer each request of the standard input with a line."""
-    own = sys.stdout
+    own = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a module's extensions print is no answer
     for folder in sys.argv[1:]:
         sys.path.append(folder)  # last: a module of the folder hides none of Python or of a package
     torch.set_num_threads(1)

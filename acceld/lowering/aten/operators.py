@@ -93,7 +93,6 @@ _FORMS = {
     "outer": "np.outer({0}, {1})",
     "ne": "{0} != {1}",
     "neg": "-{0}",
-    "pow": "{0} ** {1}",
     "reciprocal": "1.0 / {0}",
     "relu": "np.maximum({0}, 0.0)",
     "relu6": "np.clip({0}, 0.0, 6.0)",
@@ -161,6 +160,12 @@ def _form(name: str, form: str) -> Writer:
 
 for _name, _text in _FORMS.items():
     OPERATORS[_name] = _form(_name, _text)
+
+
+@writes("pow")
+def _pow(out: Sequence[Array], self: Any, exponent: Any) -> Expression:
+    base = word(self) if isinstance(self, Value) else f"({word(self)})"  # -2.0 ** x would be -(2.0 ** x)
+    return f"{base} ** {word(exponent)}"
 
 
 @writes("sub")
@@ -272,8 +277,13 @@ def _softplus(out: Sequence[Array], self: Value, beta: float = 1, threshold: flo
     return f"softplus({self})" if beta == 1 else f"softplus({beta!r} * {self}) * {1 / beta!r}"
 
 
-@writes("hardshrink", "softshrink")
-def _shrink(out: Sequence[Array], self: Value, lambd: float = 0.5) -> Expression:
+@writes("hardshrink")
+def _hardshrink(out: Sequence[Array], self: Value, lambd: float = 0.5) -> Expression:
+    return f"np.where(np.abs({self}) > {lambd!r}, {self}, 0.0)"
+
+
+@writes("softshrink")
+def _softshrink(out: Sequence[Array], self: Value, lambd: float = 0.5) -> Expression:
     return f"np.where({self} > {lambd!r}, {self} - {lambd!r}, np.where({self} < {-lambd!r}, {self} + {lambd!r}, 0.0))"
 
 
@@ -576,7 +586,8 @@ def _select_scatter(out: Sequence[Array], self: Value, src: Value, dim: int, ind
 def _filled(out: Sequence[Array], self: Value, value: Any = 0.0, *_: Any, **__: Any) -> Expression:
     text = word(value)
     if isinstance(value, Value):
-        return f"np.broadcast_to({text}, {out[0].shape!r})"
+        held = text if value.dtype == out[0].dtype else f'cast({text}, "{out[0].dtype}")'
+        return f"np.broadcast_to({held}, {out[0].shape!r})"
     return f'np.full({out[0].shape!r}, {text}, "{out[0].dtype}")'
 
 
@@ -1043,6 +1054,10 @@ def _cross_entropy(
 ) -> Expression:
     if weight is not None:
         raise NotLowered("a cross entropy with weights of classes is not lowered")
+    if ignore_index >= 0:
+        raise NotLowered("a cross entropy that ignores a class is not lowered")
+    if label_smoothing and not target.dtype.startswith(("int", "uint")):
+        raise NotLowered("a cross entropy with label_smoothing of probabilities is not lowered")
     return f"cross_entropy({self}, {target}, {label_smoothing!r}, {reduction})"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +79,5 @@ class Program:
     constants: tuple[Constant, ...]
     calls: tuple[Call, ...]
     outputs: tuple[str, ...]
+    others: tuple[tuple[str, Any], ...] = ()
+    """Arguments of the forward that are no arrays, with their values; ``...`` for an array that no output depends on."""

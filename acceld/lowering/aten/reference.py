@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from acceld.lowering.aten.operators import FUNCTIONS, Value, needed_functions, word, written
 from acceld.lowering.aten.program import Argument, Array, Call, Input, Named, Program
@@ -35,8 +35,15 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
     if "bfloat16" in text:
         header += "import ml_dtypes  # noqa: F401  (numpy then knows bfloat16)\n"
     paths = {_names(program)[one.name]: one.path for one in program.inputs if one.role != "argument"}
-    header += "".join(["\nPARAMETERS = {\n", *(f"    {name!r}: {path!r},\n" for name, path in paths.items()), "}\n"])
+    header += _table("PARAMETERS", "Paths in the module of what is no argument of its forward.", paths)
+    others = "Other arguments of the module's forward: what they were when it was recorded; ... for an array that is not read."
+    header += _table("OTHERS", others, dict(program.others))
     return "\n\n".join([header, *(f"{one.rstrip()}\n" for one in functions), text])
+
+
+def _table(name: str, told: str, entries: Mapping[str, object]) -> str:
+    lines = "".join(f"    {key!r}: {'...' if value is ... else repr(value)},\n" for key, value in entries.items())
+    return f'\n{name} = {{\n{lines}}}\n"""{told}"""\n' if lines else f'\n{name} = {{}}\n"""{told}"""\n'
 
 
 def argument_names(program: Program) -> list[str]:
@@ -68,7 +75,9 @@ class _Body:
         self.program = program
         self.names = _names(program)
         self.values = {one.name: Value(self.names[one.name], one.array) for one in program.inputs}
-        self.several: dict[str, list[Value]] = {}
+        self.several: dict[str, list[Value | None]] = {}
+        """Results of calls that have several; None for one without words."""
+        self.operators = {call.name: call.operator for call in program.calls}
         self.written: list[str] = []
         self.module = ""
 
@@ -88,8 +97,6 @@ class _Body:
 
     def _operand(self, argument: Argument) -> object:
         if isinstance(argument, Named):
-            if argument.of in self.several:
-                return self.several[argument.of][0]
             return self.values[argument.of]
         if isinstance(argument, list):
             return [self._operand(one) for one in argument]
@@ -103,7 +110,10 @@ class _Body:
         if call.operator == "getitem":
             source, place = call.args
             assert isinstance(source, Named) and isinstance(place, int)
-            self.values[call.name] = self.several[source.of][place]
+            result = self.several[source.of][place]
+            if result is None:
+                raise NotLowered(f"result {place + 1} of aten.{self.operators[source.of]} is not lowered")
+            self.values[call.name] = result
             return
         args = [self._operand(one) for one in call.args]
         named = {key: self._operand(one) for key, one in call.named.items()}
@@ -117,14 +127,17 @@ class _Body:
             self.values[call.name] = Value(name, call.results[0])
             return
         parts = [f"{name}_{place}" for place in range(len(call.results))]
+        words = [""] * len(parts)
         if isinstance(found, str):
             self._assign(", ".join(parts), found)
         else:
-            for part, text in zip(parts, found, strict=True):
+            words = found
+            for part, text in zip(parts, words, strict=True):
                 if text != "None":
                     self._assign(part, text)
-        self.several[call.name] = [Value(part, array) for part, array in zip(parts, call.results, strict=True)]
-        self.values[call.name] = self.several[call.name][0]
+        every = [Value(part, array) for part, array in zip(parts, call.results, strict=True)]
+        self.several[call.name] = [None if text == "None" else one for one, text in zip(every, words, strict=True)]
+        self.values[call.name] = every[0]
 
     def _assign(self, name: str, text: str) -> None:
         self.written.append(f"    {name} = {text}")

@@ -68,12 +68,21 @@ class Refused:
 
 
 def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleReference | Refused]:
-    """Yield an answer to each request in order, from one child process.
+    """Yield an answer to each request in order, from one child process, and another after a module that ended it.
 
     A reference that differs from its module on data is refused: nothing wrong is handed on. UsageError without PyTorch.
     """
     if importlib.util.find_spec("torch") is None:
         raise UsageError("PyTorch is not installed", hint="pip install 'acceld[torch]'; its build for CPUs will do")
+    waiting = list(requests)
+    while waiting:
+        for found in _answers(tuple(waiting)):
+            waiting.pop(0)
+            yield found
+
+
+def _answers(requests: Sequence[ModuleRequest]) -> Iterator[ModuleReference | Refused]:
+    """Yield an answer to each request up to the first whose module ends the child process, that one included."""
     start = child("acceld.lowering.aten.export", *_folders(requests))
     with tempfile.TemporaryFile() as heard, tempfile.TemporaryFile() as told:
         told.write("".join(json.dumps(_plain(one)) + "\n" for one in requests).encode())
@@ -88,7 +97,9 @@ def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleRefer
                     process.wait()
                     heard.seek(0)
                     last = heard.read().decode(errors="replace").strip().splitlines()[-1:]
-                    raise UsageError(f"{request.module}: recording it failed: {last[0] if last else 'no message'}")
+                    said = last[0] if last else "no message"
+                    yield Refused(request.module, f"recording it ended with exit code {process.returncode}: {said}")
+                    return
                 yield _answer(request, json.loads(line))
 
 

@@ -138,6 +138,8 @@ async def test_errors_say_what_to_do_and_answers_can_be_had_in_whole(project: Pa
         assert json.loads("".join(part["text"] for part in parts))["correctness"]["checks"]
         assert "Did you mean 'silu'" in await refused(client, "show_workload", workload="sillu")
         assert "one of the two" in await refused(client, "profile_kernel", workload="small_silu")
+        twice = {"workload": "small_silu", "arguments": ["8x8:float32"]}
+        assert "has its own arguments" in await refused(client, "profile_kernel", source=KERNEL, **twice)
         assert "near: nc_matmul" in await refused(client, "look_up", name="nc_matmull")
         assert "nc_matmul(dst, stationary, moving" in (await call(client, "look_up", name="nisa.nc_matmul"))["found"]
         both = await call(client, "compare_kernels", workload="small_silu", first_source=KERNEL, second_source=SLOW)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from acceld.cli.checks.branch import Budget, command, former_lines, read_budgets
+from acceld.cli.main import main
 from acceld.errors import ConfigError
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu
 
@@ -159,6 +160,21 @@ def test_a_budget_names_kernels_and_percentages(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ConfigError, match=why):
             read_budgets(file)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--changed", "--max-regression", "0"], "--changed takes no --max-regression"),
+        (["--changed", "--on", "device", "--workload", "silu"], "--changed takes no --workload, --on"),
+        (["k.py", "--summary", "s.md", "--annotate"], "--annotate, --summary goes with --changed"),
+    ],
+)
+def test_check_refuses_options_that_it_would_ignore(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_what_a_kernel_says_begins_no_command_of_its_own() -> None:

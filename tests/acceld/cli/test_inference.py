@@ -76,6 +76,7 @@ def test_arguments_stand_in_the_order_of_the_signature(texts: list[str], names: 
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
+        (["x=8x8:float32", "x=4x4:float32", "8x8:float32"], "argument 'x' is given twice"),
         (["y=8x8:float32"], "the kernel in mine.py has no parameter 'y'"),
         (["8x8:float32"], "has the parameter w, which no argument describes"),
         (["8x8:float32"] * 4, "4 arguments are described, and the kernel in mine.py has 3 parameters: x, w, eps"),

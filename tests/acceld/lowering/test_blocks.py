@@ -142,6 +142,8 @@ def test_the_work_of_a_step_is_that_of_the_model() -> None:
 def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
     shape = shape_of(tmp_path, SMALL, parts=4)
     assert (shape.heads, shape.kv_heads, shape.intermediate, shape.vocabulary) == (1, 1, 48, 50)
+    empty = shape_of(tmp_path, {**SMALL, "head_dim": None, "num_key_value_heads": None})
+    assert (empty.head, empty.kv_heads) == (160 // 4, 4), "null means the default, as Hugging Face writes it"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +151,8 @@ def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
     [
         ({"model_type": "gpt2"}, "model_type 'gpt2' is not described here"),
         ({"hidden_size": "wide"}, "hidden_size must be a whole number of 1 or more, not 'wide'"),
+        ({"rms_norm_eps": None}, "rms_norm_eps must be a number, not None"),
+        ({"num_attention_heads": 6, "num_key_value_heads": 3}, "3 heads of keys do not fit 2 equal parts"),
         ({"torch_dtype": "int4"}, "torch_dtype 'int4' is not described here"),
         ({"num_attention_heads": 3}, "num_attention_heads 3 has no 2 equal parts"),
         ({"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0]}, "layers of two kinds"),

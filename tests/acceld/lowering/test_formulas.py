@@ -230,6 +230,10 @@ def clipped_take(x: Array) -> Any:
     return np.take(x, np.argmax(x, axis=0), mode="clip")
 
 
+def an_array_apart_from_a_number(x: Array) -> Any:
+    return x.reshape((2, 2, 2, 2))[:, 0, :, np.argmax(x, axis=0)]  # numpy puts the array's axis first
+
+
 def difference_of_truth_values(x: Array) -> Any:
     return (x > 0) - (x > 1)
 
@@ -277,6 +281,7 @@ def sorted_rows(x: Array) -> Any:
         (unread_argument_of_a_method, r"np.std\(where=...\) is not lowered"),
         (unread_argument_of_a_constructor, r"np.array\(ndmin=...\) is not lowered"),
         (clipped_take, r"np.take\(mode='clip'\) is not lowered"),
+        (an_array_apart_from_a_number, "an array and a number with a slice between them"),
         (difference_of_truth_values, "numpy boolean subtract"),
         (division_by_an_array, "np.floor_divide by anything but a positive number is not lowered"),
         (a_method_without_lowering, "ndarray.argsort is not lowered"),

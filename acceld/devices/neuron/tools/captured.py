@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -122,7 +122,7 @@ class Captured:
 def read_captured(place: Path) -> Captured:
     """Read a folder of Parquet tables, or a JSON file. UsageError if it is neither, or lacks what is needed."""
     if place.is_dir():
-        return _assembled(*_of_tables(place))
+        return _assembled(*_understood(_of_tables, place))
     try:
         data = place.read_bytes()
     except OSError as error:
@@ -135,7 +135,7 @@ def read_captured(place: Path) -> Captured:
         raise UsageError(f"{place} is no JSON: {error}", hint=_HOW) from error
     if not isinstance(raw, dict) or not isinstance(raw.get("instruction"), list):
         raise UsageError(f"{place} holds no list `instruction`, so it is no full profile", hint=_HOW)
-    return _assembled(*_of_json(raw))
+    return _assembled(*_understood(_of_json, raw))
 
 
 _HOW = (
@@ -146,27 +146,31 @@ _HOW = (
 _Parts = tuple[dict[str, Any], list[Step], list[Tensor], list[str]]
 
 
+def _understood(read: Callable[[Any], _Parts], raw: object) -> _Parts:
+    try:
+        return read(raw)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"an entry of the profile has another form: {error!r}", hint=_HOW) from error
+
+
 def _of_json(raw: Mapping[str, Any]) -> _Parts:
     steps = []
     for one in raw["instruction"]:
-        try:
-            begin = int(one["timestamp"])
-            steps.append(
-                Step(
-                    begin,
-                    begin + int(one["duration"]),
-                    _engine(str(one.get("label", ""))),
-                    str(one.get("opcode", "")),
-                    _named(one.get("layer"), one.get("hlo_name")),
-                    "",
-                    str(one.get("subgraph", "")),
-                    int(one.get("hbm_read_bytes") or 0) + int(one.get("hbm_write_bytes") or 0),
-                    _flops(one),
-                    int(one.get("spill_save_bytes") or 0) + int(one.get("spill_reload_bytes") or 0),
-                )
+        begin = int(one["timestamp"])
+        steps.append(
+            Step(
+                begin,
+                begin + int(one["duration"]),
+                _engine(str(one.get("label", ""))),
+                str(one.get("opcode", "")),
+                _named(one.get("layer"), one.get("hlo_name")),
+                "",
+                str(one.get("subgraph", "")),
+                int(one.get("hbm_read_bytes") or 0) + int(one.get("hbm_write_bytes") or 0),
+                _flops(one),
+                int(one.get("spill_save_bytes") or 0) + int(one.get("spill_reload_bytes") or 0),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UsageError(f"an instruction of the profile has another form: {error!r}", hint=_HOW) from error
+        )
     summaries = raw.get("summary")
     fields = dict(summaries[0]) if isinstance(summaries, list) and summaries else {}
     tensors = [found for one in raw.get("neff_node") or () if (found := _tensor(one)) is not None]
@@ -278,8 +282,10 @@ def _assembled(fields: dict[str, Any], steps: list[Step], tensors: list[Tensor],
             f"the profile is of {instance or 'an unnamed instance'}, whose chip acceld does not know",
             hint=f"known are {', '.join(CHIP_OF_INSTANCE)}",
         )
-    if not isinstance(fields.get("total_time"), int | float):
+    if not isinstance(fields.get("total_time"), int | float) or fields["total_time"] <= 0:
         fields["total_time"] = (max(one.end for one in steps) - min(one.start for one in steps)) / 1e9
+    if fields["total_time"] <= 0:
+        raise UsageError("no instruction of the profile takes time", hint="capture the program again while it runs")
     cores = max(1, len({one.core for one in steps if one.hbm_bytes or one.flops}))
     kernels = [msgspec.structs.replace(one, operator=one.line) for one in steps if one.line]
     counts: Counter[tuple[str, str]] = Counter()
@@ -334,14 +340,14 @@ def _ranked(steps: Sequence[Step], chip: ChipSpec, cores: int) -> tuple[Operator
 def divided(steps: Sequence[Step]) -> dict[str, float]:
     """Divide the time from the first instruction's start to the last one's end among operators, in nanoseconds.
 
-    Waiting instructions occupy no moment.
+    Instructions that wait, or take no time, occupy no moment.
     """
-    working = sorted((one for one in steps if one.opcode not in _WAITS), key=lambda one: (one.start, one.end))
+    busy = (one for one in steps if one.opcode not in _WAITS and one.end > one.start)
+    working = sorted(busy, key=lambda one: (one.start, one.end))
     events = sorted([(one.end, 0, one.operator) for one in working] + [(one.start, 1, one.operator) for one in working])
     parts: defaultdict[str, float] = defaultdict(float)
     active: Counter[str] = Counter()
-    now = events[0][0] if events else 0
-    now = min(now, working[0].start) if working else now
+    now = working[0].start if working else 0
     for moment, begins, operator in events:
         span = moment - now
         if span > 0:

@@ -134,6 +134,7 @@ def test_parts_add_up_to_the_whole() -> None:
         Step(start, end, "vector", "COPY", name, "", "0", 0, 0, 0)
         for start, end, name in ((5, 9, "a"), (6, 7, "b"), (6, 12, "a"), (20, 30, "c"), (29, 31, "b"))
     ]
+    steps.append(Step(7, 7, "vector", "COPY", "takes no time", "", "0", 0, 0, 0))
     parts = divided(steps)
     assert sum(parts.values()) == 31 - 5
     assert parts == {"a": 7 - 0.5, "b": 0.5 + 1.5, "c": 8 + 9.5}
@@ -152,6 +153,11 @@ def test_the_summary_of_a_full_profile_is_read_like_a_summary(tmp_path: Path) ->
         ("[]", "no list `instruction`"),
         ('{"instruction": [{"opcode": "COPY"}]}', "has another form"),
         ('{"instruction": []}', "holds no instruction"),
+        ('{"instruction": [], "warnings": [3]}', "has another form"),
+        (
+            '{"instruction": [{"timestamp": 1, "duration": 0}], "summary": [{"instance_type": "trn2.48xlarge"}]}',
+            "no instruction of the profile takes time",
+        ),
         ('{"instruction": [{"timestamp": 0, "duration": 1}]}', "an unnamed instance"),
     ],
 )
@@ -159,6 +165,18 @@ def test_what_is_no_profile_is_named(text: str, told: str, tmp_path: Path) -> No
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(UsageError, match=told):
         read_captured(tmp_path / "p.json")
+
+
+def test_inputs_get_names_that_python_takes_and_that_differ(tmp_path: Path) -> None:
+    raw = json.loads(as_json(tmp_path / "p.json").read_text())
+    named = ("q.in", "q_in", "0", "in")
+    raw["neff_node"] = [{"variable_name": one, "type": "IN", "shape": "[8 8]", "size": 256} for one in named]
+    raw["instruction"][0]["layer"] = 'a"""b\\x'
+    (tmp_path / "p.json").write_text(json.dumps(raw))
+    assert main(["find", str(tmp_path / "p.json"), "--init", str(tmp_path / "ref.py")]) == 0
+    text = (tmp_path / "ref.py").read_text()
+    assert "def forward(q_in, q_in_, x_0, x_in):" in text
+    compile(text, "ref.py", "exec")
 
 
 def test_a_folder_without_tables_and_a_missing_file_are_named(tmp_path: Path) -> None:

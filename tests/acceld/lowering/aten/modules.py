@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -118,6 +120,44 @@ class Draws(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.factor
+
+
+class Options(nn.Module):
+    """A module whose forward has arguments that may be left out, with two names for one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, scale: float = 2.0, unread: Tensor | None = None
+    ) -> Tensor:
+        y: Tensor = self.second(self.first(x).tanh()) * scale + torch.eye(4, 8)
+        return y if mask is None else y * mask
+
+
+class Writes(nn.Module):
+    """A module that writes its argument."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x[:, 1:3] = 0.0
+        return x * 2.0
+
+
+class Pairs(nn.Module):
+    """A module that returns something that is no array."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        return x * 2.0, None
+
+
+class Ends(nn.Module):
+    """A module that prints past Python, then ends its process."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        os.write(1, b"not an answer\n")
+        os._exit(3)
 
 
 def get_inputs() -> list[Tensor]:

@@ -41,13 +41,18 @@ def test_modules_become_references_that_agree_with_them() -> None:
         asked("Losses"),
         asked("Draws", ((4, 8), f), init={"factor": 2.5}),
         asked("Drops", ((4, 8), f)),
-        asked("Stores", ((3, 6), "int64")),
+        ModuleRequest(f"{MODULES}:Stores", ({"name": "ids", "shape": (3, 6), "dtype": "int64"},)),
     ]
     wrong = [
         (asked("Sorts", ((4, 8), f)), r"aten\.sort is not lowered"),
         (asked("Drops", ((4, 8), f), training=True), "random"),
         (asked("Draws", ((4, 8), f)), "the module can not be made: TypeError"),
         (asked("Absent", ((4, 8), f)), "the module can not be made: AttributeError"),
+        (asked("Writes", ((4, 8), f)), "writes its argument x"),
+        (asked("Pairs", ((4, 8), f)), "returns None beside arrays"),
+        (asked("Options", ((4, 8), f), ((4, 8), f)), "has no argument 'y'; forward takes x, mask, scale, unread"),
+        (asked("Ends", ((4, 8), f)), "ended with exit code 3"),
+        (asked("Sorts", ((4, 8), f)), r"aten\.sort is not lowered"),  # a new process answers after one that ended
     ]
     found = list(module_references([*right, *(one for one, _ in wrong)]))
     for one in found[: len(right)]:
@@ -105,6 +110,44 @@ try:
     raise SystemExit("it was found")
 except UsageError as error:
     assert "no submodule of the class 'Absent'" in str(error)
+"""
+    start = child("-W", "ignore", "-c", script)
+    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@with_torch
+@pytest.mark.slow
+def test_an_operator_is_called_only_as_it_was_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = tuple({"name": name, "shape": (4, 8), "dtype": "float32"} for name in ("unread", "x"))
+    (found,) = module_references([ModuleRequest(f"{MODULES}:Options", given)])
+    assert isinstance(found, ModuleReference), found
+    assert [one.name for one in found.arguments if "_" not in one.name] == ["x"]
+    assert "'mask': None" in found.text and "'scale': 2.0" in found.text and "'unread': ..." in found.text
+    write_module_workload(found, tmp_path / "options", name="options")
+    script = f"""
+import sys; sys.path.append({str(MODULES.parent)!r})
+import torch
+from modules import Draws, Options
+from acceld.errors import UsageError
+from acceld.torch_operators import put_back
+model, calls = torch.nn.ModuleList([Options()]).eval(), []
+put_back(model, "Options", "options")
+model[0].module.register_forward_hook(lambda *_: calls.append(1))
+x = torch.randn(4, 8)
+with torch.no_grad():
+    plain = model[0].module(x); calls.clear()
+    assert torch.allclose(model[0](x, scale=2.0, unread=x), plain, atol=1e-6) and not calls
+    assert torch.equal(model[0](x, scale=3.0), model[0].module(x, scale=3.0))
+    assert torch.equal(model[0](x, x), model[0].module(x, x)) and len(calls) == 4
+    model.to(torch.bfloat16)
+    assert model[0](x.bfloat16()).dtype == torch.float32 and len(calls) == 5
+try:
+    put_back(torch.nn.ModuleList([Draws(1.0)]).eval(), "Draws", "options")
+    raise SystemExit("it was put back")
+except UsageError as error:
+    assert "Draws has no first_bias, second_weight, second_bias, which options takes" in str(error), error
 """
     start = child("-W", "ignore", "-c", script)
     done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)

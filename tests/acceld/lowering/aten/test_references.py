@@ -136,6 +136,26 @@ def one(operator: str, *args: Argument, shape: tuple[int, ...] = (4, 8), **named
     return Program("forward", inputs, (), (call("y", operator, shape, Named("x"), *args, **named),), ("y",))
 
 
+X = Input("x", Array((4, 8), F), "argument", "x")
+
+
+def indices_of_windows() -> Program:
+    """Return a program whose output is the second result of a pool."""
+    pool = Call("p", "max_pool1d_with_indices", (Named("x"), [2]), {}, (Array((4, 4), F), Array((4, 4), "int64")))
+    return Program("forward", (X,), (), (pool, Call("y", "getitem", (Named("p"), 1), {}, ())), ("y",))
+
+
+def losses(**named: Argument) -> Program:
+    """Return a program of a cross entropy against probabilities."""
+    return Program("forward", (X,), (), (call("y", "cross_entropy_loss", (), Named("x"), Named("x"), **named),), ("y",))
+
+
+def raised() -> Program:
+    """Return a program that raises a negative number to an array."""
+    calls = (call("s", "sign", (4, 8), Named("x")), call("y", "pow", (4, 8), -2.0, Named("s")))
+    return Program("forward", (X,), (), calls, ("y",))
+
+
 @pytest.mark.parametrize(
     "program, words",
     [
@@ -144,6 +164,9 @@ def one(operator: str, *args: Argument, shape: tuple[int, ...] = (4, 8), **named
         (one("dropout", 0.5, True), "a dropout of 0.5 in training is random"),
         (one("sum", wanted=1), r"aten\.sum with these operands is not lowered"),
         (one("div", 2.0, rounding_mode="floor"), "rounding_mode='floor'"),
+        (indices_of_windows(), r"result 2 of aten\.max_pool1d_with_indices is not lowered"),
+        (losses(ignore_index=3), "ignores a class"),
+        (losses(label_smoothing=0.1), "label_smoothing of probabilities"),
     ],
 )
 def test_what_has_no_words_is_refused_by_name(program: Program, words: str) -> None:
@@ -160,6 +183,9 @@ def test_what_has_no_words_is_refused_by_name(program: Program, words: str) -> N
         (one("sub", 1.0, alpha=3), lambda x: x - 3.0),
         (one("rsub", 1.0), lambda x: 1.0 - x),
         (one("pow", 2), lambda x: x * x),
+        (raised(), lambda x: np.power(-2.0, np.sign(x))),
+        (one("hardshrink", 0.5), lambda x: np.where(np.abs(x) > 0.5, x, 0.0)),
+        (one("softshrink", 0.5), lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0.0)),
         (one("var", [1], correction=0, shape=(4,)), lambda x: x.var(axis=1)),
         (one("logsumexp", [1], shape=(4,)), lambda x: np.log(np.exp(x).sum(axis=1))),
         (one("log_softmax", 1), lambda x: x - np.log(np.exp(x).sum(axis=1, keepdims=True))),
