@@ -111,12 +111,11 @@ def surface_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PRINTED = "## Printed"
 EXAMPLES = ("silu", "rmsnorm_matmul", "conv2d_maxpool_small")
 
 
 def prompts_page() -> str:
-    """Return the page on prompts, with the prompts of three workloads at its end as ``--show-prompts`` prints them."""
+    """Return the page of the prompts of three workloads as ``--show-prompts`` prints them."""
     from acceld.cli.show_prompts import requests_of
     from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
     from acceld.home import Home
@@ -126,11 +125,16 @@ def prompts_page() -> str:
     role = RoleConfig(models=("m",))
     settings = Config(models={"m": ModelConfig(input_usd_per_mtok=0, output_usd_per_mtok=0)}, llm=LlmConfig(role, role))
     search = SearchParameters(fixer_steps=2, memory="fifo")
-    lines = [(DOCS / "prompts.md").read_text(encoding="utf-8").partition(PRINTED)[0] + PRINTED, ""]
-    lines.append("The system text is the same for planner, executor and fixer; only its first appearance is printed.")
+    lines = [
+        "# Prompts as they are sent",
+        "",
+        "Read here what models get, before you ask them. `--show-prompts` prints the same for a workload of yours; [Prompts](prompts.md) says",
+        "what each part is. The system text is the same for planner, executor and fixer; only its first appearance is printed.",
+    ]
     for name in EXAMPLES:
         spec = RunSpec(name, workload_folder=str(workload(name).folder), proposer="llm", search=search)
         shown: set[str] = set()
+        lines += ["", f"## {name}"]
         with tempfile.TemporaryDirectory() as folder:
             requests = asyncio.run(requests_of(spec, settings, Home(Path(folder)), workload(name), Gate.TIMING))
         for request in requests:
@@ -170,7 +174,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration_page,
     "integrity.md": integrity_page,
     "nki_surface.md": surface_page,
-    "prompts.md": prompts_page,
+    "prompts-printed.md": prompts_page,
 }
 
 

@@ -108,6 +108,12 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert not broken
 
 
+def test_messages_point_to_pages_that_exist() -> None:
+    sources = [path for package in ("acceld", "store", "tui") for path in (ROOT / package).rglob("*.py")]
+    named = {page for path in sources for page in re.findall(r"docs/[\w-]+\.md", path.read_text(encoding="utf-8"))}
+    assert named and not [page for page in named if not (ROOT / page).is_file()]
+
+
 def test_every_page_begins_with_its_title() -> None:
     pages = [ROOT / "README.md", ROOT / "AGENTS.md", *DOCS.glob("*.md")]
     assert not [page.name for page in pages if not page.read_text(encoding="utf-8").startswith("# ")]

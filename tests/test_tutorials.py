@@ -253,6 +253,7 @@ EXITS = {
     "acceld optimize silu --backend neuron_legacy": (8, "Neuron"),
     "acceld optimize silu --preset quick": None,
     "acceld optimize silu --proposer command": (2, "[command]"),
+    "acceld optimize silu --proposer llm": (2, "[models.NAME]"),
     "acceld doctor selftest": None,
     "acceld service uninstall": (2, "no service"),
     "acceld start": (3, "already serves"),

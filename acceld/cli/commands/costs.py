@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"costs": found, "by": arguments.by, "lines": lines})
         return 0
     if not found["calls"]:
-        say("no model was asked: nothing was spent. Rules are free; --proposer llm asks models (docs/models.md)")
+        say("no model was asked: nothing was spent. Rules are free; --proposer llm asks models (docs/model-costs.md)")
         return 0
     print_pairs(
         [

@@ -107,7 +107,7 @@ def _backend(target: Target, settings: DevicesConfig) -> Finding:
     python, package = found.tools.compile_python, NEEDS[target.apis[0]]
     if package not in {one.name for one in find_neuron((python,)).packages}:
         return Finding(
-            backend, "note", f"{python} has no {package}", "see devices.compile_python, and docs/trainium.md"
+            backend, "note", f"{python} has no {package}", "see devices.compile_python, and docs/trainium-sdks.md"
         )
     chip = found.chip or "a chip that the firmware does not name"
     cores = f"{len(found.cores)} logical cores of {chip}, LNC {found.cores[0].lnc}"

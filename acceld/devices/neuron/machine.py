@@ -53,7 +53,7 @@ async def find_machine(
     if reported.startswith("trn") and reported not in chips:
         raise DeviceError(
             f"backend {backend} does not run on this machine, which is a {reported}",
-            hint=f"{backend} is for {' and '.join(chips)}; docs/trainium.md says which SDK is for which chip",
+            hint=f"{backend} is for {' and '.join(chips)}; docs/trainium-sdks.md says which SDK is for which chip",
         )
     return Found(tools, cores, reported if reported in chips else "")
 

@@ -70,7 +70,7 @@ def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Worklo
         return
     found = runs(api, chip, sdk)
     if found.reason:
-        yield Finding(name, "note", found.reason, "docs/trainium.md has the table of chips, SDKs and APIs")
+        yield Finding(name, "note", found.reason, "docs/trainium-sdks.md has the table of chips, SDKs and APIs")
         return
     able: list[str] = []
     unable: list[str] = []
