@@ -26,6 +26,7 @@ from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
+from acceld.search.beam import LEAST_STEP_PERCENT, is_selectable, rank
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
@@ -127,10 +128,12 @@ async def test_good_edits_win_and_the_others_are_distinguished(store: Store, eva
     record = await store.read(load_run, run.id)
     assert record.best is not None
     best = await store.read(load_candidate, record.best)
-    assert best.kernel.text == BEST
     assert best.evaluation is not None and best.evaluation.status is Status.PASSED
 
     candidates = await store.read(load_candidates, run.id)
+    fastest = min((one for one in candidates if is_selectable(one)), key=rank)
+    assert fastest.kernel.text == BEST
+    assert rank(best)[0] <= rank(fastest)[0] * (1 + LEAST_STEP_PERCENT / 100)
     results = {c.kernel.text: c.evaluation.status for c in candidates if c.evaluation is not None}
     assert results[GOOD] is Status.PASSED
     assert results[WRONG] is Status.INCORRECT_NUMERICAL
