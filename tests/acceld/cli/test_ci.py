@@ -153,7 +153,7 @@ def test_a_budget_names_kernels_and_percentages(tmp_path: Path) -> None:
     assert read_budgets(file) == [Budget("a.py", None, 3.0), Budget("b.py", None, 0.0)]
     for text, why in (
         ("most_precent = 3", "Did you mean 'most_percent'"),
-        ("[[kernel]]\nworkload = 'x'", "needs a path"),
+        ("[[kernel]]\nworkload = 'x'", "path must be there"),
         ("[[kernel]]\npath = 'x'\nmost_percent = -1", "not a percentage"),
         ("[[kernel]\n", "regressions.toml"),
     ):
