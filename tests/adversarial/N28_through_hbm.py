@@ -1,5 +1,5 @@
 # expect: reject
-# caught by: incorrect_numerical.affine_order
+# caught by: incorrect_numerical.affine_order|runtime_error.affine_order
 # workload: st_silu
 # api: nki_legacy
 # chip: trn1
