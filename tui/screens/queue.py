@@ -70,7 +70,7 @@ class QueueScreen(ConsoleScreen):
             devices.show(list(hosts), draw, header=lambda w: header(HOSTS, w, palette.muted))
         else:
             unknown = "The daemon does not answer, so what its devices do is not known."
-            devices.empty = unknown if self.session.lost else self.nothing("No device has been used yet.")
+            devices.empty = unknown if self.session.lost else self.nothing("No device is at work.")
             devices.show(sorted(state.devices), self._device, header=lambda w: header(DEVICES, w, palette.muted))
         waiting = self.query_one("#waiting", LineList)
         waiting.border_title = f"Waiting {len(state.queue)}"
