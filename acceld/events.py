@@ -13,6 +13,7 @@ from typing import Any, ClassVar, get_args
 
 import msgspec
 
+from acceld.gains import Verdict
 from acceld.model import RunState, Status
 
 
@@ -155,6 +156,10 @@ class CandidateEvaluated:
     """True if it is faster than the baseline beyond a tie; None if the two are not compared."""
     parent_improved: bool | None = None
     """True if it is faster than its parent beyond a tie; None if the two are not compared."""
+    verdict: Verdict | None = None
+    """Worth of the speed-up over the baseline: certain, likely, a tie or slower; None without a speed-up."""
+    parent_verdict: Verdict | None = None
+    """Worth of the speed-up over the parent; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +186,8 @@ class BestChanged:
     source: str | None = None
     improved: bool | None = None
     """True if it is faster than the baseline beyond a tie."""
+    verdict: Verdict | None = None
+    """Worth of the speed-up over the baseline; None without a speed-up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from acceld.gains import Verdict
 from acceld.model import Source, Status
 
 STATUS_GLYPHS: dict[Status, str] = {
@@ -97,30 +98,27 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
 
 
 def gained(
-    value: float | None,
-    improved: Any,
-    tie_band_percent: float | None = None,
-    reason: str = "",
-    verdict: str | None = None,
+    value: float | None, verdict: Verdict | str | None, tie_band_percent: float | None = None, reason: str = ""
 ) -> str:
-    """Format a speed-up that was judged: as :func:`speedup`, and ``1.52x tie (unvalidated)`` for a tie without a band.
+    """Format a speed-up that was judged: ``1.42x (1.34 – 1.50)``, ``1.26x likely (±34 %)``, or ``1.52x tie (unvalidated)``
+    for a tie without a band, with its reason.
 
-    ``improved`` is true for a win. A ``verdict`` likely takes the place of the word tie. A speed-up of 1 or less without a
-    band stays as it is.
+    A speed-up of 1 or less without a band stays as it is.
     """
     if value is None or value <= 1:
         return speedup(value, tie_band_percent)
-    if improved:
+    if verdict == Verdict.CERTAIN:
         return f"{value:.2f}x" if value <= 1 + (tie_band_percent or 0.0) / 100 else speedup(value, tie_band_percent)
     if tie_band_percent:
-        return f"{value:.2f}x {'likely' if verdict == 'likely' else 'tie'} (±{tie_band_percent:.0f} %)"
-    return f"{value:.2f}x tie" + (f" ({reason})" if reason else "")
+        return f"{brief_gain(value, verdict)} (±{tie_band_percent:.0f} %)"
+    return brief_gain(value, verdict) + (f" ({reason})" if reason else "")
 
 
-def brief_gain(value: float | None, improved: Any, verdict: str | None = None) -> str:
-    """Format a speed-up that was judged, for narrow columns: ``1.42x``, ``1.02x tie``, or by its verdict ``1.25x likely``."""
-    word = "likely" if verdict == "likely" else "tie"
-    return speedup(value) + (f" {word}" if value is not None and value > 1 and not improved else "")
+def brief_gain(value: float | None, verdict: Verdict | str | None) -> str:
+    """Format a speed-up that was judged, for narrow columns: ``1.42x`` if certain, ``1.25x likely``, ``1.02x tie``."""
+    if value is None or value <= 1 or verdict == Verdict.CERTAIN:
+        return speedup(value)
+    return f"{value:.2f}x {Verdict.LIKELY if verdict == Verdict.LIKELY else Verdict.TIE}"
 
 
 def paired(found: Mapping[str, Any]) -> str:

@@ -70,6 +70,18 @@ def verdict(
     return Verdict.LIKELY if simulated and speedup > enough else Verdict.TIE
 
 
+def judged(row: Mapping[str, Any]) -> Verdict | None:
+    """Return what the speed-up of a record or of a row of the history is worth over its baseline; None without one."""
+    return verdict(row["speedup"], row["improved"], row["tie_band"], row["source"])
+
+
+def worth(stated: str | None, improved: object) -> Verdict:
+    """Return the verdict that an event or a row states; for one of an older version, which states none, a win is certain
+    and everything else a tie.
+    """
+    return Verdict(stated) if stated else Verdict.CERTAIN if improved else Verdict.TIE
+
+
 @dataclass(frozen=True, slots=True)
 class PairedSpeedup:
     """Speed-up by measurements interleaved on one device, with a 95 % interval."""
@@ -101,6 +113,10 @@ class Gain:
     def improved(self) -> bool:
         """True for a win."""
         return self.faster is True
+
+    def verdict(self, source: Source | str) -> Verdict | None:
+        """Return what the speed-up is worth, by the source of its two latencies."""
+        return verdict(self.ratio, self.improved, self.band_percent, source)
 
 
 def gain(

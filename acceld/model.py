@@ -51,6 +51,12 @@ SIMULATED_LESSON_PERCENT = 17.0
 is smaller than the tie, because a wrong insight costs a few plans, but a wrong win costs a deployment.
 """
 
+LEAST_STEP_PERCENT = 0.5
+"""Percent by which a simulated latency must be lower to replace a run's best: a smaller step lies far inside each interval
+of the performance model, and a strict gate for it would take longer than the rest of a short run. Smaller steps stay in
+the beam and add up: their sum is asked as one step.
+"""
+
 
 class Source(StrEnum):
     """Source of a latency, measured or simulated; the two are never compared silently."""

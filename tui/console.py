@@ -30,6 +30,7 @@ from acceld.events import (
     TimedAgain,
     to_json,
 )
+from acceld.gains import Verdict, worth
 from acceld.model import CANCELLING
 from acceld.tui.state import Recent, RunView, cancels
 
@@ -57,8 +58,8 @@ class RunRow:
     baseline_us: float | None = None
     best_us: float | None = None
     speedup: float | None = None
-    improved: bool = False
-    """True if the best is faster than the baseline beyond a tie."""
+    verdict: Verdict = Verdict.TIE
+    """Worth of the best kernel's speed-up over the baseline."""
     percent_of_peak: float | None = None
     candidates: int = 0
     passed: int = 0
@@ -129,7 +130,7 @@ class ConsoleView:
             baseline_us=row.get("baseline_latency_us"),
             best_us=row.get("best_latency_us"),
             speedup=row.get("speedup"),
-            improved=bool(row.get("improved")),
+            verdict=worth(row.get("verdict"), row.get("improved")),
             percent_of_peak=row.get("percent_of_peak_after"),
             candidates=row.get("candidates") or 0,
             passed=row.get("passed") or 0,
@@ -218,7 +219,7 @@ class ConsoleView:
                 row.baseline_us = row.best_us = row.speedup = None
             case BestChanged() as best:
                 row.best_us, row.percent_of_peak, row.speedup = best.latency_us, best.percent_of_peak, best.speedup
-                row.improved = bool(best.improved)
+                row.verdict = worth(best.verdict, best.improved)
                 if row.baseline_us is None and best.latency_us is not None:
                     row.baseline_us = best.latency_us * (best.speedup or 1.0)
                 row.source = best.source or row.source

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from acceld import figures
+from acceld.gains import worth
 from acceld.model import PRESETS, PROPOSERS
 
 
@@ -34,7 +35,7 @@ def estimate(rows: Iterable[Mapping[str, Any]], preset: str, proposer: str, chip
     else:
         prices = [r["cost_usd"] / r["candidates"] for r in ended if r["cost_usd"] is not None]
         text += f", about {figures.usd(median(prices) * most)}" if prices else ", cost unknown"
-    gains = sorted((r["speedup"], bool(r["improved"])) for r in ended if r["speedup"])
+    gains = sorted((r["speedup"], worth(r.get("verdict"), r["improved"])) for r in ended if r["speedup"])
     known = f"{len(ended)} earlier run{'s' if len(ended) > 1 else ''}"
     if gains:
         known += f" reached {figures.brief_gain(*gains[0])}" + (

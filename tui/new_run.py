@@ -154,15 +154,15 @@ class NewRun(ModalScreen[int | None]):
 
     def _row(self, key: Any, width: int) -> Text:
         palette, offer = palette_of(self.app), self._offers[key]
-        gains = ((bool(row.get("improved")), row["speedup"] or 0.0) for row in offer.earlier)
-        won, best = max(gains, default=(False, 0.0))
+        gains = ((bool(row["improved"]), row["speedup"] or 0.0, row["verdict"]) for row in offer.earlier)
+        won, best, verdict = max(gains, default=(False, 0.0, None), key=lambda gain: gain[:2])
         return line(
             COLUMNS,
             [
                 (key, palette.text),
                 (" ".join(offer.chips), palette.muted),
                 (str(len(offer.earlier)) if offer.earlier else "—", palette.muted),
-                (figures.brief_gain(best or None, won), palette.good if won else palette.muted),
+                (figures.brief_gain(best or None, verdict), palette.good if won else palette.muted),
             ],
             width,
         )

@@ -39,7 +39,8 @@ from acceld.events import (
     Steered,
     TimedAgain,
 )
-from acceld.model import CANCELLING, UNDER_WAY, Gate, RunState, Status
+from acceld.gains import Verdict, worth
+from acceld.model import CANCELLING, LEAST_STEP_PERCENT, UNDER_WAY, Gate, RunState, Source, Status
 
 LOADED = -1_000_000
 """Number below that of every event. A best that comes from a row is stored under this number plus its iteration."""
@@ -111,10 +112,10 @@ class CandidateView:
     latency_us: float | None = None
     speedup: float | None = None
     """Speed-up over the baseline."""
-    improved: bool = False
-    """True if it is faster than the baseline beyond a tie."""
-    parent_improved: bool = False
-    """True if it is faster than its parent beyond a tie."""
+    verdict: Verdict = Verdict.TIE
+    """Worth of the speed-up over the baseline."""
+    parent_verdict: Verdict = Verdict.TIE
+    """Worth of the speed-up over the parent."""
     percent_of_peak: float | None = None
     percent_of_attainable: float | None = None
     failure: str = ""
@@ -154,8 +155,8 @@ class Best:
     percent_of_peak: float | None = None
     at: float = 0.0
     source: str = "simulated"
-    improved: bool = False
-    """True if it is faster than the baseline beyond a tie."""
+    verdict: Verdict = Verdict.TIE
+    """Worth of the speed-up over the baseline."""
     known_at: int = 0
     """Number of the event, or of the newest event before the row, that tells it."""
 
@@ -344,10 +345,11 @@ class RunView:
         return min(filter(self.unconfirmed, newest), key=lambda one: one.latency_us or 0.0, default=None)
 
     def unconfirmed(self, candidate: CandidateView) -> bool:
-        """Return True if the candidate leads but has not passed the strict gate yet."""
+        """Return True if the candidate leads by a step that asks for the strict gate, which it has not passed yet."""
         if candidate.status is not Status.PASSED or candidate.gate != Gate.SEARCH or candidate.latency_us is None:
             return False
-        return self.best is not None and candidate.latency_us < self.best.latency_us
+        least = LEAST_STEP_PERCENT if self.source == Source.SIMULATED else 0.0
+        return self.best is not None and candidate.latency_us < self.best.latency_us * (1 - least / 100)
 
     def speedup_of(self, candidate: CandidateView) -> float | None:
         """Return the speed-up over the baseline, computed if the event does not have it."""
@@ -358,11 +360,11 @@ class RunView:
 
     def is_win(self, candidate: CandidateView) -> bool:
         """Return True if it passed and is faster than the baseline beyond a tie."""
-        return candidate.status is Status.PASSED and candidate.improved
+        return candidate.status is Status.PASSED and candidate.verdict is Verdict.CERTAIN
 
     def gained(self, candidate: CandidateView) -> bool:
         """Return True if it passed and is faster than its parent beyond a tie."""
-        return candidate.status is Status.PASSED and candidate.parent_improved
+        return candidate.status is Status.PASSED and candidate.parent_verdict is Verdict.CERTAIN
 
     def title(self, candidate: CandidateView) -> str:
         """Return what a candidate changes, its parameter first: ``4096 columns: widen tiles, l. 15``."""
@@ -384,10 +386,10 @@ class RunView:
         steps = self.path(best.candidate)[1:]
         if not steps:
             return "no gain: nothing faster than the baseline passed"
-        gained = figures.brief_gain(best.speedup or base.latency_us / best.latency_us, best.improved)
+        gained = figures.brief_gain(best.speedup or base.latency_us / best.latency_us, best.verdict)
         titles = [self.title(self.candidates[number]) for number in steps]
         made = "one change" if len(steps) == 1 else f"{len(steps)} changes"
-        applies = f"{apply_key} applies it" if best.improved else "no win, so nothing to apply"
+        applies = f"{apply_key} applies it" if best.verdict.worth_applying else "no win, so nothing to apply"
         return f"{gained} by {made}: {', then '.join(titles)}; {applies}"
 
     def path(self, candidate: int) -> tuple[int, ...]:
@@ -484,13 +486,19 @@ class RunView:
                     beam.get("speedup"),
                     source=row.get("source"),
                     improved=beam.get("improved"),
+                    verdict=beam.get("verdict"),
                 )
                 self._best(found, LOADED + beam["iteration"], beam.get("ended_at") or 0.0, seq)
                 latest = latency_us
         if row.get("best") and row.get("best_latency_us") not in (None, latest, base):
             percent = row.get("percent_of_peak_after")
             found = BestChanged(
-                row["best"], row["best_latency_us"], row.get("speedup"), percent, improved=row.get("improved")
+                row["best"],
+                row["best_latency_us"],
+                row.get("speedup"),
+                percent,
+                improved=row.get("improved"),
+                verdict=row.get("verdict"),
             )
             self._best(found, -1, 0.0, seq)
         for mark, numbers in (("pin", "pinned"), ("veto", "vetoed")):
@@ -569,7 +577,8 @@ class RunView:
         node.result_seq, node.status = seq, data.status
         self.counts[node.status.value] += 1
         node.latency_us, node.speedup = data.latency_us, data.speedup
-        node.improved, node.parent_improved = bool(data.improved), bool(data.parent_improved)
+        node.verdict = worth(data.verdict, data.improved)
+        node.parent_verdict = worth(data.parent_verdict, data.parent_improved)
         node.percent_of_peak, node.percent_of_attainable = data.percent_of_peak, data.percent_of_attainable
         node.failure, node.gate, node.bound = data.failure or "", data.gate or "", data.bound
         self._sourced(data.source, seq)
@@ -606,7 +615,7 @@ class RunView:
             data.percent_of_peak,
             at,
             data.source or self.source,
-            bool(data.improved),
+            worth(data.verdict, data.improved),
             known_at,
         )
         place = bisect_left(self.bests, best.seq, key=lambda known: known.seq)

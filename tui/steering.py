@@ -124,7 +124,7 @@ class Steering:
             self._warn("nothing has passed yet")
             return
         number, base, best = run.id, run.baseline.id, run.best
-        tied: dict[str, Any] = {} if best.improved else {"even_if_tied": True}
+        tied: dict[str, Any] = {} if best.verdict.worth_applying else {"even_if_tied": True}
 
         def write(name: str | None) -> None:
             if not name:

@@ -34,6 +34,7 @@ from acceld.events import (
     TimedAgain,
     Watch,
 )
+from acceld.gains import worth
 from acceld.model import RunState, Status
 from acceld.tui.palette import Palette
 from acceld.tui.state import ANSWERED, CandidateView
@@ -129,7 +130,7 @@ def sentence(event: Event) -> str:
             return f"iteration {iteration} keeps {_ids(beam)}, best {figures.speedup(speedup)}"
         case BestChanged() as best:
             latency = figures.brief_latency(best.latency_us, best.source or "simulated")
-            return f"new best c{best.candidate}: {latency}, {figures.brief_gain(best.speedup, best.improved)}"
+            return f"new best c{best.candidate}: {latency}, {figures.brief_gain(best.speedup, worth(best.verdict, best.improved))}"
         case TimedAgain(text=text):
             return text
         case InsightWritten() as insight:

@@ -11,7 +11,7 @@ from acceld import figures
 from acceld.cli.connect import reading, run_named
 from acceld.cli.output import say
 from acceld.errors import UsageError
-from acceld.gains import Verdict, verdict
+from acceld.gains import Verdict, judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class BestKernel:
     @property
     def verdict(self) -> Verdict | None:
         """Worth of its speed-up (:data:`acceld.gains.RULE`)."""
-        return verdict(self.run["speedup"], self.run["improved"], self.run["tie_band"], self.run["source"])
+        return judged(self.run)
 
     def say(self) -> None:
         """Print to standard error whose kernel it is, how fast, and what it gained."""
@@ -32,7 +32,7 @@ class BestKernel:
         latency = figures.latency(
             run["best_latency_us"], run["source"], run["chip"], self.candidate.get("interval_percent")
         )
-        gained = figures.gained(run["speedup"], run["improved"], run["tie_band"], verdict=self.verdict)
+        gained = figures.gained(run["speedup"], self.verdict, run["tie_band"])
         say(f"c{run['best']} of r{run['id']}: {latency}, {gained} over the baseline")
         if self.verdict is None or not self.verdict.worth_applying:
             own = "it is the baseline itself" if run["best"] == run["baseline"] else "it is no win"

@@ -279,7 +279,7 @@ def _summary(record: dict[str, Any]) -> str:
         text += (
             f" {figures.latency(record['latency_us'], record['source'], record['chip'], record['interval_percent'])}"
         )
-    return text + (f" {figures.brief_gain(record['speedup'], record['improved'])}" if record["speedup"] else "")
+    return text + (f" {figures.brief_gain(record['speedup'], record['verdict'])}" if record["speedup"] else "")
 
 
 def _print(found: Sequence[Summary], arguments: argparse.Namespace) -> None:

@@ -40,7 +40,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
     counts = figures.counted(result["counts"]) or "none"
     wins = [
         f"{win['rule'] or win['title'] or 'rewrite'}{figures.crossed(win['partner'])}"
-        + (f"  {figures.brief_gain(win['speedup'], win['improved'], win['verdict'])}" if win["speedup"] else "")
+        + (f"  {figures.brief_gain(win['speedup'], win['verdict'])}" if win["speedup"] else "")
         for win in result["wins"]
     ]
     lost = why(result)
@@ -52,7 +52,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
         ("best", latency("best_latency_us", "interval_percent")),
         (
             "speed-up",
-            figures.gained(*(result[key] for key in ("speedup", "improved", "tie_band", "tie_reason", "verdict"))),
+            figures.gained(*(result[key] for key in ("speedup", "verdict", "tie_band", "tie_reason"))),
         ),
         *([("no win", lost)] if lost else []),
         *([("by shape", "\n".join(map(_at_shape, result["shapes"])))] if result.get("shapes") else []),

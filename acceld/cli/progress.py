@@ -29,7 +29,7 @@ def progress_line(run: RunView, now: float = 0.0) -> str:
         parts.append(f"{run.waiting} waiting")
     if run.best is not None:
         best = f"best {figures.brief_latency(run.best.latency_us, run.best.source, run.chip)}"
-        gained = figures.brief_gain(run.bests[0].latency_us / run.best.latency_us, run.best.improved)
+        gained = figures.brief_gain(run.bests[0].latency_us / run.best.latency_us, run.best.verdict)
         parts.append(f"{best} ({gained})")
         if run.best.percent_of_peak is not None:
             parts.append(f"{figures.percent(run.best.percent_of_peak)} of peak")

@@ -14,6 +14,7 @@ from acceld.cli.commands.query import show
 from acceld.cli.connect import history_file
 from acceld.cli.output import say
 from acceld.errors import UsageError
+from acceld.gains import Verdict, judged
 from acceld.home import find_home
 from acceld.model import shown_state
 
@@ -65,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [(*row[:at], shown_state(row[at], False), *row[at + 1 :]) for row in rows]
     if not (arguments.saved or arguments.json or arguments.jsonl or arguments.csv):
         kept = [columns.index(name) for name in SHOWN if name in columns]
-        won = columns.index("improved")
-        rows = [tuple(_told(columns[i], row[i], row[won]) for i in kept) for row in rows]
+        verdicts = (judged(dict(zip(columns, row, strict=True))) for row in rows)
+        rows = [tuple(_told(columns[i], row[i], one) for i in kept) for row, one in zip(rows, verdicts, strict=True)]
         columns = tuple(SHOWN[columns[i]] for i in kept)
     show(arguments, columns, rows)
     if not rows:
@@ -97,7 +98,7 @@ def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, .
     ]
 
 
-def _told(column: str, value: Any, improved: Any) -> Any:
+def _told(column: str, value: Any, verdict: Verdict | None) -> Any:
     """Return a value in the format of the other tables of runs."""
     match column:
         case "id":
@@ -105,7 +106,7 @@ def _told(column: str, value: Any, improved: Any) -> Any:
         case "baseline_latency_us" | "best_latency_us":
             return figures.duration(value)
         case "speedup":
-            return figures.brief_gain(value, improved)
+            return figures.brief_gain(value, verdict)
         case "percent_of_peak_after":
             return figures.percent(value)
         case "cost_usd":

@@ -31,7 +31,7 @@ from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.events import REFUSED, DaemonStarted, DaemonStopped, Watch
-from acceld.gains import verdict
+from acceld.gains import judged
 from acceld.home import DATASETS, Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
@@ -513,8 +513,7 @@ class Daemon:
             why = tried.failure.message if tried.failure else tried.status.value
             raise ConflictError(f"c{best.id} does not pass today: {why}", hint=f"acceld check r{run}")
         backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
-        worth = verdict(row["speedup"], row["improved"], row["tie_band"], row["source"])
-        gained = figures.gained(row["speedup"], row["improved"], row["tie_band"], verdict=worth)
+        gained = figures.gained(row["speedup"], judged(row), row["tie_band"])
         return f"wrote c{best.id} ({gained}) to {path}; the former content is in {backup}"
 
     def steering(self, run: int) -> dict[str, Any]:

@@ -310,6 +310,32 @@ def overlap(first: View, second: View) -> bool:
     return all(a[0] < b[1] and b[0] < a[1] for a, b in zip(one, other, strict=True))
 
 
+def ordered(nodes: Iterable[Node], before: Mapping[int, Sequence[Node]]) -> list[Node] | None:
+    """Return the nodes, each after its operands and after what ``before`` has for its identity, else as the reference made
+    them; None if there is no such order.
+    """
+    readers: dict[int, list[Node]] = {}
+    missing: dict[int, int] = {}
+    numbers, ready = itertools.count(), list[tuple[int, int, Node]]()
+    for node in nodes:
+        first = [*(view.node for view in node.views), *before.get(id(node), ())]
+        missing[id(node)] = len(first)
+        for one in first:
+            readers.setdefault(id(one), []).append(node)
+        if not first:
+            ready.append((node.order, next(numbers), node))
+    heapq.heapify(ready)
+    found: list[Node] = []
+    while ready:
+        _, _, node = heapq.heappop(ready)
+        found.append(node)
+        for reader in readers.get(id(node), ()):
+            missing[id(reader)] -= 1
+            if not missing[id(reader)]:
+                heapq.heappush(ready, (reader.order, next(numbers), reader))
+    return found if len(found) == len(missing) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Graph:
     """Inputs in the kernel's order, outputs in the reference's, and the reference's source lines by number."""
@@ -321,26 +347,12 @@ class Graph:
     def nodes(self) -> list[Node]:
         """Return every node that an output needs: operands first, else in the order in which the reference made them."""
         needed: dict[int, Node] = {}
-        readers: dict[int, list[Node]] = {}
         todo = [view.node for view in self.outputs]
         while todo:
             node = todo.pop()
-            if id(node) in needed:
-                continue
-            needed[id(node)] = node
-            for view in node.views:
-                readers.setdefault(id(view.node), []).append(node)
-                todo.append(view.node)
-        missing = {key: len(node.views) for key, node in needed.items()}
-        numbers = itertools.count()
-        ready = [(node.order, next(numbers), node) for node in needed.values() if not missing[id(node)]]
-        heapq.heapify(ready)
-        found: list[Node] = []
-        while ready:
-            _, _, node = heapq.heappop(ready)
-            found.append(node)
-            for reader in readers.get(id(node), ()):
-                missing[id(reader)] -= 1
-                if not missing[id(reader)]:
-                    heapq.heappush(ready, (reader.order, next(numbers), reader))
+            if id(node) not in needed:
+                needed[id(node)] = node
+                todo += [view.node for view in node.views]
+        found = ordered(needed.values(), {})
+        assert found is not None, "operands are made before what reads them"
         return found

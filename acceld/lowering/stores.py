@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from acceld.lowering.graph import Graph, Node, Operand, View, box, dense, elementwise, fill, of_made, stored, whole
+from acceld.lowering.graph import (
+    Graph,
+    Node,
+    Operand,
+    View,
+    box,
+    dense,
+    elementwise,
+    fill,
+    of_made,
+    ordered,
+    stored,
+    whole,
+)
 
 COMPUTED = ("elementwise", "reduce", "dot", "scan", "gather")
 """Kinds of nodes that a region computes."""
@@ -29,7 +41,7 @@ def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
     for every in (False, True):
         found = _with_late_stores(graph, every=every)
         before = _Memory(found).before()
-        nodes = _sorted(found, before)
+        nodes = ordered(found.nodes(), before)
         if nodes is not None:
             return found, nodes, before
     raise AssertionError("stores that are copies can keep the reference's order")
@@ -257,27 +269,3 @@ def _with_late_stores(graph: Graph, *, every: bool) -> Graph:
         return *args[:-1], _copy(value, value.dtype, node.order, node.line)
 
     return _rebuilt(graph, change)
-
-
-def _sorted(graph: Graph, before: dict[int, list[Node]]) -> list[Node] | None:
-    """Return the nodes of a graph, each after its operands and what must run before it; None if there is no such order."""
-    nodes = graph.nodes()
-    readers: dict[int, list[Node]] = {}
-    missing: dict[int, int] = {}
-    for node in nodes:
-        first = [view.node for view in node.views] + before.get(id(node), [])
-        missing[id(node)] = len(first)
-        for one in first:
-            readers.setdefault(id(one), []).append(node)
-    numbers = itertools.count()
-    ready = [(node.order, next(numbers), node) for node in nodes if not missing[id(node)]]
-    heapq.heapify(ready)
-    found: list[Node] = []
-    while ready:
-        _, _, node = heapq.heappop(ready)
-        found.append(node)
-        for reader in readers.get(id(node), ()):
-            missing[id(reader)] -= 1
-            if not missing[id(reader)]:
-                heapq.heappush(ready, (reader.order, next(numbers), reader))
-    return found if len(found) == len(nodes) else None

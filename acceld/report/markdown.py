@@ -49,7 +49,7 @@ def markdown(runs: Sequence[RunFacts]) -> str:
         if o["wins"]:
             parts += [
                 f"- {literal(w['title'] or w['rule'] or '')}{figures.crossed(w['partner'])}: "
-                f"{figures.brief_gain(w['speedup'], w['improved'], w['verdict'])} over its parent"
+                f"{figures.brief_gain(w['speedup'], w['verdict'])} over its parent"
                 for w in o["wins"]
             ] + [""]
         if facts.steering:

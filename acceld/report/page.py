@@ -83,7 +83,7 @@ def headline(facts: RunFacts) -> str:
 
 def _gained(o: Mapping[str, Any]) -> str:
     """Return a run's speed-up with its uncertainty, and ``tie`` if it is no win."""
-    return figures.gained(o["speedup"], o["improved"], o["tie_band"], o["tie_reason"], o["verdict"])
+    return figures.gained(o["speedup"], o["verdict"], o["tie_band"], o["tie_reason"])
 
 
 def _several(runs: Sequence[RunFacts]) -> Iterable[str]:
@@ -102,7 +102,7 @@ def _several(runs: Sequence[RunFacts]) -> Iterable[str]:
             escape(f.title),
             figures.duration(f.outcome["baseline_latency_us"]),
             figures.duration(f.outcome["best_latency_us"]),
-            figures.brief_gain(f.outcome["speedup"], f.improved, f.outcome["verdict"]),
+            figures.brief_gain(f.outcome["speedup"], f.outcome["verdict"]),
             "yes" if f.improved else "no",
             f.outcome["source"],
         )
@@ -124,7 +124,7 @@ def _one(facts: RunFacts) -> Iterable[str]:
     if o["has_reference"] is False:
         yield f'<p class="faint">No reference: results are evaluated {escape(OWN_ORACLE)}.</p>'
     cards = [
-        (figures.brief_gain(o["speedup"], o["improved"], o["verdict"]), "speed-up"),
+        (figures.brief_gain(o["speedup"], o["verdict"]), "speed-up"),
         (
             f"{figures.percent(o['percent_of_peak_before'])} → {figures.percent(o['percent_of_peak_after'])}",
             "of peak",
@@ -216,7 +216,7 @@ def _steps(facts: RunFacts) -> Iterable[str]:
                 f"{w['title'] or w['rule'] or ''}{figures.crossed(w['partner'])}",
                 w["change_class"],
                 figures.duration(w["latency_us"]),
-                figures.brief_gain(w["speedup"], w["improved"], w["verdict"]),
+                figures.brief_gain(w["speedup"], w["verdict"]),
             )
             for w in wins
         ]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from acceld.errors import UsageError, did_you_mean
+from acceld.gains import Verdict
 from acceld.model import PROPOSERS, KnowledgeLevel, SearchParameters
 from acceld.search.comparison import Compared
 from acceld.search.forecast import calls_by_role
@@ -75,6 +76,8 @@ class Result:
     runs: tuple[int, ...]
     speedup: float | None
     """Geometric mean of the runs' speed-ups; None if a run has none."""
+    verdict: Verdict | None
+    """Worth of the speed-ups: that of the run which is worth most."""
     improved: int
     """Number of runs whose best is faster than the baseline beyond a tie."""
     low: float | None
@@ -175,6 +178,9 @@ def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> Resul
         name=name,
         runs=tuple(numbers),
         speedup=_geomean(known) if known and len(known) == len(speedups) else None,
+        verdict=min(
+            (one.outcome.verdict for one in runs if one.outcome.verdict), key=list(Verdict).index, default=None
+        ),
         improved=sum(one.outcome.improved for one in runs),
         low=min(known, default=None),
         high=max(known, default=None),

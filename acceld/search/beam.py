@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from acceld.gains import validated
-from acceld.model import Candidate, Source, Status
-
-LEAST_STEP_PERCENT = 0.5
-"""Percent by which a simulated latency must be lower to replace the best: a smaller step lies far inside each interval of
-the performance model, and a strict gate for it would take longer than the rest of a short run. Smaller steps stay in the
-beam and add up: their sum is asked as one step.
-"""
+from acceld.model import LEAST_STEP_PERCENT, Candidate, Source, Status
 
 
 def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, int]]:
@@ -28,7 +22,7 @@ def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, 
 
 
 def beats(challenger: Candidate, best: Candidate) -> bool:
-    """Return True if the challenger is faster: by more than :data:`LEAST_STEP_PERCENT` if simulated; if measured, by more
+    """Return True if the challenger is faster: by more than :data:`acceld.model.LEAST_STEP_PERCENT` if simulated; if measured, by more
     than both intervals and twice the resolution.
 
     A challenger that was timed interleaved with its parent must also have won that comparison. A latency without a

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld.errors import UsageError, no_file
-from acceld.gains import Gain, gain
+from acceld.gains import Gain, Verdict, gain
 from acceld.model import Profile, Source
 from acceld.workloads import DeclaredWork, Workload
 
@@ -149,6 +149,8 @@ class Row:
     tie_band: float | None = None
     """Half width, in percent, inside which the speed-up is a tie; None if it is not known."""
     tie_reason: str = ""
+    verdict: Verdict | None = None
+    """Worth of the speed-up; None without one."""
     model: str = ""
     """Version and calibration of the performance model of the best kernel's latency."""
 

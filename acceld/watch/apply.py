@@ -15,7 +15,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.errors import UsageError, no_file
-from acceld.gains import APART, UNVALIDATED, verdict
+from acceld.gains import APART, UNVALIDATED, judged
 from acceld.model import Kernel, Source
 from acceld.parsing import parse
 from acceld.watch.hashes import signature, without_comments
@@ -35,7 +35,7 @@ def seen(path: Path) -> str:
 
 def check_win(run: Mapping[str, Any]) -> None:
     """Raise UsageError if the best kernel of a run, given by its row, is no certain or likely gain over the baseline."""
-    worth = verdict(run["speedup"], run["improved"], run["tie_band"], run["source"])
+    worth = judged(run)
     if worth is not None and worth.worth_applying:
         return
     if run["best"] == run["baseline"]:
@@ -43,7 +43,7 @@ def check_win(run: Mapping[str, Any]) -> None:
             f"c{run['best']} is the baseline of r{run['id']} itself: nothing faster passed, so nothing was written",
             hint=f"acceld show r{run['id']} says why, and what to try next",
         )
-    gained = figures.gained(run["speedup"], False, run["tie_band"], _NO_BAND[run["source"]])
+    gained = figures.gained(run["speedup"], worth, run["tie_band"], _NO_BAND[run["source"]])
     raise UsageError(
         f"c{run['best']} of r{run['id']} is no win: {gained} over the baseline; nothing was written",
         hint=f"acceld show r{run['id']} says why; to write it nevertheless: --even-if-tied (agents: even_if_tied)",

@@ -15,7 +15,7 @@ from acceld import figures
 from acceld.chips import CHIPS
 from acceld.errors import AcceldError
 from acceld.gains import Gain, gain
-from acceld.model import Evaluation, Gate, Kernel, Profile, Status
+from acceld.model import Evaluation, Gate, Kernel, Profile, Source, Status
 from acceld.watch.deltas import Delta, deltas, new_notes
 from acceld.watch.hashes import Hashes
 
@@ -143,7 +143,8 @@ class Tiers:
             ratio = before / measured.latency_us
             change = gain(earlier.profile, measured.profile, band_percent=noise_percent(earlier, measured))
             good = change.faster if change else None
-            text = f"{figures.duration(before)} -> {text}, {figures.speedup(ratio)}{' tie' if good is None else ''}"
+            word = change.verdict(Source.MEASURED) if change else None
+            text = f"{figures.duration(before)} -> {text}, {figures.brief_gain(ratio, word)}"
         report("measured", text, good, latency_us=measured.latency_us)
         watched.measured = measured
         beyond = disagreement(predicted, measured)
@@ -187,7 +188,8 @@ class Tiers:
             ratio = base.latency_us / timed.latency_us
             change = gain(base.profile, timed.profile)
             good = change.faster if change else None
-            text = f"{figures.duration(base.latency_us)} -> {text}, {figures.speedup(ratio)}{' tie' if good is None else ''}"
+            word = change.verdict(timed.profile.source) if change else None
+            text = f"{figures.duration(base.latency_us)} -> {text}, {figures.brief_gain(ratio, word)}"
         figures_of = {"latency_us": timed.latency_us, "interval_percent": timed.profile.interval_percent}
         report("predicted", text, good, **figures_of, memory=memory_text(timed.profile))
         watched.last = timed

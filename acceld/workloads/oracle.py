@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,10 +47,17 @@ def load_reference(path: Path) -> Reference:
     )
 
 
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loads a module and writes no bytecode: a person's folder gets no ``__pycache__``."""
+
+    def set_data(self, path: Any, data: Any, *, _mode: int = 0o666) -> None:
+        """Write nothing."""
+
+
 def _module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"acceld_reference_{path.parent.name}", path)
-    if spec is None or spec.loader is None:
-        raise WorkloadError(f"{path}: not a Python file")
+    name = f"acceld_reference_{path.parent.name}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -19,6 +19,7 @@ from acceld.events import (
     Steered,
     TimedAgain,
 )
+from acceld.gains import judged
 from acceld.model import Basis, Candidate, Run, RunSpec, RunState
 from acceld.store.changes.calls import BATCH, interrupt_call, open_batches
 from acceld.store.changes.tree import keep_source, write_evaluation
@@ -171,6 +172,7 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
             percent_of_peak=row["percent_of_peak"],
             source=row["source"],
             improved=bool(row["improved"]),
+            verdict=judged(dict(row)),
         ),
         run,
     )

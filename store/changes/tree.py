@@ -17,7 +17,7 @@ from acceld.events import (
     CandidateWritten,
     PlanWritten,
 )
-from acceld.gains import Gain, gain, paired_speedup
+from acceld.gains import Gain, Verdict, gain, paired_speedup, verdict
 from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile, Source, Status
 from acceld.store.changes import rollups
 from acceld.store.errors import NotFoundError, unknown
@@ -272,10 +272,18 @@ def write_evaluation(
             source=evaluation.profile.source if evaluation.profile else None,
             improved=_truth(new["improved"]),
             parent_improved=_truth(new["parent_improved"]),
+            verdict=_worth(new, "", evaluation.profile),
+            parent_verdict=_worth(new, "parent_", evaluation.profile),
         ),
         candidate.run,
     )
     return replace(candidate, evaluation=replace(evaluation, id=number))
+
+
+def _worth(row: sqlite3.Row, over: str, profile: Profile | None) -> Verdict | None:
+    """Return the verdict on a candidate's speed-up over the baseline, or with ``parent_`` over its parent."""
+    source = profile.source if profile else Source.SIMULATED
+    return verdict(row[f"{over}speedup"], row[f"{over}improved"], row["tie_band"], source)
 
 
 def _compare_again(tx: Transaction, run: int, baseline_us: float | None) -> None:

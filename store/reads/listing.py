@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from acceld.errors import StoreError
+from acceld.gains import Verdict, verdict
 from acceld.store.errors import unknown
 from acceld.store.reads import records
 from acceld.store.reads.records import full_text, texts
@@ -72,12 +73,20 @@ def run_rows(
 
 
 def _with_flags(row: sqlite3.Row) -> Json:
-    """Return a row with its yes-or-no columns as such."""
+    """Return a row with its yes-or-no columns as such, and the verdict on each of its speed-ups."""
     flags = {name: bool(row[name]) for name in _FLAGS if name in row.keys() and row[name] is not None}  # noqa: SIM118  a row's own `in` looks at values
-    return dict(row) | flags
+    return dict(row) | flags | _verdicts(row, row["source"])
 
 
 _FLAGS = ("improved", "parent_improved")
+
+
+def _verdicts(row: sqlite3.Row, source: str) -> dict[str, Verdict | None]:
+    """Return the verdict on each speed-up of a row: over the baseline and, for a candidate, over its parent."""
+    found = {"verdict": verdict(row["speedup"], row["improved"], row["tie_band"], source)}
+    if "parent_improved" in row.keys():  # noqa: SIM118  a row's own `in` looks at values
+        found["parent_verdict"] = verdict(row["parent_speedup"], row["parent_improved"], row["tie_band"], source)
+    return found
 
 
 def run_row(connection: sqlite3.Connection, run: int) -> Json:
@@ -90,7 +99,7 @@ def run_row(connection: sqlite3.Connection, run: int) -> Json:
     ).fetchone()
     statuses = connection.execute("SELECT status, candidates FROM run_statuses WHERE run = ?", (run,))
     iterations = connection.execute(
-        "SELECT i.*, c.improved FROM iterations i LEFT JOIN candidates c ON c.id = i.best WHERE i.run = ? "
+        "SELECT i.*, c.improved, c.tie_band FROM iterations i LEFT JOIN candidates c ON c.id = i.best WHERE i.run = ? "
         "ORDER BY i.iteration",
         (run,),
     ).fetchall()
@@ -113,6 +122,7 @@ def run_row(connection: sqlite3.Connection, run: int) -> Json:
                 "best_latency_us": line["best_latency_us"],
                 "speedup": line["speedup"],
                 "improved": None if line["improved"] is None else bool(line["improved"]),
+                "verdict": verdict(line["speedup"], line["improved"], line["tie_band"], row["source"]),
                 "started_at": line["started_at"],
                 "ended_at": line["ended_at"],
             }
@@ -195,7 +205,8 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 
 def tree(connection: sqlite3.Connection, run: int) -> Json:
     """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title, the
-    second parent of a crossover, and 1 for those that are faster than the baseline, and than the parent, beyond a tie.
+    second parent of a crossover, 1 for those that are faster than the baseline, and than the parent, beyond a tie, and the
+    verdicts on both speed-ups.
     """
     row = connection.execute(
         "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
@@ -206,7 +217,7 @@ def tree(connection: sqlite3.Connection, run: int) -> Json:
         raise unknown("run", run)
     nodes = connection.execute(
         "SELECT c.id, c.parent, c.iteration, c.status, c.latency_us, c.speedup, c.gate, c.plan, p.title, "
-        "p.partner, c.improved, c.parent_improved "
+        "p.partner, c.improved, c.parent_improved, c.parent_speedup, c.tie_band "
         "FROM candidates c LEFT JOIN plans p ON p.id = c.plan WHERE c.run = ? ORDER BY c.id",
         (run,),
     )
@@ -216,7 +227,7 @@ def tree(connection: sqlite3.Connection, run: int) -> Json:
         (run, run),
     )
     return {
-        "nodes": [list(node) for node in nodes],
+        "nodes": [[*node[:-2], *_verdicts(node, row["source"]).values()] for node in nodes],
         "baseline": row["baseline"],
         "best": row["best"],
         "source": row["source"],
@@ -246,7 +257,7 @@ def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
         "WITH RECURSIVE chain(id, parent, depth) AS ("
         "  SELECT id, parent, 0 FROM candidates WHERE id = ? UNION ALL "
         "  SELECT c.id, c.parent, depth + 1 FROM candidates c JOIN chain ON c.id = chain.parent WHERE depth < 10000) "
-        "SELECT c.id, c.iteration, c.latency_us, c.speedup, c.improved, c.parent_speedup, c.parent_improved, c.status, p.title, p.rule, "
+        "SELECT c.id, c.iteration, c.latency_us, c.speedup, c.improved, c.tie_band, c.parent_speedup, c.parent_improved, c.status, p.title, p.rule, "
         "p.partner, e.percent_of_peak, f.source FROM chain JOIN candidates c ON c.id = chain.id LEFT JOIN plans p ON p.id = c.plan "
         "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
         "ORDER BY chain.depth DESC",

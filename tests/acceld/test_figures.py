@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acceld import figures
+from acceld.gains import Verdict
 from acceld.model import FLASHINFER_STATUS, Source, Status
 
 
@@ -66,14 +67,17 @@ def test_cores_of_each_backend_are_reported_with_their_utilization_and_holder() 
 
 
 def test_a_speedup_that_is_no_win_says_tie() -> None:
-    assert figures.gained(1.52, False, None, "unvalidated") == "1.52x tie (unvalidated)"
-    assert figures.gained(1.12, False, 34.0) == "1.12x tie (±34 %)"
-    assert figures.gained(1.26, False, 34.0, verdict="likely") == "1.26x likely (±34 %)"
-    assert figures.brief_gain(1.26, False, "likely") == "1.26x likely"
-    assert figures.gained(1.5, True, 10.0) == "1.50x (1.36 – 1.65)"
-    assert figures.gained(1.05, True, 10.0) == "1.05x", "won interleaved, inside the band of latencies"
-    assert figures.gained(0.5, False, 34.0) == "0.50x (0.37 – 0.67)" and figures.gained(1.0, False) == "1.00x"
-    assert figures.brief_gain(1.12, False) == "1.12x tie" and figures.brief_gain(1.12, True) == "1.12x"
+    assert figures.gained(1.52, Verdict.TIE, None, "unvalidated") == "1.52x tie (unvalidated)"
+    assert figures.gained(1.12, Verdict.TIE, 34.0) == "1.12x tie (±34 %)"
+    assert figures.gained(1.26, Verdict.LIKELY, 34.0) == "1.26x likely (±34 %)"
+    assert figures.brief_gain(1.26, "likely") == "1.26x likely"
+    assert figures.gained(1.5, Verdict.CERTAIN, 10.0) == "1.50x (1.36 – 1.65)"
+    assert figures.gained(1.05, "certain", 10.0) == "1.05x", "won interleaved, inside the band of latencies"
+    assert (
+        figures.gained(0.5, Verdict.SLOWER, 34.0) == "0.50x (0.37 – 0.67)"
+        and figures.gained(1.0, Verdict.TIE) == "1.00x"
+    )
+    assert figures.brief_gain(1.12, Verdict.TIE) == "1.12x tie" and figures.brief_gain(1.12, Verdict.CERTAIN) == "1.12x"
     assert figures.gained(None, None) == figures.brief_gain(None, None) == "—"
 
 

@@ -59,6 +59,15 @@ def test_an_nkibench_workload_declares_work_a_baseline_and_its_measured_anchor(n
     assert one.reference is not None and load_reference(one.reference).get_inputs is not None
 
 
+def test_a_folder_holds_what_it_held_after_its_reference_was_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file := tmp_path / "reference.py").write_text("def forward(x):\n    return x\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert load_reference(file).forward(3) == 3
+    assert list(tmp_path.iterdir()) == [file]
+
+
 @pytest.mark.parametrize("name", ["silu", "rmsnorm_matmul", "matmul", "bmm_softmax", "mamba", "matmul_bf16"])
 def test_workloads_with_a_current_baseline_do_not_import_the_old_namespace(name: str) -> None:
     source = workload(name).baselines["nki"].read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import StoreError
-from acceld.events import EventKind, Notice
+from acceld.events import BestChanged, EventKind, Notice
 from acceld.model import Attempt, Candidate, Gate, Kernel, Plan, RunSpec, RunState
 from acceld.store import maintenance
 from acceld.store.changes.calls import begin_call, call_sent, end_call
@@ -214,6 +214,13 @@ async def test_totals_agree_with_the_rows_they_count(store: Store) -> None:
     assert await store.read(maintenance.compare_totals) == []
     tied = await store.read(listing.run_row, 1)
     assert (tied["speedup"], tied["improved"], tied["tie_band"], tied["wins"]) == (1.25, False, 34.0, 0)
+    assert tied["verdict"] == "likely"
+    nodes = {node[0]: node[-2:] for node in (await store.read(listing.tree, 1))["nodes"]}
+    assert nodes[2] == ["likely", "likely"]
+    _, step = await store.read(listing.lineage, 2)
+    assert (step["verdict"], step["parent_verdict"]) == ("likely", "likely")
+    told = [event.data for event in await store.read(load_events) if isinstance(event.data, BestChanged)]
+    assert [(one.candidate, one.verdict) for one in told][:2] == [(1, "tie"), (2, "likely")]
     row = await store.read(listing.run_row, 2)
     assert row["statuses"] == {"passed": 1, "compile_error": 1}
     assert (row["wins"], row["no_code"], row["llm_calls"]) == (1, 1, 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 from acceld.errors import DaemonError
 from acceld.events import Event, event_json
+from acceld.gains import Verdict
 from acceld.tui.console import ConsoleView
 from acceld.tui.state import RunView
 from tests.tui.scene import events_of, renumbered
@@ -81,7 +82,8 @@ class CannedClient:
             "baseline_latency_us": row.baseline_us,
             "best_latency_us": row.best_us,
             "speedup": row.speedup,
-            "improved": row.improved,
+            "improved": row.verdict is Verdict.CERTAIN,
+            "verdict": row.verdict,
             "tie_band": 34.0,
             "percent_of_peak_after": row.percent_of_peak,
             "candidates": row.candidates,
@@ -98,7 +100,8 @@ class CannedClient:
                     "best": beam[0],
                     "best_latency_us": view.candidates[beam[0]].latency_us,
                     "speedup": view.candidates[beam[0]].speedup,
-                    "improved": view.candidates[beam[0]].improved,
+                    "improved": view.candidates[beam[0]].verdict is Verdict.CERTAIN,
+                    "verdict": view.candidates[beam[0]].verdict,
                 }
                 for n, (_, beam) in sorted(view.beams.items())
             ],

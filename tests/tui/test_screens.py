@@ -17,6 +17,7 @@ from textual.widgets._footer import FooterKey
 
 from acceld.errors import ConfigError, DaemonError, UsageError
 from acceld.events import BestChanged, CandidateEvaluated, Event
+from acceld.gains import Verdict
 from acceld.model import RunState
 from acceld.targets import Choice, choose
 from acceld.tui.app import ConsoleApp
@@ -184,7 +185,7 @@ async def test_texts_name_the_keys_that_the_settings_gave() -> None:
         await pressing("2")(pilot)
         view = app.session.run_view
         assert view is not None and view.best is not None
-        view.stored_state, view.bests[-1] = RunState.FINISHED, replace(view.bests[-1], improved=True)
+        view.stored_state, view.bests[-1] = RunState.FINISHED, replace(view.bests[-1], verdict=Verdict.CERTAIN)
         app.refresh_screen()
         assert "f9 applies it" in str(app.screen.query_one("#context", Line).render())
         await pilot.resize_terminal(80, 40)
@@ -234,7 +235,7 @@ async def test_an_event_shows_without_a_key_being_pressed() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("2")
         seq = client.console.seq
-        best = BestChanged(2001, 100.0, 8.12, 90.0, "simulated", improved=True)
+        best = BestChanged(2001, 100.0, 8.12, 90.0, "simulated", verdict=Verdict.CERTAIN)
         await client.future.put([Event(best, 3, seq + 1, now())])
         await pilot.pause(0.2)
         shown = str(app.screen.query_one("#context", Line).render())
@@ -791,7 +792,7 @@ async def test_the_now_pane_tells_what_comes_next_and_the_pace_which_no_event_te
         view = app.session.run_view
         assert view is not None and sum(tried for tried, _, _ in changes(view).values()) == 61
         one = view.candidates[2051]
-        one.parent_improved = True
+        one.parent_verdict = Verdict.CERTAIN
         title, tried = next(iter(changes(view).items()))
         assert (title, tried[1]) == (view.title(one), 1) and round(tried[2], 3) == 1.188
         assert any(line.split()[:2] == [title.split()[0], title.split()[1]] for line in told)

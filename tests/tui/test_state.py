@@ -29,6 +29,7 @@ from acceld.events import (
     RunStateChanged,
     Steered,
 )
+from acceld.gains import Verdict
 from acceld.model import RunState, Status
 from acceld.tui.beam import Folding, tree_lines
 from acceld.tui.console import KEPT_VIEWS, ConsoleView
@@ -178,7 +179,7 @@ def test_a_win_over_the_parent_is_none_over_the_baseline() -> None:
     ]
     for seq, data in enumerate(happened, 1):
         run.apply(Event(data, 1, seq))
-    assert run.best is not None and run.best.improved
+    assert run.best is not None and run.best.verdict is Verdict.CERTAIN
     assert [number for number in run.candidates if run.gained(run.candidates[number])] == [2]
     assert [number for number in run.candidates if run.is_win(run.candidates[number])] == [3]
 
@@ -201,6 +202,17 @@ def test_evaluations_under_way_are_counted_with_their_time_and_a_leader_is_uncon
         run.apply(Event(data, 1, seq, at=100.0 + seq))
     assert run.doing(151.0) == "evaluating 2 of 3, 40 s"
     assert run.unconfirmed(run.candidates[2]) and not run.unconfirmed(run.candidates[1])
+    for seq, (latency_us, source, leads) in enumerate(
+        (
+            (996.0, "simulated", False),
+            (994.0, "simulated", True),
+            (996.0, "measured", True),
+            (600.0, "simulated", True),
+        ),
+        11,
+    ):
+        run.apply(Event(CandidateEvaluated(2, seq, Status.PASSED, latency_us, gate="search", source=source), 1, seq))
+        assert run.unconfirmed(run.candidates[2]) is leads, "a simulated step this small asks for no strict gate"
     run.apply(Event(CandidateEvaluated(2, 3, Status.PASSED, 600.0, gate="strict"), 1, 20))
     run.apply(Event(CandidateEvaluated(3, 4, Status.TIMEOUT), 1, 21))
     assert run.doing(160.0) == "" and not run.unconfirmed(run.candidates[2])
@@ -322,7 +334,7 @@ def test_nothing_of_a_dead_daemons_work_is_left_when_the_next_one_starts() -> No
     assert (view.doing(60.0), console.devices, console.queue, view.running_calls) == ("", {}, {}, {})
 
 
-def rule_run(latencies: dict[int, float], *, best: int, improved: bool, state: RunState) -> RunView:
+def rule_run(latencies: dict[int, float], *, best: int, worth: Verdict, state: RunState) -> RunView:
     """Return a run of rules: baseline c1 of 100 us, and children of one plan with their latencies."""
     events: list[EventData] = [CandidateWritten(1), CandidateEvaluated(1, 1, Status.PASSED, 100.0)]
     events.append(PlanWritten(7, 1, 1, 0, "widen tiles, line 15", "widen_tiles"))
@@ -331,13 +343,13 @@ def rule_run(latencies: dict[int, float], *, best: int, improved: bool, state: R
         events.append(CandidateEvaluated(number, number, Status.PASSED, us, speedup=100 / us))
     events.append(BestChanged(1, 100.0, 1.0))
     if best != 1:
-        events.append(BestChanged(best, latencies[best], 100 / latencies[best], improved=improved))
+        events.append(BestChanged(best, latencies[best], 100 / latencies[best], verdict=worth))
     events.append(RunStateChanged(state))
     return folded([Event(data, 1, seq) for seq, data in enumerate(events, 1)])
 
 
 def test_attempts_of_one_plan_are_told_apart_by_their_parameter_which_comes_first() -> None:
-    run = rule_run({2: 50.0, 3: 60.0}, best=2, improved=True, state=RunState.RUNNING)
+    run = rule_run({2: 50.0, 3: 60.0}, best=2, worth=Verdict.CERTAIN, state=RunState.RUNNING)
     titles = [run.title(one) for one in run.candidates.values()]
     assert titles == ["baseline", "128 columns: widen tiles, l. 15", "192 columns: widen tiles, l. 15"]
     late = RunView(1)
@@ -346,22 +358,24 @@ def test_attempts_of_one_plan_are_told_apart_by_their_parameter_which_comes_firs
 
 
 def test_a_run_that_has_ended_begins_with_its_verdict() -> None:
-    def verdict(best: int, improved: bool, state: RunState) -> str:
-        return rule_run({2: 50.0, 3: 99.0}, best=best, improved=improved, state=state).verdict("f9")
+    def verdict(best: int, worth: Verdict, state: RunState) -> str:
+        return rule_run({2: 50.0, 3: 99.0}, best=best, worth=worth, state=state).verdict("f9")
 
-    assert verdict(2, True, RunState.RUNNING) == ""
-    assert verdict(2, True, RunState.FINISHED) == (
+    assert verdict(2, Verdict.CERTAIN, RunState.RUNNING) == ""
+    assert verdict(2, Verdict.CERTAIN, RunState.FINISHED) == (
         "2.00x by one change: 128 columns: widen tiles, l. 15; f9 applies it"
     )
-    assert verdict(3, False, RunState.CANCELLED).startswith("1.01x tie by one change")
-    assert "nothing to apply" in verdict(3, False, RunState.CANCELLED)
-    assert verdict(1, False, RunState.FINISHED) == "no gain: nothing faster than the baseline passed"
+    assert verdict(3, Verdict.TIE, RunState.CANCELLED).startswith("1.01x tie by one change")
+    assert "nothing to apply" in verdict(3, Verdict.TIE, RunState.CANCELLED)
+    likely = verdict(3, Verdict.LIKELY, RunState.FINISHED)
+    assert likely.startswith("1.01x likely by") and likely.endswith("f9 applies it"), "as acceld apply does"
+    assert verdict(1, Verdict.TIE, RunState.FINISHED) == "no gain: nothing faster than the baseline passed"
     assert folded([state_event(1, RunState.FAILED)]).verdict("f9") == "no verdict: no kernel passed"
 
 
 def test_siblings_of_equal_latency_are_one_line_that_says_so() -> None:
     latencies = {2: 50.0, 3: 50.1, 4: 50.2, 5: 51.0, 6: 70.0}
-    run = rule_run(latencies, best=2, improved=True, state=RunState.RUNNING)
+    run = rule_run(latencies, best=2, worth=Verdict.CERTAIN, state=RunState.RUNNING)
     lines = tree_lines(run, Folding())
     assert [one.candidate for one in lines if not one.folded] == [1, 2, 5, 6]
     (rest,) = [one for one in lines if one.folded]

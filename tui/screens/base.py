@@ -17,6 +17,7 @@ from textual.widgets import Footer, Input
 from acceld import figures
 from acceld.errors import AcceldError
 from acceld.events import Event, Steered
+from acceld.gains import Verdict
 from acceld.model import CANCELLING, PROPOSERS, UNDER_WAY
 from acceld.tui.console import RunRow
 from acceld.tui.palette import Palette, palette_of, styled
@@ -224,13 +225,15 @@ class ConsoleScreen(Screen[None]):
             room = width - 3 - sum(text.cell_len for text, _ in parts)
             gain, applies = verdict.partition(" by ")[0], verdict.rpartition("; ")[2]
             told = next((text for text in (verdict, f"{gain}; {applies}") if len(text) <= room), gain)
-            parts.append((styled(f"  {told}", palette.good if run.best and run.best.improved else palette.text), 6))
+            parts.append(
+                (styled(f"  {told}", palette.good if run.best and run.best.verdict.worth_applying else palette.text), 6)
+            )
         elif best := run.best:
             latency = figures.brief_latency(best.latency_us, run.source, run.chip)
             speedup = best.speedup or (run.baseline_us or best.latency_us) / best.latency_us
             led = styled(f"  best {latency}", palette.text)
-            won = palette.good if best.improved else palette.text
-            parts.append((led.append(f" {figures.brief_gain(speedup, best.improved)}", won), 4))
+            won = palette.good if best.verdict is Verdict.CERTAIN else palette.text
+            parts.append((led.append(f" {figures.brief_gain(speedup, best.verdict)}", won), 4))
             if leader := run.leader:
                 told = f"  c{leader.id} {figures.speedup(run.speedup_of(leader))} unconfirmed"
                 parts.append((styled(told, palette.warn), 2))

@@ -234,7 +234,7 @@ class BeamScreen(ConsoleScreen):
         speedup = run.speedup_of(node)
         if node.latency_us is not None:
             latency = figures.latency(node.latency_us, run.source, run.chip).removesuffix(" unvalidated")
-            text.append(f"{latency}  {figures.brief_gain(speedup, run.is_win(node))}", palette.text)
+            text.append(f"{latency}  {figures.brief_gain(speedup, node.verdict)}", palette.text)
             parent = run.candidates.get(node.parent or 0)
             if parent and parent.latency_us:
                 change = 100 * (parent.latency_us / node.latency_us - 1)

@@ -248,7 +248,7 @@ class CandidateScreen(CandidateInView):
             profile.get("chip") or "",
             facts.get("interval_percent"),
         )
-        gained = figures.gained(facts.get("speedup"), facts.get("improved"), facts.get("tie_band"))
+        gained = figures.gained(facts.get("speedup"), facts.get("verdict"), facts.get("tie_band"))
         text.append(f"{latency}  {gained}\n")
         peak = facts.get("percent_of_peak")
         if peak is not None:

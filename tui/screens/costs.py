@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from acceld import figures
+from acceld.gains import Verdict
 from acceld.model import PROPOSERS
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
@@ -166,6 +167,5 @@ def gain(run: RunView, spent_usd: float) -> str:
         return "nothing better yet"
     percent = 100 * (run.baseline_us / run.best.latency_us - 1)
     price = f", {figures.usd(spent_usd / percent)} per percent" if spent_usd else ", free"
-    if not run.best.improved:
-        return f"{percent:.0f} % faster than the baseline, which is a tie{price}"
-    return f"{percent:.0f} % faster than the baseline{price}"
+    word = {Verdict.CERTAIN: "", Verdict.LIKELY: ", which is likely"}.get(run.best.verdict, ", which is a tie")
+    return f"{percent:.0f} % faster than the baseline{word}{price}"

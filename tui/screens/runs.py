@@ -12,6 +12,7 @@ from textual.containers import Horizontal, Vertical
 
 from acceld import figures
 from acceld.errors import ConfigError
+from acceld.gains import Verdict
 from acceld.tui.console import RunRow
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
@@ -144,7 +145,10 @@ class RunsScreen(ConsoleScreen):
             (f"{row.iteration}/{row.iterations}" if row.iterations else str(row.iteration), palette.muted),
             (figures.duration(row.baseline_us), palette.muted),
             (figures.duration(row.best_us), palette.text),
-            (figures.brief_gain(speedup, row.improved), palette.good if row.improved else palette.muted),
+            (
+                figures.brief_gain(speedup, row.verdict),
+                palette.good if row.verdict is Verdict.CERTAIN else palette.muted,
+            ),
             (f"{row.percent_of_peak:.1f}" if row.percent_of_peak is not None else "—", palette.text),
             (str(row.candidates), palette.muted),
             (figures.usd(row.cost_usd) if row.cost_usd else "—", palette.muted),
@@ -165,7 +169,7 @@ class RunsScreen(ConsoleScreen):
         text.append(f"{run.chip} · {run.api} · {run.backend}\nproposals by {run.proposer}\n\n", palette.muted)
         text.append_text(self.state_text(run.state)).append("\n")
         if verdict := run.verdict(key_of(self, APPLY)):
-            said = Text(verdict, style=palette.good if run.best and run.best.improved else palette.text)
+            said = Text(verdict, style=palette.good if run.best and run.best.verdict.worth_applying else palette.text)
             text.append_text(Text("\n").join(said.wrap(self.app.console, width))).append("\n")
         if run.message:
             text.append(run.message + "\n", palette.muted)
@@ -180,8 +184,8 @@ class RunsScreen(ConsoleScreen):
             text.append(f"c{run.best.candidate}\n", palette.accent)
             text.append("speed-up  ", palette.muted)
             speedup = run.baseline_us / run.best.latency_us
-            won = run.best.improved
-            text.append(f"{figures.brief_gain(speedup, won)}\n", palette.good if won else palette.text)
+            won = run.best.verdict is Verdict.CERTAIN
+            text.append(f"{figures.brief_gain(speedup, run.best.verdict)}\n", palette.good if won else palette.text)
             share = _percent_of_peak(run)
             text.append("of peak   ", palette.muted).append(f"{figures.percent(share)}\n")
             text.append_text(self.beyond_peak(share, width)).append("\n")

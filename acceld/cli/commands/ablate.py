@@ -164,7 +164,7 @@ def _print(results: Sequence[Result], curves: dict[str, tuple[float, ...]]) -> N
     rows = [
         (
             one.name,
-            figures.brief_gain(one.speedup, one.improved),
+            figures.brief_gain(one.speedup, one.verdict),
             "" if one.low is None or one.low == one.high else f"{one.low:.2f} to {one.high:.2f}",
             f"{one.candidates:.0f}",
             f"{one.calls:.0f}",
@@ -200,7 +200,7 @@ def _write_plot(place: Path, workload: str, curves: dict[str, tuple[float, ...]]
     drawing = svg.curves(curves, "candidates evaluated", "best so far over the baseline")
     if place.suffix == ".html":
         rows = "".join(
-            f"<tr><td>{escape(one.name)}</td><td class='n'>{figures.brief_gain(one.speedup, one.improved)}</td>"
+            f"<tr><td>{escape(one.name)}</td><td class='n'>{figures.brief_gain(one.speedup, one.verdict)}</td>"
             f"<td class='n'>{one.candidates:.0f}</td><td class='n'>{one.calls:.0f}</td><td class='n'>{usd(one.cost_usd)}</td></tr>"
             for one in results
         )

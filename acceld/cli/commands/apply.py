@@ -17,7 +17,7 @@ from acceld.cli.kernels import evaluated_once, stored_kernel
 from acceld.cli.output import print_json, say, write_file
 from acceld.client import Client
 from acceld.errors import UsageError
-from acceld.gains import verdict
+from acceld.gains import judged
 from acceld.home import find_home
 from acceld.model import Gate, Kernel
 from acceld.targets import SIMULATOR
@@ -102,8 +102,8 @@ def _applied(
     if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
         _smoke_test(candidate, found, home)
         backup = apply(path, candidate["text"], expected)
-        worth = verdict(found["speedup"], found["improved"], found["tie_band"], found["source"])
-        gained = figures.gained(found["speedup"], found["improved"], found["tie_band"], verdict=worth)
+        worth = judged(found)
+        gained = figures.gained(found["speedup"], worth, found["tie_band"])
         return f"wrote c{candidate['id']} ({gained}) to {path}; the former content is in {backup}"
     place, _ = connected(home)
     asked: dict[str, Any] = {"action": "apply", "path": str(path), "expected_sha256": expected}

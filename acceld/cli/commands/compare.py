@@ -85,7 +85,7 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
         "workload": result.workload,
         "proposals by": result.proposer,
         "strategy": f"{one.strategy}, B = {one.beam_width}, memory {one.memory}{'' if one.planner else ', no planner'}",
-        "speed-up": figures.gained(result.speedup, result.improved, result.tie_band, result.tie_reason, result.verdict),
+        "speed-up": figures.gained(result.speedup, result.verdict, result.tie_band, result.tie_reason),
         "best": figures.latency(result.best_latency_us, result.source, result.chip, result.interval_percent),
         "model": result.model or "—",
         "of peak": _peak(result),

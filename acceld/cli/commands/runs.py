@@ -81,7 +81,7 @@ def _newest(arguments: argparse.Namespace) -> int:
             str(one["candidates"]),
             figures.duration(one["baseline_latency_us"]),
             figures.duration(one["best_latency_us"]),
-            figures.brief_gain(one["speedup"], one["improved"]),
+            figures.brief_gain(one["speedup"], one["verdict"]),
             "sim" if one["source"] == "simulated" else "",
         )
         for one in listed

@@ -55,7 +55,7 @@ def _candidates(history: History, run: int) -> None:
             str(one["iteration"]),
             figures.status(one["status"]) if one["status"] else one["state"],
             figures.brief_latency(one["latency_us"], one["source"]),
-            figures.brief_gain(one["speedup"], one["improved"]),
+            figures.brief_gain(one["speedup"], one["verdict"]),
             f"{one['title'] or 'baseline'}{figures.crossed(one['partner'])}",
             figures.cell((one["failure_message"] or "").partition("\n")[0], 60),
         )
@@ -95,7 +95,7 @@ def _candidate(history: History, number: int, arguments: argparse.Namespace) -> 
             (
                 f"c{one['id']}",
                 figures.brief_latency(one["latency_us"], one["source"]),
-                figures.brief_gain(one["parent_speedup"], one["parent_improved"]) if one["parent_speedup"] else "",
+                figures.brief_gain(one["parent_speedup"], one["parent_verdict"]) if one["parent_speedup"] else "",
                 figures.percent(one["percent_of_peak"]),
                 f"{one['title'] or 'baseline'}{figures.crossed(one['partner'])}",
             )

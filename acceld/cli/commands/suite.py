@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
                 waiting.remove(label)
                 continue
             last = done[label][-1]
-            gained = figures.gained(last.gain, outcome["improved"], outcome["tie_band"], outcome["tie_reason"])
+            gained = figures.gained(last.gain, outcome["verdict"], outcome["tie_band"], outcome["tie_reason"])
             say(f"{label}: {gained} in {last.elapsed_s:.0f} s (r{last.run})")
     except KeyboardInterrupt:
         say("detached; the same command continues it")
@@ -264,6 +264,7 @@ def _row(
         improved=found is not None and found.improved,
         tie_band=found.band_percent if found else None,
         tie_reason=found.reason if found else "",
+        verdict=found.verdict(last["source"]) if found else None,
         model=last["model"],
     )
 
@@ -274,7 +275,7 @@ def _print(rows: Sequence[Row], record: Mapping[str, Any]) -> None:
             row.workload,
             figures.duration(row.before_us),
             figures.duration(row.after_us),
-            figures.gained(row.speedup, row.improved, reason=row.tie_reason),
+            figures.gained(row.speedup, row.verdict, reason=row.tie_reason),
             figures.percent(row.percent_before),
             figures.percent(row.percent_after),
             figures.duration(row.competitor_us),

@@ -24,6 +24,8 @@ COLUMNS = (
     "partner",
     "improved",
     "parent_improved",
+    "verdict",
+    "parent_verdict",
 )
 SHOWN = 8
 
@@ -108,7 +110,7 @@ def _line(node: dict[str, Any], kept: set[int], best: int | None, source: str) -
     if node["latency_us"] is not None:
         parts += [
             figures.brief_latency(node["latency_us"], source),
-            figures.brief_gain(node["speedup"], node["improved"]),
+            figures.brief_gain(node["speedup"], node["verdict"]),
         ]
     mark = "★ best" if node["candidate"] == best else "● beam" if node["candidate"] in kept else ""
     title = f"{node['title'] or ''}{figures.crossed(node['partner'])}"
@@ -119,7 +121,7 @@ def _graph(nodes: list[dict[str, Any]], best: int | None, *, mermaid: bool) -> l
     lines = ["graph TD" if mermaid else "digraph run {"]
     for node in nodes:
         speedup = (
-            f" {figures.brief_gain(node['speedup'], node['improved'])}"
+            f" {figures.brief_gain(node['speedup'], node['verdict'])}"
             if node["speedup"]
             else f" {node['status'] or ''}"
         )

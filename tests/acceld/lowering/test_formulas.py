@@ -19,18 +19,17 @@ from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.verify.verifier import verify
-from tests.acceld.lowering import formulas, models, oddities
 from tests.acceld.lowering.formulas import FORMULAS, Array, Shapes
 from tests.acceld.lowering.models import MODELS, Spec
 from tests.acceld.lowering.oddities import ODDITIES
 from tests.acceld.proposers.rules.kernels import api_of, run
 
 
-def kernel_of(function: Callable[..., Any], shapes: Shapes, dtype: Any, api: str) -> str:
-    """Return the source of a lowered formula."""
-    names = list(inspect.signature(function).parameters)
-    arguments = [(name, (shape, np.dtype(dtype).name)) for name, shape in zip(names, shapes, strict=True)]
-    return printed(lowered(traced(function, Path(formulas.__file__), arguments), api), api)
+def kernel_of(function: Callable[..., Any], inputs: list[Array], api: str) -> str:
+    """Return the source of a lowered reference for such arguments."""
+    names = inspect.signature(function).parameters
+    arguments = [(name, (array.shape, array.dtype.name)) for name, array in zip(names, inputs, strict=True)]
+    return printed(lowered(traced(function, Path(inspect.getfile(function)), arguments), api), api)
 
 
 def inputs_of(shapes: Shapes, dtype: Any) -> list[Array]:
@@ -65,7 +64,7 @@ def run_all(source: str, *inputs: Array) -> Any:
 def test_a_lowered_formula_computes_what_numpy_does(name: str, api: str) -> None:
     function, shapes, dtype = FORMULAS[name]
     inputs = inputs_of(shapes, dtype)
-    right(function, kernel_of(function, shapes, dtype, api), inputs, 1e-5 if dtype == np.float32 else 1e-2)
+    right(function, kernel_of(function, inputs, api), inputs, 1e-5 if dtype == np.float32 else 1e-2)
 
 
 def drawn(specs: tuple[Spec, ...]) -> list[Array]:
@@ -81,50 +80,40 @@ def drawn(specs: tuple[Spec, ...]) -> list[Array]:
     return found
 
 
-def model_kernel(name: str, api: str) -> tuple[str, list[Array]]:
-    """Return the kernel of a model's reference, and arguments for it."""
-    function, specs = MODELS[name]
-    inputs = drawn(specs)
-    names = inspect.signature(function).parameters
-    arguments = [(one, (array.shape, array.dtype.name)) for one, array in zip(names, inputs, strict=True)]
-    return printed(lowered(traced(function, Path(models.__file__), arguments), api), api), inputs
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_lowered_model_computes_what_numpy_does(name: str) -> None:
-    source, inputs = model_kernel(name, "nki")
+    function, specs = MODELS[name]
+    inputs = drawn(specs)
+    source = kernel_of(function, inputs, "nki")
     in_dialect(source)
-    right(MODELS[name][0], source, inputs, 1e-5)
+    right(function, source, inputs, 1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_lowered_model_computes_what_numpy_does_in_the_legacy_api(name: str) -> None:
-    source, inputs = model_kernel(name, "nki_legacy")
-    right(MODELS[name][0], source, inputs, 1e-5)
-
-
-def odd_kernel(name: str, api: str) -> tuple[str, list[Array]]:
-    """Return the kernel of a reference that depends on numpy's edges, and arguments for it."""
-    function, specs = ODDITIES[name]
+    function, specs = MODELS[name]
     inputs = drawn(specs)
-    names = inspect.signature(function).parameters
-    arguments = [(one, (array.shape, array.dtype.name)) for one, array in zip(names, inputs, strict=True)]
-    return printed(lowered(traced(function, Path(oddities.__file__), arguments), api), api), inputs
+    source = kernel_of(function, inputs, "nki_legacy")
+    right(function, source, inputs, 1e-5)
 
 
 @pytest.mark.parametrize("name", ODDITIES)
 def test_a_lowered_kernel_does_what_numpy_does_at_its_edges(name: str) -> None:
-    source, inputs = odd_kernel(name, "nki")
+    function, specs = ODDITIES[name]
+    inputs = drawn(specs)
+    source = kernel_of(function, inputs, "nki")
     in_dialect(source)
-    right(ODDITIES[name][0], source, inputs, 1e-5)
+    right(function, source, inputs, 1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ODDITIES)
 def test_a_lowered_kernel_does_what_numpy_does_at_its_edges_in_the_legacy_api(name: str) -> None:
-    source, inputs = odd_kernel(name, "nki_legacy")
-    right(ODDITIES[name][0], source, inputs, 1e-5)
+    function, specs = ODDITIES[name]
+    inputs = drawn(specs)
+    source = kernel_of(function, inputs, "nki_legacy")
+    right(function, source, inputs, 1e-5)
 
 
 INSTRUCTIONS = frozenset(
@@ -156,11 +145,12 @@ def in_dialect(source: str) -> None:
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_lowered_kernel_stays_in_the_dialect_of_the_tool_chain(name: str) -> None:
     function, shapes, dtype = FORMULAS[name]
-    in_dialect(kernel_of(function, shapes, dtype, "nki"))
+    in_dialect(kernel_of(function, inputs_of(shapes, dtype), "nki"))
 
 
 def test_a_kernel_reads_as_the_reference_does() -> None:
-    text = kernel_of(formulas.layer_norm_product, FORMULAS["layer_norm_product"][1], np.float32, "nki")
+    function, shapes, dtype = FORMULAS["layer_norm_product"]
+    text = kernel_of(function, inputs_of(shapes, dtype), "nki")
     assert "# mean = x.mean(axis=1, keepdims=True)" in text
     assert (
         "    mean = nl.ndarray((128, 1)" in " ".join(text.split("\n        ")) or "mean = nl.ndarray((128, 1)" in text
@@ -171,7 +161,7 @@ def test_a_kernel_reads_as_the_reference_does() -> None:
 @pytest.mark.parametrize("api", SPELLINGS)
 def test_a_wide_image_is_convolved_and_pooled_in_one_nest(api: str) -> None:
     function, shapes, dtype = FORMULAS["a wide image"]
-    text = kernel_of(function, shapes, dtype, api)
+    text = kernel_of(function, inputs_of(shapes, dtype), api)
     assert text.count("shared_hbm") == 1, "nothing but the result goes through HBM"
 
 

@@ -21,12 +21,12 @@ from acceld.llm.calls import Calls
 from acceld.llm.client import CompletionRequest, ScriptedClient
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
-from acceld.model import InsightKind, RunSpec, RunState, SearchParameters, Status
+from acceld.model import LEAST_STEP_PERCENT, InsightKind, RunSpec, RunState, SearchParameters, Status
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
-from acceld.search.beam import LEAST_STEP_PERCENT, is_selectable, rank
+from acceld.search.beam import is_selectable, rank
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
