@@ -121,7 +121,7 @@ def test_a_tree_in_every_form(home: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_diff_of_a_run_is_its_best_against_its_baseline(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "diff", "r1", "--home", str(home))
-    assert text.startswith("# ≈ 100 µs sim -> ≈ 80.0 µs sim, 1.25x tie\n--- c1\n+++ c2\n")
+    assert text.startswith("# ≈ 100 µs sim -> ≈ 80.0 µs sim, 1.25x likely\n--- c1\n+++ c2\n")
     assert json.loads(printed(capsys, "diff", "c2", "c2", "--home", str(home), "--json"))["diff"] == []
     assert main(["diff", "c1", "--home", str(home)]) == 2
 
