@@ -84,11 +84,13 @@ class TimelineParams:
     half_use: float = 0.55
     """Use of the tensor engine below which it runs at half its rate, if it throttles."""
 
-    # changed by a calibration; 1 is the published model
+    # changed by a calibration; factors of 1 and times of 0 are the published model
     overhead_factor: float = 1.0
     """Factor on the time of each instruction beyond its elements. The documented least interval is not scaled."""
     transfer_factor: float = 1.0
     """Factor on the time of DMA transfers."""
+    each_transfer_us: float = 0.0
+    """Time that each transfer takes of its DMA engines beyond that of its rows."""
     calibrated_on: int = 0
     """Number of kernels of this machine that the factors were fitted on; 0 for the published model."""
 
