@@ -1,8 +1,8 @@
 """Decide if a kernel is faster than another: the one rule for everything that is called, counted, coloured, taught or
 applied as a win. Pure.
 
-A predicted speed-up is a win beyond :data:`acceld.model.SIMULATED_TIE_PERCENT`, if both latencies have a validated
-interval and come from the same performance model. A measured one is a win if the two kernels were timed interleaved and
+A predicted speed-up is a win beyond its band (:func:`simulated_band`), if both latencies have a validated interval and
+come from the same performance model. A measured one is a win if the two kernels were timed interleaved and
 the candidate won, or if each step from the one kernel to the other was; otherwise only beyond the band that both
 measurements state. Everything else is a tie, or a loss.
 
@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from acceld.model import SIMULATED_LESSON_PERCENT, Candidate, Profile, Source, Status
+from acceld.model import (
+    SIMULATED_LESS_WORK_PERCENT,
+    SIMULATED_LESSON_PERCENT,
+    SIMULATED_TIE_PERCENT,
+    Candidate,
+    Profile,
+    Source,
+    Status,
+)
 
 UNVALIDATED = "unvalidated"
 """Reason of a tie: a latency has no validated interval."""
@@ -27,6 +35,10 @@ TWO_SOURCES = "one simulated, one measured"
 """Reason of a tie: a simulated latency is not compared with a measured one."""
 APART = "not timed interleaved"
 """Reason of a tie: the latencies were measured at different times, and state no band."""
+MORE_WORK = 0.01
+"""Busy time that an engine may have in addition, as a share of the slower kernel's latency: less is noise of schedules."""
+EXPLAINED = 0.25
+"""Part of a gain that the busy time saved by one engine must be at least."""
 
 
 class Verdict(StrEnum):
@@ -142,7 +154,30 @@ def gain(
         return Gain(ratio, None, None, TWO_MODELS)
     if not (validated(before) and validated(after)):
         return Gain(ratio, None, None, UNVALIDATED)
-    return _within(ratio, after.tie_percent or 0.0)
+    stated: float | None = after.details.get("tie_percent")
+    return _within(ratio, simulated_band(before, after) if stated is None else stated)
+
+
+def simulated_band(one: Profile, other: Profile) -> float:
+    """Return the percent by which the ratio of two predictions may be off.
+
+    It is smaller if the faster kernel works less: then prices that are wrong change the size of the gain, but hardly its
+    sign. It is not if work moves from one engine to another, because then the sign depends on two prices, and not if
+    only the schedule differs, because its waits are the least certain part of the model.
+    """
+    if (one.chip, one.api) != (other.chip, other.api) or not one.latency_us or not other.latency_us:
+        return SIMULATED_TIE_PERCENT
+    fast, slow = (one, other) if one.latency_us <= other.latency_us else (other, one)
+    assert fast.latency_us is not None and slow.latency_us is not None
+    saved = [
+        slow.engines_us.get(name, 0.0) - fast.engines_us.get(name, 0.0) for name in {*slow.engines_us, *fast.engines_us}
+    ]
+    works_less = (
+        bool(one.engines_us and other.engines_us)
+        and min(saved) >= -MORE_WORK * slow.latency_us
+        and max(saved) >= EXPLAINED * (slow.latency_us - fast.latency_us)
+    )
+    return SIMULATED_LESS_WORK_PERCENT if works_less else SIMULATED_TIE_PERCENT
 
 
 def gain_of(child: Candidate, parent: Candidate) -> Gain | None:

@@ -96,12 +96,13 @@ def _show(found: Sequence[Calibration]) -> None:
             one.sdk or "—",
             str(one.kernels),
             *(f"{one.factors[name]:.3f}" for name in calibration.FACTORS),
+            *(f"{one.constants[name]:+.2f} us" for name in calibration.CONSTANTS),
             f"{one.error_before_percent:.1f} %",
             f"{one.error_after_percent:.1f} %",
         )
         for one in found
     ]
-    columns = ("chip", "api", "sdk", "kernels", *calibration.FACTORS, "error before", "after")
+    columns = ("chip", "api", "sdk", "kernels", *calibration.FACTORS, *calibration.CONSTANTS, "error before", "after")
     print_table(rows, columns, right=frozenset(range(3, len(columns))))
 
 

@@ -244,11 +244,12 @@ def geometric_mean(values: Sequence[float]) -> Mean | None:
 
 def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None:
     """Return the gain of the best kernel of an entry's last run over the first kernel of its first run, from their
-    outcomes.
+    outcomes. The band of one run's prediction does not hold over several runs.
     """
 
     def profile(outcome: Mapping[str, Any], latency: str, interval: str) -> Profile:
-        details = {} if outcome["tie_band"] is None else {"tie_percent": outcome["tie_band"]}
+        stated = outcome["tie_band"] if first is last or outcome["source"] == Source.MEASURED else None
+        details = {} if stated is None else {"tie_percent": stated}
         return Profile(
             Source(outcome["source"]),
             outcome["chip"],

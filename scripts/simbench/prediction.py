@@ -7,13 +7,14 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 
 from acceld.errors import AcceldError
-from acceld.model import SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT
+from acceld.gains import simulated_band
+from acceld.model import SIMULATED_LESS_WORK_PERCENT, SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT, Profile, Source
 from acceld.nki.ir.program import Loop, Node
 from acceld.nki.timing.parameters import FITTED, LEGACY_2_20, TimelineParams, default_params
 from acceld.nki.timing.timeline import timeline
@@ -62,6 +63,13 @@ class Predicted:
     milliseconds: float
     interval_percent: float | None
     bound: Bound
+    engines_us: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def profile(self) -> Profile:
+        """Return what decides about a gain over another kernel."""
+        kernel, us = self.kernel, 1000 * self.milliseconds
+        return Profile(Source.SIMULATED, kernel.chip, kernel.api, us, "timeline", engines_us=self.engines_us)
 
     @property
     def ratio(self) -> float:
@@ -93,7 +101,7 @@ def predict(kernel: Measured, cache: Path, change: Change = unchanged) -> Predic
         return f"{kernel.group} {kernel.name}: {error}"
     assert line.latency_us is not None
     bound = bound_of(line.engines, line.latency_us)
-    return Predicted(kernel, line.latency_us / 1000, line.prediction.interval_percent, bound)
+    return Predicted(kernel, line.latency_us / 1000, line.prediction.interval_percent, bound, line.engines)
 
 
 def predict_all(
@@ -172,19 +180,31 @@ def set_tables(found: Sequence[Predicted]) -> dict[str, Table]:
     return tables
 
 
-def paired_table(found: Sequence[Predicted]) -> Table:
-    """Count the pairs of one chain that are predicted faster by more than an insight or a tie requires, and how many of
-    them are measured faster.
+Threshold = Callable[[Predicted, Predicted], float]
+THRESHOLDS: dict[str, Threshold] = {
+    f"{SIMULATED_LESSON_PERCENT:g} %: likely, an insight": lambda _one, _other: SIMULATED_LESSON_PERCENT,
+    f"{SIMULATED_TIE_PERCENT:g} %": lambda _one, _other: SIMULATED_TIE_PERCENT,
+    f"{SIMULATED_LESS_WORK_PERCENT:g} % for less work, else {SIMULATED_TIE_PERCENT:g} %: a win": (
+        lambda one, other: simulated_band(one.profile, other.profile)
+    ),
+}
+"""Percent by which a kernel must be predicted faster than another one, by name."""
 
-    Pairs that were measured equal count as wrong.
+
+def paired_table(found: Sequence[Predicted]) -> Table:
+    """Count the pairs of one chain that are predicted faster beyond each threshold, and how many of them are measured
+    faster.
+
+    Pairs that were measured equal count as wrong. Kernels without an interval are left out, because they are part of no
+    win.
     """
     table: Table = []
-    least_of = (SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT)
-    for role, chip, least in product(Role, ("trn1", "trn2"), least_of):
+    for role, chip, (name, threshold) in product(Role, ("trn1", "trn2"), THRESHOLDS.items()):
+        mine = [one for one in found if (one.kernel.role, one.kernel.chip) == (role, chip)]
         called = right = gains = ties = 0
-        for chain in _chains(one for one in found if (one.kernel.role, one.kernel.chip) == (role, chip)):
+        for chain in _chains(one for one in mine if one.interval_percent is not None):
             for a, b in combinations(sorted(chain, key=lambda one: one.milliseconds), 2):
-                apart = b.milliseconds > a.milliseconds * (1 + least / 100)
+                apart = b.milliseconds > a.milliseconds * (1 + threshold(a, b) / 100)
                 called += apart
                 right += apart and a.kernel.milliseconds < b.kernel.milliseconds
                 gained = abs(math.log(a.kernel.milliseconds / b.kernel.milliseconds)) >= math.log(APART)
@@ -194,12 +214,13 @@ def paired_table(found: Sequence[Predicted]) -> Table:
             table.append(
                 {
                     "sets": f"{role}, {chip}",
-                    "beyond %": least,
+                    "beyond": name,
                     "called faster": called,
                     "are faster": right,
                     "%": percent(right / called) if called else "-",
                     "gains of 10 %": gains,
-                    "called ties": ties,
+                    "within it": ties,
+                    "within it %": percent(ties / gains),
                 }
             )
     return table

@@ -32,6 +32,37 @@ def test_inside_the_band_nothing_is_a_win_or_a_loss(base: Profile, band: float) 
         assert lost is not None and lost.faster is (False if faster else None) and not lost.improved
 
 
+ENGINES = {"tensor": 40.0, "dma": 90.0}
+
+
+@pytest.mark.parametrize(
+    ("engines", "api", "band"),
+    [
+        ({"tensor": 40.0, "dma": 70.0}, "nki", 17.0),
+        ({"tensor": 40.9, "dma": 70.0}, "nki", 17.0),
+        ({"tensor": 42.0, "dma": 70.0}, "nki", 34.0),
+        ({"tensor": 40.0, "dma": 90.0}, "nki", 34.0),
+        ({"tensor": 40.0, "dma": 86.0}, "nki", 34.0),
+        ({"tensor": 40.0, "dma": 70.0, "gpsimd": 2.0}, "nki", 34.0),
+        ({"dma": 70.0}, "nki", 17.0),
+        ({"tensor": 40.0, "dma": 70.0}, "nki_legacy", 34.0),
+        ({}, "nki", 34.0),
+    ],
+    ids=[
+        "an engine works less", "another one hardly more", "another one more", "only the schedule differs",
+        "the work explains too little of the gain", "an engine that was idle works", "an engine is not used any more",
+        "another compiler", "the busy times are unknown",
+    ],
+)  # fmt: skip
+def test_a_band_is_narrow_only_for_a_kernel_that_works_less(engines: dict[str, float], api: str, band: float) -> None:
+    slow = replace(SIMULATED, engines_us=ENGINES)
+    fast = replace(SIMULATED, engines_us=engines, api=api, latency_us=80.0)
+    for before, after in ((slow, fast), (fast, slow)):
+        found = gain(before, after)
+        assert found is not None and found.band_percent == band
+        assert found.faster is ((after is fast) if band < 25.0 else None)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [

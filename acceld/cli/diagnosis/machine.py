@@ -258,8 +258,7 @@ def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield Finding("data sets", "ok" if used <= cap else "note", text, "" if used <= cap else "acceld clean")
     yield Finding("sqlite", "ok", sqlite3.sqlite_version)
     for one in calibration.read(home.path):
-        factors = ", ".join(f"{name} x{factor:.3f}" for name, factor in one.factors.items())
-        text = f"{one.chip} {one.api}: calibrated on {one.kernels} kernels, {factors}"
+        text = f"{one.chip} {one.api}: calibrated on {one.kernels} kernels, {one.text}"
         stale = f"of version {one.params_version} of the parameters: not used"
         todo = "" if one.current else "acceld calibrate --fit"
         yield Finding(

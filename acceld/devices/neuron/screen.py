@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.gains import gain
-from acceld.model import SIMULATED_TIE_PERCENT, Profile
+from acceld.model import Profile
 
 SAMPLE_ONE_IN = 10
 LEAST_WRONG = 2
@@ -58,13 +58,13 @@ class Screen:
         if that is unknown.
         """
         found = gain(parents, mine)
-        if found is None or found.faster is not False:
+        if found is None or found.faster is not False or found.band_percent is None:
             return None
         digest = hashlib.sha256(f"{request.run}\0{request.kernel.sha256}".encode()).digest()
         measured = int.from_bytes(digest[:4], "big") % SAMPLE_ONE_IN == 0
         if not measured:
             self.dropped += 1
-        return Choice(1.0 / found.ratio, SIMULATED_TIE_PERCENT, measured)
+        return Choice(1.0 / found.ratio, found.band_percent, measured)
 
     def learn(self, latency_us: float, parent_us: float, band_percent: float) -> bool:
         """Record the measured latencies of a sample and its parent. Return True if dropping it would have lost a win."""

@@ -1,4 +1,4 @@
-"""Calibrate the performance model for a machine by three factors, stored in the state folder.
+"""Calibrate the performance model for a machine by factors and constants, stored in the state folder.
 
 :mod:`acceld.nki.timing.calibration_fit` fits them to measurements. Each calibrated latency is marked as such.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,11 +24,18 @@ FACTORS: Mapping[str, str] = {
 """The constants that each factor multiplies; a factor of 1 is the published model."""
 RANGE = (0.75, 1.5)
 """Least and greatest factor. A larger deviation is an error of the model, not a property of the machine."""
+CONSTANTS: Mapping[str, str] = {
+    "launch": "time of a launch in addition to the published model's",
+    "transfer": "time that each DMA transfer takes of its engines beyond that of its rows",
+}
+"""The times in microseconds that are added; 0 is the published model. Short kernels show them, long ones do not."""
+CONSTANT_RANGE = (-10.0, 30.0)
+"""Least and greatest constant in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Factors for one chip and API, and the measurements behind them."""
+    """Factors and constants for one chip and API, and the measurements behind them."""
 
     chip: str
     api: str
@@ -39,28 +46,39 @@ class Calibration:
     error_after_percent: float
     sdk: str = ""
     params_version: int = PARAMS_VERSION
+    constants: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(CONSTANTS, 0.0))
+    """Microseconds by name. A file without them has none."""
 
     def __post_init__(self) -> None:
-        """Refuse factors that are unknown, missing or out of range."""
-        low, high = RANGE
-        if set(self.factors) != set(FACTORS):
-            other = ", ".join(sorted(set(self.factors) ^ set(FACTORS)))
-            raise UsageError(
-                f"the calibration of {self.chip} {self.api} was written by another version of acceld: they differ in {other}",
-                hint="acceld calibrate --fit makes it anew",
-            )
-        for name, factor in self.factors.items():
-            if not low <= factor <= high:
+        """Refuse factors and constants that are unknown, missing or out of range."""
+        for values, known, (low, high) in (
+            (self.factors, FACTORS, RANGE),
+            (self.constants, CONSTANTS, CONSTANT_RANGE),
+        ):
+            if set(values) != set(known):
+                other = ", ".join(sorted(set(values) ^ set(known)))
                 raise UsageError(
-                    f"the calibration of {self.chip} {self.api} has {name} = {factor:g}, which is outside {low:g} to {high:g}",
+                    f"the calibration of {self.chip} {self.api} was written by another version of acceld: they differ in {other}",
                     hint="acceld calibrate --fit makes it anew",
                 )
+            for name, value in values.items():
+                if not low <= value <= high:
+                    raise UsageError(
+                        f"the calibration of {self.chip} {self.api} has {name} = {value:g}, which is outside {low:g} to {high:g}",
+                        hint="acceld calibrate --fit makes it anew",
+                    )
 
     @property
     def digest(self) -> str:
         """Identity of this calibration. Evaluations under different ones are never compared."""
-        factors = "-".join(f"{self.factors[name]:g}" for name in FACTORS)
-        return f"{self.params_version}.{self.kernels}.{factors}"
+        values = [self.factors[name] for name in FACTORS] + [self.constants[name] for name in CONSTANTS]
+        return f"{self.params_version}.{self.kernels}.{'_'.join(f'{value:g}' for value in values)}"
+
+    @property
+    def text(self) -> str:
+        """The factors and the constants in words."""
+        factors = [f"{name} x{factor:.3f}" for name, factor in self.factors.items()]
+        return ", ".join(factors + [f"{name} {us:+.2f} us" for name, us in self.constants.items() if us])
 
     @property
     def current(self) -> bool:
@@ -69,11 +87,11 @@ class Calibration:
 
     def apply(self, params: TimelineParams) -> TimelineParams:
         """Return the parameters, calibrated for this machine."""
-        return replace(changed(params, self.factors), calibrated_on=self.kernels)
+        return replace(changed(params, {**self.factors, **self.constants}), calibrated_on=self.kernels)
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON-able data; :meth:`from_plain` reads it."""
-        return {**asdict(self), "factors": dict(self.factors)}
+        return {**asdict(self), "factors": dict(self.factors), "constants": dict(self.constants)}
 
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> Self:
@@ -126,13 +144,16 @@ def calibrated(found: Calibration | None, chip: str, api: str) -> TimelineParams
     return params if found is None else found.apply(params)
 
 
-def changed(params: TimelineParams, factors: Mapping[str, float]) -> TimelineParams:
-    """Return the parameters with each factor applied to the constants it stands for."""
-    overheads, transfers, slack = (factors.get(name, 1.0) for name in FACTORS)
+def changed(params: TimelineParams, values: Mapping[str, float]) -> TimelineParams:
+    """Return the parameters with each factor and constant applied to what it stands for."""
+    overheads, transfers, slack = (values.get(name, 1.0) for name in FACTORS)
+    launch_us, transfer_us = (values.get(name, 0.0) for name in CONSTANTS)
     return replace(
         params,
         overhead_factor=params.overhead_factor * overheads,
         semaphore_us=params.semaphore_us * overheads,
         transfer_factor=params.transfer_factor * transfers,
         latency_scale=params.latency_scale * slack,
+        kernel_start_us=max(0.0, params.kernel_start_us + launch_us),
+        each_transfer_us=max(0.0, params.each_transfer_us + transfer_us),
     )

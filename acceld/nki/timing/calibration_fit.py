@@ -1,10 +1,12 @@
-"""Fit the performance model to one machine's measurements with three factors, regularised towards the published values.
+"""Fit the performance model to one machine's measurements with a few corrections, regularised towards the published
+values: factors, and constants in microseconds.
 
 A calibration belongs to a chip, an API and a version of the parameters. Each latency that used it is marked as such.
-The fit is done in logarithms. Each kernel's error is taken as linear in the logarithms of the factors. The slopes come
-from timing the kernel with one factor raised by a tenth. The fit is the most likely one if kernels have an error of
-:data:`NOISE` and machines differ from the published values by :data:`SPREAD`. Kernels with the same arguments form a
-chain and have similar errors. A factor is kept only if it lowers the error of chains that it was not fitted on.
+The fit is done in logarithms of latencies. Each kernel's error is taken as linear in the corrections: in the logarithms
+of factors, and in constants. The slopes come from timing the kernel with one correction changed by its step. The fit is
+the most likely one if kernels have an error of :data:`NOISE` and machines differ from the published values by the
+correction's spread. Kernels with the same arguments form a chain and have similar errors. A correction is kept only if
+it lowers the error of chains that it was not fitted on.
 """
 
 from __future__ import annotations
@@ -19,23 +21,52 @@ from numpy.typing import NDArray
 
 from acceld.errors import UsageError
 from acceld.nki.ir.program import Program
-from acceld.nki.timing.calibration import FACTORS, RANGE, Calibration, changed
+from acceld.nki.timing.calibration import CONSTANT_RANGE, CONSTANTS, FACTORS, RANGE, Calibration, changed
 from acceld.nki.timing.parameters import default_params
 from acceld.nki.timing.timeline import timeline
 
 Floats = NDArray[np.float64]
 
-STEP = 1.1
-NOISE, SPREAD = 0.1, 0.15
-"""Standard deviations of the logarithm of a kernel's error and of the logarithm of a factor."""
+NOISE = 0.1
+"""Standard deviation of the logarithm of a kernel's error."""
 FEWEST = 5
 """The least number of kernels for a calibration."""
 FEWEST_CHAINS = 4
-"""The least number of chains for a factor."""
+"""The least number of chains for a correction."""
 CONFIDENCE = 2.0
 """The gain on left-out chains must be at least this many standard errors."""
 GREATEST_ERROR = math.log(2.0)
 """A kernel with a greater error counts with this error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """One number that a fit may change: the logarithm of a factor, or a constant in microseconds."""
+
+    name: str
+    spread: float
+    """Standard deviation of the number between machines."""
+    step: float
+    """Change of the number for which a kernel is timed again."""
+    least: float
+    greatest: float
+
+    def value(self, number: float) -> float:
+        """Return the factor or the constant that a number stands for."""
+        return math.exp(number) if self.name in FACTORS else number
+
+
+CORRECTIONS = (
+    *(Correction(name, 0.15, math.log(1.1), math.log(RANGE[0]), math.log(RANGE[1])) for name in FACTORS),
+    Correction("launch", 5.0, 1.0, *CONSTANT_RANGE),
+    Correction("transfer", 0.2, 0.1, 0.0, CONSTANT_RANGE[1]),
+)
+"""Factors differ by 15 % between machines and launches by 5 us (those of trn1 and trn2 differ by 3). A transfer takes up to
+half a microsecond more if its descriptors are made at run time.
+"""
+_SPREAD, _LEAST, _GREATEST = (
+    np.array([getattr(one, name) for one in CORRECTIONS]) for name in ("spread", "least", "greatest")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +79,10 @@ class Sample:
 
 
 def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
-    """Fit the factors to kernels of one chip and API.
+    """Fit the corrections to kernels of one chip and API.
 
-    A factor that does not lower the error of chains it was not fitted on stays 1. All factors stay 1 if there is only
-    one chain or if the mean error does not fall. UsageError for fewer than :data:`FEWEST` kernels with a latency, or
+    A factor that does not lower the error of chains it was not fitted on stays 1, and such a constant 0. All do so if
+    there are few chains or if the mean error does not fall. UsageError for fewer than :data:`FEWEST` kernels with a latency, or
     for several chips or APIs.
     """
     targets = {(one.program.chip, one.program.api) for one in samples}
@@ -62,64 +93,70 @@ def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
         raise UsageError(f"{len(timed)} kernels with a latency are too few; {FEWEST} are needed")
     ((chip, api),) = targets
     error = np.array([math.log(one.measured_us / us) for one, us in timed])
-    slopes = np.array([[_slope(one.program, us, name) for name in FACTORS] for one, us in timed])
-    found = np.exp(kept_corrections(error, slopes, [one.chain for one, _ in timed]))
-    factors = dict(zip(FACTORS, (round(float(one), 4) for one in np.clip(found, *RANGE)), strict=True))
+    slopes = np.array([[_slope(one.program, us, each) for each in CORRECTIONS] for one, us in timed])
+    numbers = kept_corrections(error, slopes, [one.chain for one, _ in timed])
+    found = {one.name: round(one.value(float(number)), 4) for one, number in zip(CORRECTIONS, numbers, strict=True)}
     before = _mean_error([us / one.measured_us for one, us in timed])
-    after = _mean_error([(_latency(one.program, factors) or us) / one.measured_us for one, us in timed])
+    after = _mean_error([(_latency(one.program, found) or us) / one.measured_us for one, us in timed])
     if after >= before:
-        factors, after = dict.fromkeys(FACTORS, 1.0), before
-    return Calibration(chip, api, len(timed), factors, before, after, sdk)
+        found, after = {one.name: one.value(0.0) for one in CORRECTIONS}, before
+    factors, constants = ({name: found[name] for name in names} for names in (FACTORS, CONSTANTS))
+    return Calibration(chip, api, len(timed), factors, before, after, sdk, constants=constants)
 
 
 def kept_corrections(error: Floats, slopes: Floats, chains: Sequence[str]) -> Floats:
-    """Return the logarithms of the factors; 0 for a factor that does not lower the error of left-out chains.
+    """Return the corrections' numbers; 0 for one that does not lower the error of left-out chains.
 
-    ``error`` holds the logarithm of measured over predicted latency of each kernel. ``slopes`` holds the change of that
-    logarithm with each factor: one row per kernel, one column per factor. A choice of factors qualifies if its gain
+    ``error`` holds the logarithm of measured over predicted latency of each kernel. ``slopes`` holds the change of the
+    predicted one's logarithm with each number: one row per kernel, one column per correction. A choice of corrections
+    qualifies if its gain
     over the published model is at least :data:`CONFIDENCE` times the gain's standard error over chains. Of those, the
     choice with the least left-out error is taken.
     """
     names = np.array(chains)
-    published = _left_out_errors(error, slopes[:, :0], names)
-    corrections = np.zeros(len(FACTORS))
+    published = _left_out_errors(error, slopes, [], names)
+    corrections = np.zeros(len(CORRECTIONS))
     if len(published) < FEWEST_CHAINS:
         return corrections
     best, least = [], float(np.mean(published))
-    for kept in (list(kept) for n in range(1, len(FACTORS) + 1) for kept in combinations(range(len(FACTORS)), n)):
-        left = _left_out_errors(error, slopes[:, kept], names)
+    for kept in (
+        list(kept) for n in range(1, len(CORRECTIONS) + 1) for kept in combinations(range(len(CORRECTIONS)), n)
+    ):
+        left = _left_out_errors(error, slopes, kept, names)
         gain = published - left
         if np.mean(left) < least and np.mean(gain) > CONFIDENCE * np.std(gain, ddof=1) / math.sqrt(len(gain)):
             best, least = kept, float(np.mean(left))
-    corrections[best] = _most_likely(error, slopes[:, best])
+    corrections[best] = _most_likely(error, slopes, best)
     return corrections
 
 
-def _left_out_errors(error: Floats, slopes: Floats, chains: NDArray[np.str_]) -> Floats:
+def _left_out_errors(error: Floats, slopes: Floats, kept: list[int], chains: NDArray[np.str_]) -> Floats:
     """Return the mean error of each chain when it is predicted by a fit to the other chains."""
     left = []
     for chain in dict.fromkeys(chains):
         mine = chains == chain
-        remaining = error[mine] - slopes[mine] @ _most_likely(error[~mine], slopes[~mine])
+        remaining = error[mine] - slopes[mine][:, kept] @ _most_likely(error[~mine], slopes[~mine], kept)
         left.append(float(np.mean(np.abs(remaining))))
     return np.array(left)
 
 
-def _most_likely(error: Floats, slopes: Floats) -> Floats:
-    """Return the regularised logarithms of the factors that have slopes."""
-    pull = (NOISE / SPREAD) ** 2 * np.eye(slopes.shape[1])
+def _most_likely(error: Floats, slopes: Floats, kept: list[int]) -> Floats:
+    """Return the regularised numbers of the corrections that are kept."""
+    mine = slopes[:, kept]
+    pull = np.diag((NOISE / _SPREAD[kept]) ** 2)
     bounded = np.clip(error, -GREATEST_ERROR, GREATEST_ERROR)
-    found = np.asarray(np.linalg.solve(slopes.T @ slopes + pull, slopes.T @ bounded), np.float64)
-    return np.clip(found, *np.log(RANGE))
+    found = np.asarray(np.linalg.solve(mine.T @ mine + pull, mine.T @ bounded), np.float64)
+    return np.clip(found, _LEAST[kept], _GREATEST[kept])
 
 
-def _latency(program: Program, factors: Mapping[str, float]) -> float | None:
-    return timeline(program, changed(default_params(program.api, program.chip), factors)).latency_us
+def _latency(program: Program, values: Mapping[str, float]) -> float | None:
+    return timeline(program, changed(default_params(program.api, program.chip), values)).latency_us
 
 
-def _slope(program: Program, latency_us: float, name: str) -> float:
-    """Return the change of the latency's logarithm per change of a factor's logarithm."""
-    return math.log((_latency(program, {name: STEP}) or latency_us) / latency_us) / math.log(STEP)
+def _slope(program: Program, latency_us: float, correction: Correction) -> float:
+    """Return the change of the latency's logarithm per change of a correction's number."""
+    changed_us = _latency(program, {correction.name: correction.value(correction.step)}) or latency_us
+    return math.log(changed_us / latency_us) / correction.step
 
 
 def _mean_error(ratios: Sequence[float]) -> float:

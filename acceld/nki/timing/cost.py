@@ -205,7 +205,7 @@ class CostModel:
             busy *= 2.0
         tile = dst if self.buffers[dst.buffer].space is not Space.HBM or not sources else sources[0]
         quarters, engines = self.quarters(tile, descriptors)
-        busy *= self.chip.dma_engines / engines
+        busy = self.params.each_transfer_us + busy * self.chip.dma_engines / engines
         late = self.params.round_trip_us if dst.buffer in self.returned else 0.0
         made = self._gather_us(moved) if any(access.indirect for access in instruction.accesses) else 0.0
         return Cost(
@@ -227,7 +227,7 @@ class CostModel:
         alone would take longer than a measured kernel that contains them.
         """
         partitions, itemsize = self.chip.partitions, DTYPE_BYTES[dtype]
-        busy = self.transfer_us(rows, row_bytes, itemsize)
+        busy = self.params.each_transfer_us + self.transfer_us(rows, row_bytes, itemsize)
         blocks = ceil(rows / partitions) * ceil(row_bytes // itemsize / partitions)
         passes = self.params.transpose_passes if itemsize >= 4 else 1
         turns = self._passes_us(passes, min(rows, partitions)) * blocks

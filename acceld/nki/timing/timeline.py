@@ -417,6 +417,8 @@ def _assemble(
     if known and not extended:
         bound_by = _binding(run, engines, params, latency)
     indirect = any(access.indirect for node, _ in program.walk() for access in node.accesses)
+    transfers = written.instructions.get(Engine.DMA.value, 0)
+    crowded = transfers * params.issue_us > latency
     return Timeline(
         chip=chip.name,
         api=program.api,
@@ -443,14 +445,16 @@ def _assemble(
         critical_path=_critical_path(run.machine, run.schedule),
         hot_spots=_hot_spots(run.machine, figures["total_us"] / max(run.schedule.total_us, 1e-9), latency),
         binding=bound_by,
-        unproven=_unproven(program, params, bound_by, latency) if known else (),
+        unproven=(*_issued(transfers, params, crowded), *_unproven(program, params, bound_by, latency))
+        if known
+        else (),
         bound=_bound(engines, latency, written.descriptors) if known else DATA_DEPENDENT,
         warnings=(*_one_trip(program, params), *_warnings(program, run.machine, written.descriptors, extended)),
         prediction=uncertainty.prediction(
             chip=chip.name,
             engines=engines,
             latency_us=latency if known else None,
-            dynamic=dynamic or indirect or program.lnc == cores.CORES,
+            unlike=dynamic or indirect or crowded or program.lnc == cores.CORES,
         ),
         data_dependent=dynamic,
         extrapolated=extended,
@@ -517,6 +521,18 @@ def _binding(run: _Run, engines: Mapping[str, float], params: TimelineParams, la
 
 NOTED_SHARE = 0.01
 """Share of the latency from which on an unproven part is named."""
+
+
+def _issued(transfers: int, params: TimelineParams, crowded: bool) -> tuple[str, ...]:
+    """Return the reason why there is no interval for a kernel whose transfers alone may take longer than predicted."""
+    if not crowded:
+        return ()
+    issued_us = transfers * params.issue_us
+    text = (
+        f"{transfers} transfers start one after the other, at least {params.issue_us:g} us apart, if their descriptors are made "
+        f"at run time: {issued_us:.4g} us, which is not modelled. Move more with each transfer"
+    )
+    return (text,)
 
 
 def _unproven(program: Program, params: TimelineParams, found: Binding | None, latency: float) -> tuple[str, ...]:

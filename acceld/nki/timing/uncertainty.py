@@ -65,12 +65,14 @@ def bound_of(engines: Mapping[str, float], latency_us: float) -> Bound:
     return {"tensor": Bound.TENSOR, "dma": Bound.DMA}.get(name, Bound.ELEMENTWISE)
 
 
-def prediction(*, chip: str, engines: Mapping[str, float], latency_us: float | None, dynamic: bool) -> Prediction:
-    """Return the interval of a latency. There is none for a chip, or for run-time loops, that no measured kernel has."""
+def prediction(*, chip: str, engines: Mapping[str, float], latency_us: float | None, unlike: bool) -> Prediction:
+    """Return the interval of a latency. There is none for a chip that no measured kernel has, or for a kernel unlike all
+    measured ones: two cores, loops or addresses known at run time, more transfers than can start within the latency.
+    """
     if latency_us is None:
         return Prediction("data_dependent", None, UNVALIDATED)
     bound = bound_of(engines, latency_us)
-    found = None if dynamic else INTERVALS.get((chip, bound))
+    found = None if unlike else INTERVALS.get((chip, bound))
     if found is None:
         return Prediction("predicted", None, UNVALIDATED)
     percent, kernels = found

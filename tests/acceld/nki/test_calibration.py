@@ -1,5 +1,6 @@
 """A machine's measurements calibrate the performance model, or are refused."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,9 +69,24 @@ def test_half_of_the_kernels_makes_the_other_half_better(changes: dict[str, floa
     assert found.factors[moved] > 1.02
 
 
+@pytest.mark.parametrize(
+    ("changes", "moved", "us"),
+    [({"kernel_start_us": LEGACY.kernel_start_us + 9.0}, "launch", 9.0), ({"each_transfer_us": 0.5}, "transfer", 0.5)],
+)
+def test_a_time_that_every_launch_or_transfer_takes_is_found_as_a_constant(
+    changes: dict[str, float], moved: str, us: float
+) -> None:
+    machine = replace(LEGACY, **changes)  # type: ignore[arg-type]  # knobs by name
+    learned, kept = on(machine, KERNELS[::2]), on(machine, KERNELS[1::2])
+    found = fit(learned)
+    assert 0.4 * us < found.constants[moved] < 1.2 * us
+    assert error(found, kept) < 0.4 * error(None, kept)
+
+
 def test_a_machine_that_is_as_published_changes_nothing() -> None:
     found = fit(on(LEGACY, KERNELS[:FEWEST]))
     assert set(found.factors.values()) == {1.0} and found.error_after_percent == 0.0
+    assert set(found.constants.values()) == {0.0}
 
 
 def test_few_kernels_move_the_factors_less_than_many() -> None:
@@ -82,14 +98,15 @@ def test_few_kernels_move_the_factors_less_than_many() -> None:
 def test_what_only_some_chains_have_in_common_is_not_taken_for_the_machines() -> None:
     samples = on(LEGACY, KERNELS)
     error = np.log([1.3 if one.chain == "chain 0" else 0.95 for one in samples])
-    slopes = np.array([[0.1, 0.3, 1.0]] * len(samples))
+    slopes = np.array([[0.1, 0.3, 1.0, 0.001, 0.001]] * len(samples))
     assert not kept_corrections(error, slopes, [one.chain for one in samples]).any()
     assert kept_corrections(np.full(len(samples), 0.1), slopes, [one.chain for one in samples]).any()
 
 
 def test_one_chain_says_nothing_of_another() -> None:
     alone = [replace(one, chain="silu") for one in on(replace(LEGACY, transfer_factor=1.3), KERNELS)]
-    assert set(fit(alone).factors.values()) == {1.0}
+    found = fit(alone)
+    assert set(found.factors.values()) == {1.0} and set(found.constants.values()) == {0.0}
 
 
 def test_no_measurement_moves_a_factor_out_of_its_range() -> None:
@@ -133,6 +150,21 @@ def test_a_broken_file_is_refused(tmp_path: Path, text: str) -> None:
         calibration.read(tmp_path)
 
 
+def test_a_file_without_constants_is_read_as_one_that_adds_nothing(tmp_path: Path) -> None:
+    kept = MADE.plain()
+    del kept["constants"]
+    (tmp_path / calibration.FILE).write_text(json.dumps([kept]))
+    assert calibration.read(tmp_path) == (MADE,)
+
+
+@pytest.mark.parametrize("constants", [{"launch": 99.0, "transfer": 0.0}, {"launch": 1.0}])
+def test_a_constant_out_of_range_or_missing_is_refused(constants: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=r"launch = 99|differ in transfer"):
+        replace(MADE, constants=constants)
+
+
 def test_two_calibrations_have_different_digests() -> None:
     other = replace(MADE, factors={**MADE.factors, "slack": 1.2})
     assert MADE.digest != other.digest != replace(other, kernels=42).digest
+    launch = replace(MADE, constants={"launch": 2.5, "transfer": 0.0})
+    assert launch.digest != MADE.digest and launch.text.endswith("slack x1.100, launch +2.50 us")

@@ -128,6 +128,8 @@ def test_an_entry_is_a_win_only_beyond_the_tie_and_of_one_model() -> None:
     tied, won = suite_gain(first, first), suite_gain(first, second)
     assert tied is not None and (tied.improved, tied.band_percent) == (False, 34.0)
     assert won is not None and won.improved and won.ratio == 100 / 70
+    narrow = suite_gain(first | {"tie_band": 17.0}, second | {"tie_band": 17.0})
+    assert narrow is not None and narrow.band_percent == 34.0, "a band of one run holds for that run"
     for other, why in (({"model": "10"}, "two performance models"), ({"interval_percent": None}, "unvalidated")):
         found = suite_gain(first, second | other)
         assert found is not None and (found.improved, found.reason) == (False, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acceld.model import SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT
+from acceld.model import SIMULATED_LESS_WORK_PERCENT, SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT
 from acceld.nki.timing.uncertainty import Bound
 from scripts.simbench.accuracy import leave_one_out, rank_correlation
 from scripts.simbench.measured_sets import Measured, Role
@@ -22,12 +22,12 @@ from scripts.simbench.prediction import (
 
 def predicted(
     ms: float, measured_ms: float, *, chain: str = "a", role: Role = Role.DEVELOPMENT, interval: float | None = 20.0,
-    order_only: bool = False,
+    order_only: bool = False, **engines_ms: float,
 ) -> Predicted:  # fmt: skip
     kernel = Measured(
         "KDA" if chain == "KDA" else "g", chain, "k", role, measured_ms, "", [], order_only=order_only, chip="trn2"
     )
-    return Predicted(kernel, ms, interval, Bound.DMA)
+    return Predicted(kernel, ms, interval, Bound.DMA, {name: 1000 * busy for name, busy in engines_ms.items()})
 
 
 def test_equal_values_share_their_rank() -> None:
@@ -76,15 +76,27 @@ def test_a_pair_is_called_beyond_a_percentage_and_right_where_it_was_measured_fa
     narrow, wide = SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT
     apart = 1 + (narrow + wide) / 200
     found = [predicted(1.0, 1.0), predicted(apart, 2.0), predicted(1 + 2 * wide / 100, 0.5)]
-    rows = {row["beyond %"]: row for row in paired_table(found)}
-    assert (rows[narrow]["called faster"], rows[narrow]["are faster"]) == (3, 1)
-    assert (rows[wide]["called faster"], rows[wide]["are faster"]) == (1, 0)
+    likely, flat, win = paired_table(found)
+    assert (likely["called faster"], likely["are faster"]) == (3, 1)
+    for row in (flat, win):
+        assert (row["called faster"], row["are faster"]) == (1, 0)
     assert paired_table([predicted(1.0, 1.0), predicted(1.0, 1.0)]) == [], "nothing was called, and nothing gained"
+
+
+def test_a_pair_of_less_work_is_called_beyond_its_own_percentage() -> None:
+    apart = 1 + (SIMULATED_LESS_WORK_PERCENT + 1) / 100
+    fast, slow = predicted(1.0, 1.0, dma=0.8), predicted(apart, 2.0, dma=0.8 * apart)
+    _, flat, win = paired_table([fast, slow])
+    assert (flat["called faster"], win["called faster"], win["are faster"]) == (0, 1, 1)
+
+
+def test_kernels_without_an_interval_are_in_no_pair() -> None:
+    assert paired_table([predicted(1.0, 1.0), predicted(9.0, 9.0, interval=None)]) == []
 
 
 def test_a_gain_of_ten_percent_that_is_not_called_is_counted() -> None:
     for row in paired_table([predicted(1.0, 1.0), predicted(1.0, 2.0)]):
-        assert (row["called faster"], row["gains of 10 %"], row["called ties"]) == (0, 1, 1)
+        assert (row["called faster"], row["gains of 10 %"], row["within it"]) == (0, 1, 1)
 
 
 def test_a_set_tells_its_level_its_order_and_its_intervals() -> None:
