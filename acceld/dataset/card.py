@@ -43,10 +43,8 @@ def card(
             ratios.append(found.ratio)
             by_rules += fast.rules_since(slow) is not None
     pairs = sum(taken.values())
-    category = next(
-        (size for most, size in SIZE_CATEGORIES if sum(map(sum, map(dict.values, map(dict, rows.values())))) < most),
-        "n>1M",
-    )
+    total = sum(sum(parts.values()) for parts in rows.values())
+    category = next((size for most, size in SIZE_CATEGORIES if total < most), "n>1M")
     lines = [
         "---",
         "license: apache-2.0",
@@ -63,9 +61,11 @@ def card(
         "",
         "# Programs for Trainium, from numpy to slow and fast kernels",
         "",
-        f"{len(taken)} programs and {pairs} slow-fast pairs of their kernels, for {order.chip} in {order.api}. acceld made "
-        f"all of it: `acceld dataset make DIR --programs {order.programs} --pairs {order.pairs} --seed {order.seed}"
-        f" --api {order.api} --chip {order.chip}`.",
+        (
+            f"{len(taken)} programs and {pairs} slow-fast pairs of their kernels, for {order.chip} in {order.api}. acceld made "
+            f"all of it: `acceld dataset make DIR --programs {order.programs} --pairs {order.pairs} --seed {order.seed}"
+            f" --api {order.api} --chip {order.chip}`."
+        ),
         "",
     ]
     if pairs < order.pairs:
@@ -74,9 +74,11 @@ def card(
     lines += [f"| {name} | {' | '.join(str(parts[part]) for part in parts)} |" for name, parts in rows.items()]
     lines += [
         "",
-        "- `pairs`: slow and fast kernel, both latencies, what changed. `numpy-nki`: reference with the lowered kernel "
-        "(`first`) and the fastest (`best`). `trl-sft`: the pairs as conversations. The name of a program, `workload`, joins "
-        "them.",
+        (
+            "- `pairs`: slow and fast kernel, both latencies, what changed. `numpy-nki`: reference with the lowered kernel "
+            "(`first`) and the fastest (`best`). `trl-sft`: the pairs as conversations. The name of a program, `workload`, joins "
+            "them."
+        ),
         "- Split by formula: the text of `forward`, which holds no size. No formula of a split is in another one, at any size.",
         "",
         "## How it was made",
@@ -87,12 +89,16 @@ def card(
         "drawn in bfloat16, the others in float32.",
         "2. It is lowered to one kernel in the largest pieces, and to plainer ones, which send more values through HBM.",
         "3. Rewrite rules make further kernels of each.",
-        f"4. Each kernel ({kernels} of these programs) was run in a jail on one data set drawn from the seed, and is within "
-        "the tolerance of the reference in float64. It passed the search gate, not the strict one.",
+        (
+            f"4. Each kernel ({kernels} of these programs) was run in a jail on one data set drawn from the seed, and is within "
+            "the tolerance of the reference in float64. It passed the search gate, not the strict one."
+        ),
         "5. A pair is two kernels of a program whose simulated speed-up is certain by acceld's rule: beyond the band of two "
         "predictions." + (f" The speed-ups are {min(ratios):.2f}x to {max(ratios):.2f}x." if ratios else ""),
-        f"6. {by_rules} pairs are by rewrite rules alone (`change` names them); the others are by larger pieces, some with "
-        "rewrites as well.",
+        (
+            f"6. Pairs by rewrite rules alone: {by_rules} (`change` names the rules). The others are by larger pieces, some with "
+            "rewrites as well."
+        ),
         "",
         "| | " + " | ".join(FAMILIES) + " |",
         "|---|" + "---|" * len(FAMILIES),
@@ -108,21 +114,23 @@ def card(
         "",
         "## What is not in it",
         "",
-        f"Of {len(taken) + failed.total()} drawn programs {failed.total()} could not be made"
-        + (": " if failed else ".")
-        + "; ".join(f"{number} {status} ({messages[status]})" for status, number in sorted(failed.items())),
+        f"Drawn programs that could not be made: {failed.total()} of {len(taken) + failed.total()}.",
         "",
-        f"Of the kernels of the programs that were made, {rejected.total()} were left out"
-        + (": " if rejected else ".")
-        + ", ".join(f"{number} {status}" for status, number in sorted(rejected.items())),
+        *(f"- {status}: {number}, such as {messages[status]}" for status, number in sorted(failed.items())),
+        *([""] if failed else []),
+        f"Kernels of the other programs that were left out: {rejected.total()}.",
         "",
+        *(f"- {status}: {number}" for status, number in sorted(rejected.items())),
+        *([""] if rejected else []),
         "## Limits",
         "",
         f"- Every latency is simulated: acceld's model of the chip, version {basis['model']}, not a chip.",
         "- The plainer kernels are written to be slow. They are like first kernels of people, but no person wrote them.",
         "- A formula is a random sequence of steps. It need not make sense as a part of a model.",
-        f"- Bytes are the same for the same seed ({order.seed}) and version (acceld {basis['acceld']}, numpy {basis['numpy']}), "
-        "unless a deadline passed on a busy machine: that kernel counts above as `timeout`.",
+        (
+            f"- Bytes are the same for the same seed ({order.seed}) and version (acceld {basis['acceld']}, numpy {basis['numpy']}), "
+            "unless a deadline passed on a busy machine: that kernel counts above as `timeout`."
+        ),
         "- Licence: references are drawn and kernels are written by acceld; nothing is from elsewhere. Apache-2.0, as acceld.",
         "",
     ]
