@@ -116,17 +116,28 @@ def test_a_reference_stands_beside_its_kernels(made: Path) -> None:
     assert all(row["numpy"] == references[row["workload"]] and "@nki.jit" in row["nki"] for row in found)
 
 
-def test_a_data_set_that_was_killed_goes_on_and_ends_with_the_same_bytes(made: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_data_set_that_was_cut_off_goes_on_and_ends_with_the_same_bytes(
+    how: signal.Signals, made: Path, tmp_path: Path
+) -> None:
+    folder, said = tmp_path / "data", tmp_path / "said.txt"
     command = [sys.executable, "-c", CHILD, str(folder), *WORDS]
-    one_at_a_time = [*command[:-1], "1"]
-    first = subprocess.Popen(one_at_a_time, start_new_session=True, stdout=subprocess.DEVNULL)
+    with said.open("w") as stream:
+        first = subprocess.Popen([*command[:-1], "1"], start_new_session=True, stderr=stream)
     while not finished(folder):
         assert first.poll() is None, "it ended before it had made a program"
         time.sleep(0.02)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    if how is signal.SIGKILL:
+        os.killpg(first.pid, how)
+        first.wait()
+    else:
+        first.send_signal(how)
+        assert first.wait() == 130
+        assert "the same command goes on" in said.read_text()
+        assert not (folder / ".work").exists()
     kept = finished(folder)
+    assert 1 <= len(kept) < PROGRAMS
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"{len(kept)} of {PROGRAMS} programs are made already" in done.stderr
     assert {number: record for number, record in finished(folder).items() if number in kept} == kept
@@ -139,7 +150,9 @@ def finished(folder: Path) -> dict[int, tuple[str, float]]:
         return {}
     with sqlite3.connect(folder / FILE) as connection:
         try:
-            return {n: (text, s) for n, text, s in connection.execute("select number, record, checking_s from programs")}
+            return {
+                n: (text, s) for n, text, s in connection.execute("select number, record, checking_s from programs")
+            }
         except sqlite3.OperationalError:
             return {}
 
