@@ -464,7 +464,8 @@ class Nest(Choices):
             return
         fused = selected.reduce
         data = [self._resolved(operand) for operand in selected.operands]
-        banks = [d for d in data if isinstance(d, Piece) and d.tile.space == "psum"]
+        read = [data[value.number] for _, value in selected.arguments if isinstance(value, Operand)]
+        banks = [one for one in read if isinstance(one, Piece) and one.tile.space == "psum"]  # twice for a square
         if selected.operation in ("tensor_tensor", "scalar_tensor_tensor") and len(banks) > 1:
             copied = self._copied(banks[0])
             data = [copied if d is banks[0] else d for d in data]
