@@ -568,7 +568,7 @@ FAMILIES: Mapping[str, tuple[int, Callable[[_Text], None]]] = {
     "convolution": (7, convolution),
     "scan": (8, scan),
 }
-"""What programs are made of, with the weight of each kind."""
+"""The kinds of programs, each with its weight."""
 
 
 def drawn(seed: int, number: int) -> Drawn:

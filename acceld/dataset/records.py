@@ -9,7 +9,7 @@ from acceld.model import Evaluation
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to make. Two data sets of one order and one version of acceld have the same bytes."""
+    """Order for a data set. Two data sets of one order and one version of acceld have the same bytes."""
 
     programs: int
     pairs: int
