@@ -20,7 +20,7 @@ from acceld.dataset.journal import STAGES, Journal
 from acceld.dataset.programs import Drawn, drawn
 from acceld.dataset.records import Member, Order, Pair, Program, Rejected
 from acceld.drafts import ReferenceFacts, reference_facts, write_reference_folder
-from acceld.errors import WorkloadError
+from acceld.errors import AcceldError, WorkloadError
 from acceld.evaluate.interface import EvaluationRequest, started
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.gains import gain
@@ -38,6 +38,8 @@ TRIES = {0: 2, 1: 6}
 OTHER_TRIES = 2
 MOST_PAIRS = 32
 """Pairs that are kept of one program."""
+MOST_FAILED = 20
+"""Programs that may fail before the first one is made."""
 RUN = 1
 """Run number of all kernels, so that those of one program use one data set."""
 WRONG = frozenset(
@@ -75,7 +77,7 @@ async def make(
             maker = _Maker(order, evaluator, folder)
             numbers = _unlike(order.seed)
             running: set[asyncio.Task[tuple[Program, dict[str, float]]]] = set()
-            made = 0
+            made = failed = 0
             try:
                 while True:
                     while made + len(running) < order.programs and len(running) < max(1, settings.slots):
@@ -91,7 +93,14 @@ async def make(
                         program, seconds = task.result()
                         journal.add(program, seconds)
                         made += program.made
+                        failed += not program.made
                         on_program(program)
+                        if failed == MOST_FAILED and not made:
+                            first = program.rejected[0]
+                            raise AcceldError(
+                                f"none of the first {failed} programs could be made; {program.name}: {first.message}",
+                                hint="Give a new folder once the reason is gone: this one keeps the failures.",
+                            )
             finally:
                 for task in running:
                     task.cancel()

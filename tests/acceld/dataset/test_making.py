@@ -22,7 +22,7 @@ from acceld.dataset.files import FORMATS, SPLITS, allotted
 from acceld.dataset.journal import FILE, Journal
 from acceld.dataset.programs import FAMILIES, drawn
 from acceld.dataset.records import Member, Program, Rejected
-from acceld.errors import UsageError
+from acceld.errors import UsageError, WorkloadError
 from acceld.gains import gain
 from acceld.model import Evaluation, Status
 from acceld.report.datasets import three_way_split
@@ -46,9 +46,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a small data set."""
     folder = tmp_path_factory.mktemp("made") / "data"
     with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder.parent)
         for name, value in QUICKER.items():
             patch.setattr(making, name, value)
-        assert main(["dataset", "make", str(folder), *WORDS]) == 0
+        assert main(["dataset", "make", folder.name, *WORDS]) == 0
     return folder
 
 
@@ -177,6 +178,20 @@ def test_numbers_that_make_no_sense_are_refused(
 ) -> None:
     assert main(["dataset", "make", str(tmp_path / "new"), *words]) == 2
     assert words[0] in capsys.readouterr().err and not (tmp_path / "new").exists()
+
+
+def test_a_cause_that_every_program_fails_of_ends_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(path: Path) -> None:
+        raise WorkloadError("numpy is broken")
+
+    monkeypatch.setattr(making, "reference_facts", broken)
+    monkeypatch.setattr(making, "MOST_FAILED", 3)
+    assert main(["dataset", "make", str(tmp_path / "data"), *WORDS]) == 1
+    assert (
+        "none of the first 3 programs could be made" in (said := capsys.readouterr().err) and "numpy is broken" in said
+    )
 
 
 def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
