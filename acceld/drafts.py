@@ -7,14 +7,17 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from acceld.child import Child, child
 from acceld.errors import UsageError, WorkloadError, did_you_mean, no_file
 from acceld.workloads.records import BASELINE_FILES, DISTRIBUTIONS, DTYPE_BYTES, Precision
+
+if TYPE_CHECKING:
+    from acceld.lowering.kernels import Pieces
 
 REFERENCE_DEADLINE_S = 300
 UNFIT = ("nki", "nisa", "nl", "range", "len", "slice", "min", "max")
@@ -222,12 +225,17 @@ class Lowered:
     kernels: Mapping[str, str]
     refused: Mapping[str, str]
     work: Mapping[str, int]
+    plainer: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kernels in smaller pieces, by API, if some were asked for."""
 
 
-def lowered_kernels(path: Path, facts: ReferenceFacts, *others: ReferenceFacts) -> Lowered:
+def lowered_kernels(
+    path: Path, facts: ReferenceFacts, *others: ReferenceFacts, plainer: Sequence[Pieces] = ()
+) -> Lowered:
     """Lower a reference to kernels in a child process. What can not be lowered is named in the answer, not raised.
 
-    ``others`` are the same arguments in other shapes: the kernels are for each of them as well.
+    ``others`` are the same arguments in other shapes: the kernels are for each of them as well. ``plainer`` asks for
+    further kernels, in pieces of at most these sizes.
 
     :raises WorkloadError: the reference can not be called.
     """
@@ -242,8 +250,14 @@ def lowered_kernels(path: Path, facts: ReferenceFacts, *others: ReferenceFacts) 
         for one in (facts, *others)
     ]
     start = child("acceld.lowering.child", str(path.resolve()))
-    raw = _answered(path, start, doing="lowering it", request=json.dumps({"shapes": shapes}))
-    return Lowered(raw["kernels"], raw["refused"], raw.get("work", {}))
+    raw = _answered(
+        path,
+        start,
+        doing="lowering it",
+        request=json.dumps({"shapes": shapes, "plainer": [asdict(one) for one in plainer]}),
+    )
+    further = {api: tuple(texts) for api, texts in raw["plainer"].items()}
+    return Lowered(raw["kernels"], raw["refused"], raw.get("work", {}), further)
 
 
 def write_reference_folder(
@@ -254,16 +268,18 @@ def write_reference_folder(
     *,
     name: str,
     precision: Precision = Precision.ANY_WITHIN_TOLERANCE,
+    plainer: Sequence[Pieces] = (),
 ) -> Lowered:
     """Write a reference's workload to a new folder, completely or not at all. Return the kernels that were lowered from
-    it. ``facts`` are those of the reference in ``path``, called with the arguments ``given``.
+    it, and those in ``plainer`` pieces. ``facts`` are those of the reference in ``path``, called with the arguments
+    ``given``.
 
     :raises UsageError: the folder can not be written.
     :raises WorkloadError: the reference does not take these arguments.
     """
     if given and [a.name for a in given] != [a.name for a in facts.arguments]:
         raise WorkloadError(f"{path}: it takes {len(facts.arguments)} arguments, and {len(given)} were described")
-    lowered = lowered_kernels(path, facts)
+    lowered = lowered_kernels(path, facts, plainer=plainer)
     toml = workload_toml(
         name,
         facts.arguments,

@@ -234,6 +234,7 @@ EXITS = {
     "acceld attach": None,
     "acceld check --all": None,
     "acceld db prune --older 30d": (0, "would go"),
+    "acceld dataset make whole": None,
     "acceld find profile": (2, "profile"),
     "acceld doctor --from": (2, "acceld doctor --neuron writes one"),
     "acceld doctor --neuron": (1, "report"),

@@ -74,6 +74,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "replay": Command("replay", "history", "repeat a run's decisions from its rows; exit 1 on the first difference"),
     "export": Command("export", "history", "write runs as a report, or as data sets for training or other tools"),
+    "dataset": Command("dataset", "history", "make programs with checked slow-fast pairs of kernels, for training"),
     "import": Command("import_", "history", "read workloads and results of other projects"),
     "check": Command(
         "check",

@@ -31,6 +31,8 @@ SBUF = 176 * 1024
 """Bytes of a partition that tiles may take together: 192 KiB, less what other nests hold."""
 CHUNK_BYTES = 16 * 1024
 """Most bytes a partition of one chunk of element-wise work."""
+WIDEST = CHUNK_BYTES // 4
+"""Most columns of a chunk of element-wise work."""
 VECTORS = 96 * 1024
 """Most bytes a partition of rows that all partitions read."""
 RESIDENT = 100 * 1024

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import Builder
-from acceld.lowering.choices import Memory, Rolled
+from acceld.lowering.choices import WIDEST, Memory, Rolled
 from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
@@ -26,6 +27,19 @@ RESERVED = ("nki", "nisa", "nl")
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
 
 
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Greatest pieces of a kernel: it is plainer, and mostly slower, the smaller they are."""
+
+    nodes: int = MOST_NODES
+    """Nodes of a region. With 1, each value of the graph goes through HBM."""
+    columns: int = WIDEST
+    """Columns of a chunk."""
+
+
+LARGEST = Pieces()
+
+
 def lowered(
     graph: Graph,
     api: str,
@@ -35,17 +49,19 @@ def lowered(
     shapes: Mapping[str, Shape] | None = None,
     output_shapes: Sequence[Shape] = (),
     parameters: Sequence[str] = (),
+    pieces: Pieces = LARGEST,
 ) -> Kernel:
     """Return a kernel of an API that computes what a graph does.
 
     ``shapes`` are the kernel's shapes of arguments that it takes in another shape than the reference, ``output_shapes``
     those of its outputs. ``parameters`` are all parameters in order, if it also takes numbers, whose values the graph has.
+    ``pieces`` limits what the kernel does at once.
     NotLowered for what has no lowering.
     """
     graph = simplified(vectorized(graph))
-    found = _planned(graph, api, name, shapes or {}, output_shapes, MOST_NODES)
+    found = _planned(graph, api, name, shapes or {}, output_shapes, MOST_NODES, pieces)
     if any(sum(node.kind == "dot" for node in nest.nodes) > 1 for nest in found.nests):
-        apart = _planned(graph, api, name, shapes or {}, output_shapes, 1)
+        apart = _planned(graph, api, name, shapes or {}, output_shapes, 1, pieces)
         if apart.traffic < LESS_TRAFFIC * found.traffic:
             found = apart
     for nest in found.nests:
@@ -70,20 +86,26 @@ class _Plan:
 
 
 def _planned(
-    graph: Graph, api: str, name: str, shapes: Mapping[str, Shape], output_shapes: Sequence[Shape], most_products: int
+    graph: Graph,
+    api: str,
+    name: str,
+    shapes: Mapping[str, Shape],
+    output_shapes: Sequence[Shape],
+    most_products: int,
+    pieces: Pieces,
 ) -> _Plan:
     """Return the nests of a graph whose regions have at most so many products."""
-    divided, graph = regions(graph, most_products)
+    divided, graph = regions(graph, most_products, pieces.nodes)
     build = Builder([*(node.name for node in graph.inputs), *RESERVED, name])
     memory, made, returned = _memory(graph, divided, build, shapes, output_shapes)
     nests = []
+    nest_of = partial(Nest, sums_beside=SPELLINGS[api].sums_beside, most_columns=pieces.columns)
     for rolled in rolled_up([(region, external(region, memory)) for region in divided], memory):
         reach = external(rolled.region, memory)
-        sums = SPELLINGS[api].sums_beside
-        nest = Nest(build, memory, rolled, reach, graph.lines, sliced=True, sums_beside=sums)
+        nest = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)
         if nest.rows < PARTITIONS and SPELLINGS[api].has_patterns:
             # Access patterns can fill partitions with parts of rows; slices can not.
-            wider = Nest(build, memory, rolled, reach, graph.lines, sliced=False, sums_beside=sums)
+            wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False)
             nest = wider if wider.rows > nest.rows else nest
         nests.append(nest)
     return _Plan(build, nests, made, returned)

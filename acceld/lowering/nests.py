@@ -22,7 +22,7 @@ from acceld.lowering.axes import (
     split,
 )
 from acceld.lowering.building import Builder, full
-from acceld.lowering.choices import BANK, CHUNK_BYTES, SBUF, Choices, Memory, Rolled
+from acceld.lowering.choices import BANK, CHUNK_BYTES, SBUF, WIDEST, Choices, Memory, Rolled
 from acceld.lowering.graph import INDEX, Node, NotLowered, View
 from acceld.lowering.instructions import SCANS, Operand, Selected
 from acceld.lowering.regions import Access
@@ -73,9 +73,10 @@ class Nest(Choices):
         *,
         sliced: bool,
         sums_beside: bool,
+        most_columns: int = WIDEST,
     ) -> None:
         super().__init__(memory, rolled, accesses, sliced=sliced, sums_beside=sums_beside)
-        self.build, self.lines = build, lines
+        self.build, self.lines, self.most_columns = build, lines, most_columns
 
     def write(self) -> None:
         """Append the nest."""
@@ -294,7 +295,7 @@ class Nest(Choices):
             for n, r in enumerate(self.reach)
             if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == width
         ]
-        limit = BANK if dots else max(BANK, CHUNK_BYTES // 4)
+        limit = min(BANK if dots else WIDEST, self.most_columns)
         if any(self._part_of(node, view) is not None for node in nodes for view in node.views):
             limit = max(limit, width)
         reduces = [node for node in nodes if id(node) in self.attached]
@@ -463,7 +464,8 @@ class Nest(Choices):
             return
         fused = selected.reduce
         data = [self._resolved(operand) for operand in selected.operands]
-        banks = [d for d in data if isinstance(d, Piece) and d.tile.space == "psum"]
+        read = [data[value.number] for _, value in selected.arguments if isinstance(value, Operand)]
+        banks = [one for one in read if isinstance(one, Piece) and one.tile.space == "psum"]  # twice for a square
         if selected.operation in ("tensor_tensor", "scalar_tensor_tensor") and len(banks) > 1:
             copied = self._copied(banks[0])
             data = [copied if d is banks[0] else d for d in data]

@@ -249,13 +249,14 @@ def in_place(access: Access, width: int) -> bool:
     return conforms(access, width) or within_rows(access, width)
 
 
-def regions(graph: Graph, most_products: int = MOST_NODES) -> tuple[list[Region], Graph]:
+def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOST_NODES) -> tuple[list[Region], Graph]:
     """Return the regions of a graph in an order in which they can run, and the graph with copies where stores need them.
 
     ``most_products`` is how many products a region may have: the right operands of many are loaded in turn for each row tile.
+    ``most_nodes`` is how many nodes of any kind.
     """
     graph, nodes, before = in_order(graph)
-    return _Division(graph, nodes, before, most_products).result(), graph
+    return _Division(graph, nodes, before, most_products, most_nodes).result(), graph
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:
@@ -295,8 +296,10 @@ def _own_inputs(node: Node) -> list[View]:
 class _Division:
     """The division of one graph, node by node, then joined where two regions share rows."""
 
-    def __init__(self, graph: Graph, nodes: list[Node], before: dict[int, list[Node]], most_products: int) -> None:
-        self.nodes, self.before, self.most_products = nodes, before, most_products
+    def __init__(
+        self, graph: Graph, nodes: list[Node], before: dict[int, list[Node]], most_products: int, most_nodes: int
+    ) -> None:
+        self.nodes, self.before, self.most_products, self.most_nodes = nodes, before, most_products, most_nodes
         self.place = {id(node): number for number, node in enumerate(self.nodes)}
         self.readers: dict[int, list[Node]] = {}
         self.outputs = {id(view.node) for view in graph.outputs}
@@ -330,7 +333,7 @@ class _Division:
         near = [r for r in self.regions if any(view in shared for one in r.nodes for view in _own_inputs(one))]
         for region in dict.fromkeys((*reversed(sources), *reversed(near))):
             joined = [*region.nodes, node]
-            found = None if len(joined) > MOST_NODES else self._fit(joined)
+            found = None if len(joined) > self.most_nodes else self._fit(joined)
             if found is not None and not self._cycle(region, node):
                 region.nodes, region.layout = joined, found
                 self.home[id(node)] = region
@@ -416,7 +419,7 @@ class _Division:
                     continue
                 nodes = sorted((*earlier.nodes, *later.nodes), key=lambda node: self.place[id(node)])
                 inside = {id(node) for node in nodes}
-                if len(nodes) > MOST_NODES or any(
+                if len(nodes) > self.most_nodes or any(
                     view.node.kind == "buffer" and any(r in (earlier, later) for r in self._writers(view))
                     for node in nodes
                     for view in node.views

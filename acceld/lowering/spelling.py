@@ -130,7 +130,8 @@ class _Printer:
         kernel = self.kernel
         for tensor in kernel.made:
             shape = tensor.shape or (1,)
-            self._put(1, f"{tensor.name} = nl.ndarray({shape}, dtype={_nl(tensor.dtype)}, buffer=nl.shared_hbm)")
+            memory = "shared_hbm" if tensor in kernel.returned else "private_hbm"
+            self._put(1, f"{tensor.name} = nl.ndarray({shape}, dtype={_nl(tensor.dtype)}, buffer=nl.{memory})")
         self._statements(kernel.body, 1)
         self._put(1, f"return {', '.join(tensor.name for tensor in kernel.returned)}")
         return self.lines

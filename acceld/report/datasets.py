@@ -85,6 +85,12 @@ def split(workload: str) -> str:
     return "test" if int(hashlib.sha256(workload.encode()).hexdigest(), 16) % TEST_SHARE == 0 else "train"
 
 
+def three_way_split(key: str) -> str:
+    """Return ``train``, ``validation`` or ``test``: as :func:`split`, with as many for validation as for the test."""
+    place = int(hashlib.sha256(key.encode()).hexdigest(), 16) % TEST_SHARE
+    return {0: "test", 1: "validation"}.get(place, "train")
+
+
 def prompt(material: Material, parent: Candidate, plan: Plan | None) -> str:
     """Return the prompt of one example: the kernel, its profile in a line, and the plan."""
     evaluation = parent.evaluation

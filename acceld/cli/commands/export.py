@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     from acceld.report.datasets import ROWS, distinct, split
     from acceld.report.exchange import card, nkibench, solutions, traces
+    from acceld.report.row_files import write_lines, write_parquet
     from acceld.report.trace_set import trace_set
 
     folder = Path(arguments.output)
@@ -83,8 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         counts = {"cases": len(summary)}
     elif arguments.format == "flashinfer":
         counts = {
-            "solutions": _lines(folder / "solutions.jsonl", (row for one in materials for row in solutions(one))),
-            "traces": _lines(folder / "traces.jsonl", (row for one in materials for row in traces(one))),
+            "solutions": write_lines(folder / "solutions.jsonl", (row for one in materials for row in solutions(one))),
+            "traces": write_lines(folder / "traces.jsonl", (row for one in materials for row in traces(one))),
         }
         for name, data in trace_set(materials, _known_workloads(materials)).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -97,9 +98,9 @@ def run(arguments: argparse.Namespace) -> int:
             made = list(distinct(row for one in chosen for row in rows(one)))
             counts[part] = len(made)
             if made and arguments.parquet:
-                _parquet(folder / f"{part}.parquet", made)
+                write_parquet(folder / f"{part}.parquet", made)
             elif made:
-                _lines(folder / f"{part}.jsonl", made)
+                write_lines(folder / f"{part}.jsonl", made)
         (folder / "README.md").write_text(
             card(arguments.format, counts, materials, parquet=arguments.parquet), encoding="utf-8"
         )
@@ -121,26 +122,6 @@ def _known_workloads(materials: Iterable[Any]) -> dict[str, Any]:
         if folder is not None and (folder / "workload.toml").is_file():
             found[spec.workload] = load_workload(folder)
     return found
-
-
-def _lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:
-    """Write one JSON object a line, and return their number."""
-    count = 0
-    with place.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-            count += 1
-    return count
-
-
-def _parquet(place: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows as Parquet. UsageError if pyarrow is not installed."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UsageError("Parquet needs pyarrow", hint="pip install 'acceld[parquet]'") from error
-    parquet.write_table(pyarrow.Table.from_pylist(rows), place)
 
 
 def _materials(arguments: argparse.Namespace) -> list[Any]:

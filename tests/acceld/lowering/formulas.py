@@ -150,6 +150,11 @@ def residual_norm(x: Array, w: Array, z: Array, g: Array) -> Any:
     return y * g / np.sqrt(np.mean(np.square(y), axis=1, keepdims=True) + 1e-5)
 
 
+def gained_norm_of_a_product(x: Array, y: Array, g: Array) -> Any:
+    h = x.T @ y
+    return h * g / np.sqrt(np.mean(np.square(h), axis=-1, keepdims=True) + 1e-5)
+
+
 def twice(x: Array, w: Array) -> Any:
     y = np.tanh(x @ w)
     return softmax(y) @ w.T
@@ -197,6 +202,7 @@ FORMULAS: dict[str, Formula] = {
     "unrolled_heads": (unrolled_heads, ((128, 4, 64), (256, 2, 64), (256, 2, 64)), np.float32),
     "gated": (gated, ((128, 256), (256, 384), (256, 384), (384, 256)), np.float32),
     "low_rank": (low_rank, ((256, 256), (256, 640), (256, 16), (16, 640)), np.float32),
+    "gained_norm_of_a_product": (gained_norm_of_a_product, ((64, 192), (64, 96), (96,)), np.float32),
     "turned": (turned, ((256, 384), (256, 100)), np.float32),
     "halves": (halves, ((256, 128), (256, 64), (256, 64)), np.float32),
     "halves_then_norm": (halves_then_norm, ((130, 128),), np.float32),

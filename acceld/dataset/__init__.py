@@ -1,0 +1,1 @@
+"""Make data sets of programs: references, kernels lowered from them, and slow-fast pairs of kernels."""

@@ -1,0 +1,78 @@
+"""Define what is known of a program once it is done: its kernels, those that failed, and its slow-fast pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from acceld.model import Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Order for a data set. Two data sets of one order and one version of acceld have the same bytes."""
+
+    programs: int
+    pairs: int
+    seed: int
+    api: str
+    chip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A kernel of a program that is right on data, with its simulated latency."""
+
+    text: str
+    root: int
+    """Place among the program's lowered kernels of the one that rules made it from; 0 is the kernel in the largest
+    pieces.
+    """
+    steps: tuple[str, ...]
+    """The rewrites from that kernel to this one; empty for a lowered kernel."""
+    rules: tuple[str, ...]
+    evaluation: Evaluation
+
+    def rules_since(self, other: Member) -> tuple[str, ...] | None:
+        """Return the rules that made this kernel of ``other``; None if rules alone did not."""
+        known = len(other.steps)
+        made = self.root == other.root and len(self.steps) > known and self.steps[:known] == other.steps
+        return self.rules[known:] if made else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A kernel, or a whole program, that is not in the data set, and the reason."""
+
+    status: str
+    """A status of an evaluation; ``not_lowered`` or ``no_reference`` for a program without any kernel."""
+    message: str
+    text: str = ""
+    """The kernel, if its numbers are wrong: a defect of acceld."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Places of a slow and a fast kernel among the members of a program."""
+
+    slow: int
+    fast: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that is done. Without members it has failed, and the first of ``rejected`` has the reason."""
+
+    number: int
+    name: str
+    family: str
+    size: str
+    formula_sha256: str
+    reference: str
+    members: tuple[Member, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+
+    @property
+    def made(self) -> bool:
+        """True if the program is part of the data set."""
+        return bool(self.members)
