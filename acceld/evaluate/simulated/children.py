@@ -548,7 +548,7 @@ async def _nothing(*_: int) -> None:
 def _disk_bytes(workload: Workload) -> int:
     """Return the disk space of a workload's data set, without its record."""
     inputs = sum(one.size_bytes for one in workload.kernel_arguments() if isinstance(one, ArraySpec))
-    return inputs + sum(datasets.expected_bytes(math.prod(one.shape)) for one in workload.outputs)
+    return inputs + sum(datasets.expected_bytes(math.prod(one.shape), one.dtype) for one in workload.outputs)
 
 
 def _plain(argument: ArraySpec | float | bool) -> dict[str, Any]:

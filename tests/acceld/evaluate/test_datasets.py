@@ -40,7 +40,7 @@ def written(folder: Path, name: str) -> Path:
     with datasets.begin(folder / name) as begun:
         writer = datasets.Writer(begun.partial)
         writer.inputs([ones])
-        writer.expected(0, ones.shape)[...] = ones
+        writer.expected(0, ones.shape, "float32")[...] = ones
         writer.finish([(ones.shape, "float32")], RECORD)
         found = begun.publish()
         assert found is not None
@@ -218,7 +218,7 @@ for turn in range(60):
         with datasets.begin(root / name) as begun:
             writer = datasets.Writer(begun.partial)
             writer.inputs([values])
-            writer.expected(0, values.shape)[...] = values
+            writer.expected(0, values.shape, "float32")[...] = values
             writer.finish([(values.shape, "float32")], {"seed": 1, "variant": "own", "floors": [], "seconds": 0.0})
             found = begun.publish()
     if found is not None:
