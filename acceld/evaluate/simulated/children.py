@@ -366,6 +366,15 @@ class Children:
                 self._held_bytes -= _disk_bytes(workload)
             await self.trim()
 
+    async def make_ahead(self, workload: Workload, variant: str, seed: int) -> None:
+        """Make a data set, unless it is there, and leave it on disk. WorkloadError if the reference is at fault."""
+        async with self.data_set(workload, variant, seed):
+            pass
+
+    def room_for(self, workload: Workload) -> int:
+        """Return the number of data sets of a workload that the disk may keep besides that of its search gate."""
+        return max(0, self._config.cache_bytes // max(1, _disk_bytes(workload)) - 1)
+
     async def _write_with_room(
         self,
         workload: Workload,

@@ -57,3 +57,33 @@ async def test_cancelling_leaves_no_trial_running() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert (attempts.cut, attempts.running) == ("ab", 0)
+
+
+async def test_a_long_trial_holds_up_no_other() -> None:
+    others, release = list[str](), asyncio.Event()
+
+    async def attempt(trial: Trial) -> None:
+        if trial.variant == "a":
+            await release.wait()
+            return
+        others.append(trial.variant)
+        if trial.variant == "e":
+            release.set()
+
+    assert await asyncio.wait_for(first_failure(TRIALS, attempt, lambda: True), 10) is None
+    assert others == list("bcde")
+
+
+async def test_after_a_failure_no_further_trial_begins_while_an_earlier_one_ends() -> None:
+    release, started = asyncio.Event(), list[str]()
+
+    async def attempt(trial: Trial) -> str | None:
+        started.append(trial.variant)
+        if trial.variant == "b":
+            asyncio.get_running_loop().call_later(0.02, release.set)
+            return "wrong"
+        await release.wait()
+        return None
+
+    assert await first_failure(TRIALS, attempt, lambda: True) == "wrong"
+    assert started == ["a", "b"]
