@@ -39,7 +39,7 @@ class Ahead:
     async def _run(self) -> None:
         with contextlib.suppress(AcceldError):
             for piece in self._pieces:
-                while self._wanted and not self._idle():
+                while self._wanted and not self._idle():  # noqa: ASYNC110  the queue tells nobody
                     await asyncio.sleep(_PAUSE_S)
                 if not self._wanted:
                     return

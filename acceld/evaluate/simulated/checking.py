@@ -102,8 +102,8 @@ class Checker:
         pieces, trials = [admit], list[Trial]()
         if self._share_data or await self._is_expensive(loaded):
             trials = await self._trials(loaded, seeds)
-        for trial in dict.fromkeys((one.variant, one.seed) for one in trials):
-            pieces.append(partial(self._children.make_ahead, loaded, *trial))
+        data = dict.fromkeys((one.variant, one.seed) for one in trials)
+        pieces += [partial(self._children.make_ahead, loaded, *one) for one in data]
         return pieces[: 1 + self._children.room_for(loaded)]
 
     async def read_again(self, case: TracedCase) -> Failed | None:

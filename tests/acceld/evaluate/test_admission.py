@@ -180,7 +180,7 @@ def test_a_reference_that_fails_is_the_workloads_fault(tmp_path: Path, written: 
     assert "\x1b" not in caught.value.message
 
 
-BY_ROWS = TOML.replace('[values]', 'rows = ["M"]\n[values]\nM = 32').replace('[32, "N"]', '["M", "N"]')
+BY_ROWS = TOML.replace("[values]", 'rows = ["M"]\n[values]\nM = 32').replace('[32, "N"]', '["M", "N"]')
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,8 @@ class Pieces:
         self.begun, self.ended, self.waits, self.fails = "", "", waits, fails
         self.release = asyncio.Event()
 
-    def piece(self, name: str) -> object:
+    async def piece(self, name: str) -> None:
         self.begun += name
-        return self._work(name)
-
-    async def _work(self, name: str) -> None:
         if name == self.waits:
             await self.release.wait()
         if name == self.fails:
@@ -38,12 +36,12 @@ class Pieces:
         self.ended += name
 
     def ahead(self, idle: list[bool]) -> Ahead:
-        return Ahead([lambda name=name: self.piece(name) for name in "abc"], lambda: idle[0])  # type: ignore[misc]
+        return Ahead([partial(self.piece, name) for name in "abc"], lambda: idle[0])
 
 
-async def until(condition: object) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # type: ignore[operator]
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 

@@ -62,13 +62,14 @@ async def test_cancelling_leaves_no_trial_running() -> None:
 async def test_a_long_trial_holds_up_no_other() -> None:
     others, release = list[str](), asyncio.Event()
 
-    async def attempt(trial: Trial) -> None:
+    async def attempt(trial: Trial) -> str | None:
         if trial.variant == "a":
             await release.wait()
-            return
+            return None
         others.append(trial.variant)
         if trial.variant == "e":
             release.set()
+        return None
 
     assert await asyncio.wait_for(first_failure(TRIALS, attempt, lambda: True), 10) is None
     assert others == list("bcde")
