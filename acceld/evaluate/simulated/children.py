@@ -529,7 +529,8 @@ class Children:
         reference is at fault.
         """
         request = {"workload": str(workload.folder), "seed": seed}
-        return answered(workload, *await self._zygote.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
+        jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it
+        return answered(workload, *await self._zygote.run("admit", pack(request), jail))
 
     async def trim(self, *, again: bool = False) -> None:
         """Remove the data sets used longest ago, until all others and those being made fit into the limit. With ``again``

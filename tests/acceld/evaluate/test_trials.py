@@ -40,9 +40,24 @@ async def test_two_trials_run_at_once_only_where_that_is_allowed(wide: bool, mos
 
 
 async def test_a_failure_ends_the_trials_that_run_beside_it() -> None:
-    attempts = Attempts({"b": "wrong"}, slow="c")
-    assert await first_failure(TRIALS, attempts, lambda: True) == "wrong"
-    assert (attempts.started, attempts.cut, attempts.running) == ("abc", "c", 0)
+    started, cut, third = "", "", asyncio.Event()
+
+    async def attempt(trial: Trial) -> str | None:
+        nonlocal started, cut
+        started += trial.variant
+        if trial.variant == "b":
+            await third.wait()
+            return "wrong"
+        if trial.variant == "c":
+            third.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cut += "c"
+        return None
+
+    assert await asyncio.wait_for(first_failure(TRIALS, attempt, lambda: True), 20) == "wrong"
+    assert (started, cut) == ("abc", "c")
 
 
 async def test_the_first_trial_in_order_decides() -> None:
