@@ -14,6 +14,8 @@ from acceld.errors import UsageError, did_you_mean
 
 API_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")})
 """Chips that each API of NKI compiles for; the first is the default."""
+CURRENT_API = "nki"
+"""The API for new kernels. The other one ends with the compilers that have it."""
 NKI_VERSIONS = ("0.3", "0.4", "0.5", "0.6", "0.7")
 """Versions of the package ``nki`` whose rules are known, oldest first."""
 NKI_DEFAULT = "0.6"

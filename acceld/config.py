@@ -39,8 +39,9 @@ else:  # plug-ins add names; checked like any other Literal
     ProviderName = Literal[(*PROVIDER_NAMES, *(one.name for one in plugins.plugins("acceld.providers")))]
 
 
-def _key(default: Any, doc: str, *, trusted: bool = False) -> Any:
-    metadata = {"doc": doc, "trusted": trusted}
+def _key(default: Any, doc: str, *, trusted: bool = False, inferred: bool = False) -> Any:
+    """Return a field. ``inferred``: what is not set may get another value than the default, so the file leaves it out."""
+    metadata = {"doc": doc, "trusted": trusted, "inferred": inferred}
     if isinstance(default, list | dict):
         raise TypeError("defaults are immutable")
     return field(default=default, metadata=metadata)
@@ -60,9 +61,11 @@ class SearchConfig:
         "rules", "who proposes: rewrite rules (free), models, both together, or a program of your own"
     )
     strategy: StrategyName = _option("strategy")
-    chip: ChipName = _key("trn1", "the chip to optimize for")
+    chip: ChipName = _key("trn1", "the chip to optimize for; not set, a formula is for trn2", inferred=True)
     api: ApiName = _key(
-        "nki_legacy", "neuronxcc.nki (trn1, trn2), nki >= 0.3 (trn2, trn3), triton (GPUs), c or numpy (host)"
+        "nki_legacy",
+        "neuronxcc.nki (trn1, trn2), nki >= 0.3 (trn2, trn3), triton (GPUs), c or numpy (host); not set, a formula becomes a kernel of nki",
+        inferred=True,
     )
     seed: int = _option("seed")
     memory: Literal["auto", "off", "fifo", "random", "value"] = _key(
@@ -346,6 +349,10 @@ class Resolved:
     origins: Mapping[str, str]
     files: tuple[Path, ...] = ()
 
+    def sets(self, key: str) -> bool:
+        """Return True if a flag, a variable or a file sets the dotted key, even to its default."""
+        return key in self.origins
+
 
 def load(
     folder: Path | None = None,
@@ -473,7 +480,8 @@ def _render(kind: type, prefix: str, lines: list[str]) -> None:
         lines += ["", f"# {(kind.__doc__ or '').splitlines()[0]}", f"[{prefix}]"]
     for f in plain:
         default = _default(f)
-        mark = "# " if default is None or default == "" or default == () else ""
+        left_out = default is None or default == "" or default == () or f.metadata.get("inferred")
+        mark = "# " if left_out else ""
         lines.append(f"{mark}{f.name} = {_toml(default)}  # {f.metadata['doc']}")
     for f in fields(kind):
         if is_dataclass(hints[f.name]):

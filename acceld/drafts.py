@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acceld.child import Child, child
+from acceld.chips import CURRENT_API
 from acceld.errors import UsageError, WorkloadError, did_you_mean, no_file
 from acceld.workloads.records import BASELINE_FILES, DISTRIBUTIONS, DTYPE_BYTES, Precision
 
@@ -284,7 +285,7 @@ def write_reference_folder(
         name,
         facts.arguments,
         facts.outputs,
-        baselines={api: BASELINE_FILES[api] for api in lowered.kernels},
+        baselines={api: BASELINE_FILES[api] for api in sorted(lowered.kernels, key=lambda api: api != CURRENT_API)},
         reference="reference.py",
         entry="kernel",
         drawn=facts.drawn,

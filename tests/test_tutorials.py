@@ -189,7 +189,7 @@ def test_the_laptop_tutorial_ends_with_an_applied_win(laptop: Laptop) -> None:
 @pytest.mark.timeout(1800)
 def test_the_laptop_tutorial_goes_from_a_formula_to_an_applied_win(laptop: Laptop) -> None:
     place = laptop.folder / "my_gate"
-    assert "speed-up" in laptop.tutorial["acceld optimize my_gate --api nki --chip trn2 --preset quick --wait"]
+    assert "speed-up" in laptop.tutorial["acceld optimize my_gate --preset quick --wait"]
     kept = list(place.glob("kernel.py.*.bak"))
     assert len(kept) == 1 and "Lowered from the reference." in kept[0].read_text(encoding="utf-8")
     assert (place / "kernel.py").read_text(encoding="utf-8") != kept[0].read_text(encoding="utf-8")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from acceld import config
+from acceld.chips import API_CHIPS, CURRENT_API
 from acceld.errors import UsageError
-from acceld.kernel_files import api_of_file, load_kernel, syntax_error
+from acceld.kernel_files import api_of_file, is_reference, load_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import SIMULATOR, Choice, choose
 from acceld.workloads import Workload, load_workload, workload
@@ -19,13 +21,22 @@ SUFFIXES = (".py", ".c")
 """Endings of kernel files; every other name is that of a workload."""
 
 
-def default_target(settings: config.Config, backend: str = "") -> Choice:
-    """Return backend, API and chip as configured; ``backend`` restricts them to one backend."""
-    return Choice(backend or settings.devices.backend, settings.search.api, settings.search.chip)
+def _default_target(resolved: config.Resolved, backend: str, *, from_formula: bool) -> Choice:
+    """Return backend, API and chip as configured; ``backend`` restricts them to one backend. For what starts
+    ``from_formula`` the current API takes the place of a default one.
+    """
+    search = resolved.config.search
+    default = Choice(backend or resolved.config.devices.backend, search.api, search.chip)
+    chips = API_CHIPS[CURRENT_API]
+    if not from_formula or resolved.sets("search.api"):
+        return default
+    if not resolved.sets("search.chip"):
+        return replace(default, api=CURRENT_API, chip=chips[0])
+    return replace(default, api=CURRENT_API) if search.chip in chips else default
 
 
 def place_of(
-    settings: config.Config,
+    resolved: config.Resolved,
     path: Path | None,
     found: Workload | None,
     *,
@@ -38,12 +49,17 @@ def place_of(
 
     Every command infers them here. What was asked for comes first. Else the API is that of the file's imports, or one that
     the workload has a kernel for; the chip is the configured one if the API and the workload run on it, else one on which
-    they run. UsageError if what was asked for does not go together.
+    they run. A reference, and a workload whose first kernel is for the current API or that has no kernel, start from a
+    formula: if nothing is configured, they get the current API. UsageError if what was asked for does not go together.
     """
     own = path is not None and path.suffix in SUFFIXES
     asked = api or (api_of_file(path) if path is not None and own else None)
+    if found is not None and not own:
+        from_formula = next(iter(found.baselines), CURRENT_API) == CURRENT_API
+    else:
+        from_formula = path is not None and is_reference(path)
     return choose(
-        default_target(settings, SIMULATOR if simulated else ""),
+        _default_target(resolved, SIMULATOR if simulated else "", from_formula=from_formula),
         backend=SIMULATOR if simulated else backend,
         api=asked,
         chip=chip,

@@ -98,7 +98,8 @@ class Case:
 
     def order(self, trials: Sequence[Trial]) -> None:
         """Sort the checks by the order of their trials, two of which may have run at the same time."""
-        self.checks = [self.tried[trial] for trial in trials if trial in self.tried]
+        others = [check for check in self.checks if check not in self.tried.values()]
+        self.checks = [*(self.tried[trial] for trial in trials if trial in self.tried), *others]
 
     def _add(self, check: Check, trial: Trial | None) -> None:
         self.checks.append(check)

@@ -25,7 +25,7 @@ the system for arrays from 32 MiB on each time, and the system clears them.
 """
 _LEAST_ELEMENTS = 1 << 19
 """Number of elements from which on a block is worth a thread of its own: 4 MiB, which a core's caches nearly hold."""
-_ROWS = 256
+_ROWS = 512
 """Number of rows from which on a product takes little time to pack its other operand."""
 _RUNS = 8
 """Number of blocks from which a sample takes rows."""

@@ -63,10 +63,11 @@ class Changed:
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the changed kernels and print the results. Return 7 if one of them does not hold."""
-    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
+    resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
+    settings = resolved.config
     top = Path(_git(Path.cwd(), "rev-parse", "--show-toplevel").strip())
     budgets = read_budgets(Path(arguments.budget) if arguments.budget else top / "regressions.toml")
-    changed = list(_changed(top, arguments, budgets, settings))
+    changed = list(_changed(top, arguments, budgets, resolved))
     cases = [one.case for one in changed if one.case is not None]
     client = None
     if any(case.backend != SIMULATOR for case in cases):
@@ -120,7 +121,7 @@ def read_budgets(path: Path) -> list[Budget]:
 
 
 def _changed(
-    top: Path, arguments: argparse.Namespace, budgets: Sequence[Budget], settings: config.Config
+    top: Path, arguments: argparse.Namespace, budgets: Sequence[Budget], resolved: config.Resolved
 ) -> Iterator[Changed]:
     """Yield the kernel files that the branch changed: those with a budget, or beside a workload.toml."""
     base = _git(top, "merge-base", arguments.against, "HEAD").strip()
@@ -137,7 +138,7 @@ def _changed(
         try:
             case = file_case(
                 top / path,
-                settings,
+                resolved,
                 workload=workload,
                 against=base if name in before else None,
                 api=arguments.api,

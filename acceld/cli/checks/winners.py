@@ -94,8 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
         from acceld.cli.checks.device import run as on_device
 
         return on_device(arguments)
-    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
-    cases = _cases(arguments, settings)
+    resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
+    settings = resolved.config
+    cases = _cases(arguments, resolved)
     state = find_home(arguments.home).prepare()
     client = None
     if arguments.every or any(
@@ -141,11 +142,11 @@ def is_file(what: str) -> bool:
     return what.endswith((".py", ".c", ".ipynb"))
 
 
-def _cases(arguments: argparse.Namespace, settings: config.Config) -> list[Case]:
+def _cases(arguments: argparse.Namespace, resolved: config.Resolved) -> list[Case]:
     what = arguments.what
     if what is not None and is_file(what):
         given = {name: getattr(arguments, name) for name in ("workload", "against", "backend", "api", "chip")}
-        return [file_case(Path(what), settings, **given)]
+        return [file_case(Path(what), resolved, **given)]
     if arguments.against:
         raise UsageError(
             "--against goes with a kernel file or with --changed",
@@ -220,7 +221,7 @@ def _stored(one: dict[str, Any], history: Any) -> Case:
 
 def file_case(
     path: Path,
-    settings: config.Config,
+    resolved: config.Resolved,
     *,
     workload: str | None = None,
     against: str | None = None,
@@ -229,10 +230,10 @@ def file_case(
     chip: str | None = None,
 ) -> Case:
     """Return the case of a kernel file: compared with its text in the git revision ``against``, if given."""
-    found = workload_of(path, workload, settings)
+    found = workload_of(path, workload, resolved.config)
     if found is None:
         raise UsageError(f"{path} has no workload to check it against", hint="name a workload with --workload")
-    where = place_of(settings, path, found, api=api, chip=chip, backend=backend)
+    where = place_of(resolved, path, found, api=api, chip=chip, backend=backend)
     kernel = load_kernel(path, api=where.api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
     other = None
     if against:

@@ -73,12 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
         return _from_reference(arguments)
     path = Path(arguments.kernel)
     in_c = path.suffix == ".c"
-    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
+    resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
+    settings = resolved.config
     if in_c and (arguments.api or arguments.chip):
         raise UsageError("a kernel in C is timed on the host's processor", hint="leave out --api and --chip")
     if in_c and not arguments.reference:
         raise UsageError("a kernel in C needs a reference", hint="--reference REF.py: numpy, forward and get_inputs")
-    where = place_of(settings, path, None, api=arguments.api, chip=arguments.chip, simulated=not in_c)
+    where = place_of(resolved, path, None, api=arguments.api, chip=arguments.chip, simulated=not in_c)
     chip, api = where.chip, where.api
     kernel = parsed_kernel(path, api=api, entry=arguments.entry, grid=arguments.grid, lnc=arguments.lnc)
     folder = Path(arguments.output or path.stem)
@@ -152,7 +153,8 @@ def _from_reference(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
-    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
+    resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
+    settings = resolved.config
     if arguments.module:
         found = module_reference(ModuleRequest(arguments.module, described(given), _settings(arguments.init)))
         lowered = write_module_workload(found, folder, name=folder.name)
@@ -164,7 +166,7 @@ def _from_reference(arguments: argparse.Namespace) -> int:
             hint=f"models can write the first kernel: acceld optimize --from-reference --workload {folder} --proposer llm",
         )
     loaded = load_workload(folder)
-    where = place_of(settings, None, loaded, api=arguments.api, chip=arguments.chip, simulated=True)
+    where = place_of(resolved, None, loaded, api=arguments.api, chip=arguments.chip, simulated=True)
     path = baseline_of(loaded, where.api)
     kernel = parsed_kernel(path, api=where.api, entry=loaded.entry or "")
     state = find_home(arguments.home).prepare()

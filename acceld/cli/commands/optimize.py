@@ -165,7 +165,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     settings = resolved.config
     path = Path(arguments.target) if arguments.target else None
     asked_for = {"chip": arguments.chip, "backend": arguments.backend}
-    where = place_of(settings, path, None, api=arguments.api, **asked_for)
+    where = place_of(resolved, path, None, api=arguments.api, **asked_for)
     root, name = _target(arguments, where.api)
     found = workload(name, workload_folders(settings))
     writes_first = arguments.from_reference is not None and PROPOSERS[settings.search.proposer].writes_first
@@ -183,7 +183,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
                 hint="--proposer llm lets models write the first kernel",
             )
         api = arguments.api if root is None else root.api
-        where = place_of(settings, None if root is None else path, found, api=api, **asked_for)
+        where = place_of(resolved, None if root is None else path, found, api=api, **asked_for)
     elif arguments.from_reference and where.api in found.baselines:
         # The folder was made from the reference, so its kernels are lowered ones: one is a root beside the models' own first.
         root = parsed_kernel(found.baselines[where.api], api=where.api, entry=found.entry or "")

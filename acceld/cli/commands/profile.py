@@ -121,9 +121,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
     asked = arguments.api or api_of_file(Path(arguments.kernel))
     flags = {"search.chip": arguments.chip, "search.api": asked, "evaluate.nki": arguments.nki}
-    settings = config.load(flags=flags).config
+    resolved = config.load(flags=flags)
+    settings = resolved.config
     found = _named(arguments, settings)
-    where = place_of(settings, Path(arguments.kernel), found, api=arguments.api, chip=arguments.chip, simulated=True)
+    where = place_of(resolved, Path(arguments.kernel), found, api=arguments.api, chip=arguments.chip, simulated=True)
     chip, api = where.chip, where.api
     with _subject(arguments, api, found) as subject:
         home = find_home(arguments.home)

@@ -32,10 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print line, proven precondition, expected effect and diff of everything that would apply; then what rules refuse."""
     path = Path(arguments.kernel)
     asked = arguments.api or api_of_file(path)
-    settings = config.load(flags={"search.chip": arguments.chip, "search.api": asked}).config
-    found = _workload(arguments, path, settings)
+    resolved = config.load(flags={"search.chip": arguments.chip, "search.api": asked})
+    found = _workload(arguments, path, resolved.config)
     is_file = path.suffix in (".py", ".c")
-    api = place_of(settings, path, found, api=arguments.api, chip=arguments.chip).api
+    api = place_of(resolved, path, found, api=arguments.api, chip=arguments.chip).api
     if not is_file:
         assert found is not None
         path = baseline_of(found, api)

@@ -49,8 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Watch until interrupted."""
-    settings = config.load(flags={"watch.mode": arguments.mode}).config
-    files = [_watched(Path(path), arguments, settings) for path in arguments.paths]
+    resolved = config.load(flags={"watch.mode": arguments.mode})
+    settings = resolved.config
+    files = [_watched(Path(path), arguments, resolved) for path in arguments.paths]
     places = {(where.backend, where.chip) for _, where in files}
     if len(places) > 1:
         shown = ", ".join(f"{one.path} on {where.chip} by {where.backend}" for one, where in files)
@@ -171,24 +172,24 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
         raise found[0]
 
 
-def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config) -> tuple[Watched, Choice]:
+def _watched(path: Path, arguments: argparse.Namespace, resolved: config.Resolved) -> tuple[Watched, Choice]:
     """Return a file with the workload it is evaluated by, and where it is evaluated."""
     from acceld.watch.tiers import Watched
     from acceld.workloads import load_workload, workload
 
     if not path.exists() and path.suffix not in SUFFIXES:
-        path = workload(str(path), workload_folders(settings)).folder
+        path = workload(str(path), workload_folders(resolved.config)).folder
     path = path.resolve()
     found = load_workload(path) if path.is_dir() else None
     if found is None and not path.is_file():
         raise no_file(path, hint="Name a kernel's file, or a folder with a workload.toml (acceld init makes one).")
-    found = found or workload_of(path, arguments.workload, settings)
+    found = found or workload_of(path, arguments.workload, resolved.config)
     if found is None:
         raise UsageError(
             f"{path} has no workload to be evaluated by",
             hint=f"give --workload, or make a workload of it: acceld init {path} --arg SHAPE:DTYPE",
         )
-    where = place_of(settings, path, found, api=arguments.api, chip=arguments.chip, backend=arguments.backend)
+    where = place_of(resolved, path, found, api=arguments.api, chip=arguments.chip, backend=arguments.backend)
     if path.is_dir():
         path = baseline_of(found, where.api)
     folder = found.folder.resolve()  # absolute, because the judge runs in another folder

@@ -1,7 +1,8 @@
 """Store data sets on disk, as raw arrays and a JSON file: a kernel's inputs, and the reference's outputs.
 
 A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and ``expected<i>.bin`` (reference's layout;
-float64, or float32 above 64 MiB, which adds 3e-8 to a relative error), all in C order. A folder is written under
+float64, or float32 above 64 MiB, which adds 3e-8 to a relative error, and where a kernel's output is rounded to fewer
+bits than that), all in C order. A folder is written under
 another name and renamed, so that an existing one is complete. Nothing in it is ever executed or unpickled. Whoever
 writes or uses a folder holds a shared lock on it; a folder without a lock may be removed at any time.
 
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
+_NARROW = frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
+"""Types of outputs whose rounding is at least a thousand times that of float32, and whose range is no wider."""
 _SURELY_RIGHT = 1e-6
 """Relative L2 error below which the position of the largest error is not searched for."""
 _EMPTY_S = 60.0
@@ -146,14 +149,16 @@ class Writer:
                 self._inputs.append({"value": value.item() if isinstance(value, np.generic) else value})
         self._describe({"inputs": self._inputs})
 
-    def expected(self, number: int, shape: Sequence[int]) -> NDArray[Any]:
-        """Return the array in the file of output ``number``, to be filled with the expected values."""
-        return _mapped(self._partial / f"expected{number}.bin", _kept_as(math.prod(shape)), shape)
+    def expected(self, number: int, shape: Sequence[int], dtype: str) -> NDArray[Any]:
+        """Return the array in the file of output ``number``, to be filled with the values that are expected of a kernel's
+        output of type ``dtype``.
+        """
+        return _mapped(self._partial / f"expected{number}.bin", _kept_as(math.prod(shape), dtype), shape)
 
     def finish(self, outputs: Iterable[tuple[tuple[int, ...], str]], record: dict[str, Any]) -> None:
         """Write the record, with the shape of each output and the dtype that a kernel's must have."""
         described = [
-            {"shape": shape, "dtype": dtype, "kept_as": _kept_as(math.prod(shape))} for shape, dtype in outputs
+            {"shape": shape, "dtype": dtype, "kept_as": _kept_as(math.prod(shape), dtype)} for shape, dtype in outputs
         ]
         files = {path.name: [path.stat().st_size, _digest(path)] for path in sorted(self._partial.glob("*.bin"))}
         self._describe({**record, "inputs": self._inputs, "outputs": described, "files": files})
@@ -344,13 +349,13 @@ def _folders(root: Path) -> list[tuple[float, int, Path]]:
     return sorted(found)
 
 
-def expected_bytes(elements: int) -> int:
-    """Return the disk space of one output of the reference."""
-    return elements * 8 if elements * 8 <= _WIDE_BYTES else elements * 4
+def expected_bytes(elements: int, dtype: str) -> int:
+    """Return the disk space of one output of the reference, for a kernel's output of type ``dtype``."""
+    return elements * _dtype(_kept_as(elements, dtype)).itemsize
 
 
-def _kept_as(elements: int) -> str:
-    return "float64" if expected_bytes(elements) == elements * 8 else "float32"
+def _kept_as(elements: int, dtype: str) -> str:
+    return "float32" if elements * 8 > _WIDE_BYTES or dtype in _NARROW else "float64"
 
 
 def _dtype(name: str) -> np.dtype[Any]:

@@ -114,7 +114,7 @@ def strict_trials(
     workload: Workload, seeds: Seeds, *, expensive: bool, shared: bool = False, modelled: bool = False
 ) -> list[Trial]:
     """Return the trials of the strict gate, which follows the search gate. The cheapest trial that is likely to fail
-    comes first.
+    comes first. If the reference is expensive, those on the search gate's data set do.
 
     ``shared``: seeds are the run's, so that all its candidates are tried on the same data sets. ``modelled``: a
     performance model times the program, so on the data set with shuffled loops it also runs as it is timed.
@@ -125,7 +125,9 @@ def strict_trials(
         tried = [name for name in variants if name not in related[1:]]
         own = search_trial(seeds)
         timed = [replace(own, as_timed=True, again=True)] if modelled else []
-        return [*(Trial(name, seeds.seed(name), kept=True) for name in tried), *timed, replace(own, shuffled=True)]
+        # These two need no new data set. The loops in other orders take longest, so that trial runs beside the others.
+        there = [*timed, replace(own, shuffled=True)]
+        return [*there, *(Trial(name, seeds.seed(name), kept=True) for name in tried)]
     own_seeds = [
         seeds.seed(f"{OWN}/{number}") if shared else fresh_seed()
         for number in range(FRESH_SEEDS if workload.sample is None else 1)
@@ -254,17 +256,22 @@ async def first_failure(
     cancelled, the running trials are cancelled and waited for.
     """
     waiting = deque(trials)
-    running: deque[asyncio.Future[Bad | None]] = deque()
+    begun: list[asyncio.Future[Bad | None]] = []
+    """Trials in order, without those before the first that runs."""
     try:
-        while waiting or running:
-            while waiting and len(running) < (2 if wide() else 1):
-                running.append(asyncio.ensure_future(try_one(waiting.popleft())))
-            failed = await asyncio.shield(running[0])
-            running.popleft()
-            if failed is not None:
-                return failed
+        while waiting or begun:
+            active = [one for one in begun if not one.done()]
+            while waiting and len(active) < (2 if wide() else 1):
+                begun.append(asyncio.ensure_future(try_one(waiting.popleft())))
+                active.append(begun[-1])
+            await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
+            if any(one.done() and (one.exception() or one.result() is not None) for one in begun):
+                waiting.clear()
+            while begun and begun[0].done():
+                if (failed := begun.pop(0).result()) is not None:
+                    return failed
     finally:
-        for task in running:
+        for task in begun:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(*begun, return_exceptions=True)
     return None

@@ -90,6 +90,11 @@ def compare(actual: NDArray[Any], expected: NDArray[Any], total: float | None = 
     return comparison.errors()
 
 
+def rows_of(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as a matrix of its last axis's rows."""
+    return array.reshape(-1, array.shape[-1] if array.ndim else 1)
+
+
 def sum_of_squares(rows: NDArray[Any]) -> float:
     """Return the sum of the squares of a matrix, in float64."""
     total = 0.0
@@ -132,6 +137,11 @@ class Comparison:
             scale += _ELEMENT_DAMPING * np.sqrt(row_squares / width)[:, None] + self._damping
             np.divide(np.abs(error, out=error), scale, out=error)
             self._elements.append(float(error.max()))
+
+    @property
+    def greatest_element(self) -> float:
+        """Return the greatest error of an element so far; NaN if one is not a number."""
+        return float(np.max(self._elements))
 
     def errors(self) -> Errors:
         """Return the errors of all parts together."""

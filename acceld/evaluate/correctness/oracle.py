@@ -26,7 +26,7 @@ from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import Piece, is_banded, pieces_of
 from acceld.evaluate.correctness.distributions import NOISY, inputs_of, is_boosted
 from acceld.evaluate.correctness.errors import BROKEN, Errors
-from acceld.evaluate.correctness.metrics import Comparison, compare_pieces, sum_of_squares
+from acceld.evaluate.correctness.metrics import Comparison, compare_pieces, rows_of, sum_of_squares
 from acceld.evaluate.correctness.tolerance import floor_of_parts
 from acceld.evaluate.sandbox.messages import send, unpack
 from acceld.nki.errors import KernelFailure
@@ -95,9 +95,29 @@ Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
 
 def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
     """Return the reference, or the program of the workload's own kernel if there is none."""
-    if workload.reference is not None:
-        return partial(reference_outputs, workload)
-    return partial(_program_outputs, workload, decode(payload))
+    if workload.reference is None:
+        return partial(_program_outputs, workload, decode(payload))
+    blocks = row_blocks(workload)
+    return partial(reference_outputs if len(blocks) == 1 else partial(_by_blocks, blocks), workload)
+
+
+def _by_blocks(
+    blocks: Sequence[RowBlock], workload: Workload, inputs: Sequence[Any], float64: bool
+) -> list[NDArray[Any]]:
+    """Return the reference's outputs, computed block by block of rows on several cores."""
+    reference = BlockedReference(workload, inputs, as_float64 if float64 else lambda one: one)
+    made: list[NDArray[Any]] = []
+    first = reference.outputs(blocks[0])
+    for output, part in zip(workload.outputs, first, strict=True):
+        made.append(np.empty(output.shape, part.dtype))
+
+    def put(block: RowBlock, found: Sequence[NDArray[Any]]) -> None:
+        for output, into, part in zip(workload.outputs, made, found, strict=True):
+            block.of(into, output.axes)[...] = part
+
+    put(blocks[0], first)
+    on_several_cores(lambda block: put(block, reference.outputs(block)), blocks[1:])
+    return made
 
 
 def _program_outputs(workload: Workload, program: Program, inputs: Sequence[Any], float64: bool) -> list[NDArray[Any]]:
@@ -153,7 +173,7 @@ def _whole(
             measured = amplified(oracle, inputs, expected, dtypes, pieces, measured, seed, split=raw["split"])
         floors = measured
     for number, one in enumerate(expected):
-        writer.expected(number, one.shape)[...] = one
+        writer.expected(number, one.shape, workload.outputs[number].dtype)[...] = one
     return Made(floors, seconds)
 
 
@@ -195,7 +215,7 @@ class ByRows:
         """
         noises = self._noises(samples) if samples else []
         reference = self._reference(True)
-        kept = [writer.expected(number, output.shape) for number, output in enumerate(self._outputs)]
+        kept = [writer.expected(number, output.shape, output.dtype) for number, output in enumerate(self._outputs)]
 
         def one(number: int) -> tuple[str, float, list[float]]:
             block, started = self._blocks[number], time.thread_time()
@@ -257,11 +277,6 @@ class _Noise:
         """Return the greater of both errors, lowered a little if they are those of a sample."""
         computed = self._computed.errors()
         return (computed if self._narrow is None else computed.worst(self._narrow.errors())).times(self._factor)
-
-
-def rows_of(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array as a matrix of its last axis's rows."""
-    return array.reshape(-1, array.shape[-1] if array.ndim else 1)
 
 
 def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed: int) -> Mapping[int, RowBlock]:

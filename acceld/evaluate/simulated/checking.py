@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from acceld.config import EvaluateConfig
 from acceld.evaluate.baselines import baseline_kernel
@@ -87,10 +88,23 @@ class Checker:
             return await self._try(case, search_trial(seeds), gate, allowed)
         return (
             await self._timer.confirm(case)
-            or await self._try_all(case, seeds)
             or await self._try_hidden(case, seeds)
+            or await self._try_all(case, seeds)
             or await self._admit(case)
         )
+
+    async def pieces_ahead(
+        self, loaded: Workload, seeds: Seeds, admit: Callable[[], Awaitable[object]]
+    ) -> list[Callable[[], Awaitable[object]]]:
+        """Return what the strict gate of a run's candidates will need, as pieces of work: the admission, and the data sets
+        that they share, as many as stay on disk.
+        """
+        pieces, trials = [admit], list[Trial]()
+        if self._share_data or await self._is_expensive(loaded):
+            trials = await self._trials(loaded, seeds)
+        data = dict.fromkeys((one.variant, one.seed) for one in trials)
+        pieces += [partial(self._children.make_ahead, loaded, *one) for one in data]
+        return pieces[: 1 + self._children.room_for(loaded)]
 
     async def read_again(self, case: TracedCase) -> Failed | None:
         """Trace a candidate again as the permitted subset of Python, in a separate process. Return a failure if the
@@ -135,13 +149,18 @@ class Checker:
         """Run every trial of the strict gate, and sort the checks in the order of the trials. Return the first failure,
         or None.
         """
-        loaded = case.workload
-        cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
-        expensive = cost is not None and cost.seconds > EXPENSIVE_S
-        trials = strict_trials(loaded, seeds, expensive=expensive, shared=self._share_data, modelled=True)
+        trials = await self._trials(case.workload, seeds)
         failed = await first_failure(trials, lambda trial: self._try(case, trial, Gate.STRICT), self._idle)
         case.order(trials)
         return failed
+
+    async def _trials(self, loaded: Workload, seeds: Seeds) -> list[Trial]:
+        expensive = await self._is_expensive(loaded)
+        return strict_trials(loaded, seeds, expensive=expensive, shared=self._share_data, modelled=True)
+
+    async def _is_expensive(self, loaded: Workload) -> bool:
+        cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
+        return cost is not None and cost.seconds > EXPENSIVE_S
 
     async def _try_hidden(self, case: TracedCase, seeds: Seeds) -> Failed | None:
         """Evaluate the same source at the workload's other shapes. Return the failure; None if it is right there too."""

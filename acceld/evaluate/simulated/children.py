@@ -366,6 +366,15 @@ class Children:
                 self._held_bytes -= _disk_bytes(workload)
             await self.trim()
 
+    async def make_ahead(self, workload: Workload, variant: str, seed: int) -> None:
+        """Make a data set, unless it is there, and leave it on disk. WorkloadError if the reference is at fault."""
+        async with self.data_set(workload, variant, seed):
+            pass
+
+    def room_for(self, workload: Workload) -> int:
+        """Return the number of data sets of a workload that the disk may keep besides that of its search gate."""
+        return max(0, self._config.cache_bytes // max(1, _disk_bytes(workload)) - 1)
+
     async def _write_with_room(
         self,
         workload: Workload,
@@ -520,7 +529,8 @@ class Children:
         reference is at fault.
         """
         request = {"workload": str(workload.folder), "seed": seed}
-        return answered(workload, *await self._zygote.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
+        jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it
+        return answered(workload, *await self._zygote.run("admit", pack(request), jail))
 
     async def trim(self, *, again: bool = False) -> None:
         """Remove the data sets used longest ago, until all others and those being made fit into the limit. With ``again``
@@ -548,7 +558,7 @@ async def _nothing(*_: int) -> None:
 def _disk_bytes(workload: Workload) -> int:
     """Return the disk space of a workload's data set, without its record."""
     inputs = sum(one.size_bytes for one in workload.kernel_arguments() if isinstance(one, ArraySpec))
-    return inputs + sum(datasets.expected_bytes(math.prod(one.shape)) for one in workload.outputs)
+    return inputs + sum(datasets.expected_bytes(math.prod(one.shape), one.dtype) for one in workload.outputs)
 
 
 def _plain(argument: ArraySpec | float | bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from acceld.config import EvaluateConfig
@@ -20,6 +21,7 @@ from acceld.evaluate.opinion import API, RULE, Judge, Opinion, find_judge
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import SandboxReport, probe_level
 from acceld.evaluate.sandbox.process import Zygote
+from acceld.evaluate.simulated.ahead import Ahead
 from acceld.evaluate.simulated.case import Known, TracedCase
 from acceld.evaluate.simulated.checking import Checker
 from acceld.evaluate.simulated.children import TASKS, Children, Refused
@@ -70,6 +72,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._seeds = RunSeeds(secret)
         self._zygote = Zygote(TASKS, level=Level.L0)
         self._work: _Work | None = None
+        self._ahead: dict[tuple[int, str], Ahead] = {}
+        """What is made for the strict gate of each run and workload, until a candidate needs it."""
         self._known: Recent[tuple[str, str, str], Known] = Recent(_REMEMBERED)
         self._judge: Judge | None = None
         self._opinions: Recent[tuple[str, str, str], tuple[Opinion, ...]] = Recent(_REMEMBERED)
@@ -103,6 +107,9 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
 
     async def close(self) -> None:
         """End the child processes."""
+        for ahead in self._ahead.values():
+            await ahead.end()
+        self._ahead.clear()
         judge, self._judge = self._judge, None
         if judge is not None:
             await judge.stop()
@@ -170,13 +177,28 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         """Apply one gate, unless the program has passed it before. The strict gate also traces each candidate's source
         a second time.
         """
+        request, loaded = case.request, case.workload
+        if gate is Gate.STRICT and (ahead := self._ahead.get((request.run, loaded.hash))) is not None:
+            ahead.enough()
         failed = await self._check(case, gate)
+        if failed is None and gate is Gate.SEARCH and request.priority is Priority.BASELINE and request.run:
+            await self._begin_ahead(case)
         if failed is None and gate is Gate.STRICT and not case.request.kernel.trusted:
             failed = await running(self._work).checker.read_again(case)
         if failed is None and gate is Gate.STRICT:
             self._noted(case)
             failed = await self._second_opinion(case)
         return failed
+
+    async def _begin_ahead(self, case: TracedCase) -> None:
+        """Make what the run's first win will need while candidates are still timed, whenever a slot is free."""
+        run, loaded, work = case.request.run, case.workload, running(self._work)
+        if (run, loaded.hash) in self._ahead:
+            return
+        self._ahead = {key: ahead for key, ahead in self._ahead.items() if not ahead.done}
+        admit = partial(self._admissions.of, loaded, work.children.admit)
+        pieces = await work.checker.pieces_ahead(loaded, self._seeds.of(run, loaded), admit)
+        self._ahead[run, loaded.hash] = Ahead(pieces, lambda: self._queue.idle)
 
     async def _second_opinion(self, case: TracedCase) -> Failed | None:
         """Ask another judge about a kernel that passed. Return the failure if it refuses the kernel, or must answer and

@@ -23,7 +23,7 @@ from acceld.nki.ir.program import MAX_INSTRUCTIONS
 PACKAGE = str(Path(__file__).parents[1])
 LIBRARY = (sysconfig.get_path("stdlib"), "<")
 """Beginnings of file names that do not belong to a kernel: Python's own library, and text that is not a file."""
-SAMPLE_AFTER = 4000
+SAMPLE_AFTER = 500
 """Instructions of an unrolled kernel after which some iterations stand for all."""
 SHOWN_CALLS = 4
 """Limit on calls that a message names."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +13,7 @@ from acceld.cli.bare_arguments import by_signature
 from acceld.cli.commands.profile import _error
 from acceld.cli.kernels import place_of
 from acceld.cli.main import main
+from acceld.cli.reference import reference_workload
 from acceld.drafts import DraftArgument, parse_argument, reference_facts, workload_toml
 from acceld.errors import UsageError
 from acceld.model import Correctness, Gate, Kernel
@@ -39,9 +41,9 @@ def of_one_api(folder: Path) -> Path:
 
 
 def test_the_api_is_that_of_the_imports_or_of_the_workload_s_only_kernel(tmp_path: Path) -> None:
-    folder, settings = of_one_api(tmp_path), config.Config()
+    folder, settings = of_one_api(tmp_path), config.Resolved(config.Config(), {})
     found = load_workload(folder)
-    assert settings.search.api == "nki_legacy", "or nothing is inferred here"
+    assert settings.config.search.api == "nki_legacy", "or nothing is inferred here"
     for path in (folder, folder / "kernel.py", None):
         assert place_of(settings, path, found).api == "nki"
     assert place_of(settings, folder, found, chip="trn3").chip == "trn3"
@@ -49,6 +51,45 @@ def test_the_api_is_that_of_the_imports_or_of_the_workload_s_only_kernel(tmp_pat
         place_of(settings, folder, found, api="nki_legacy")
     with pytest.raises(UsageError, match="does not support trn1"):
         place_of(settings, folder / "kernel.py", found, chip="trn1")
+
+
+def said(**search: str) -> config.Resolved:
+    """Return a configuration in which these keys of a search are set."""
+    origins = {f"search.{key}": "a file" for key in search}
+    keys = cast("Any", search)
+    return config.Resolved(replace(config.Config(), search=config.SearchConfig(**keys)), origins)
+
+
+@pytest.mark.parametrize(
+    ("search", "place"),
+    [
+        ({}, ("nki", "trn2")),
+        ({"chip": "trn3"}, ("nki", "trn3")),
+        ({"chip": "trn1"}, ("nki_legacy", "trn1")),
+        ({"api": "nki_legacy"}, ("nki_legacy", "trn1")),
+        ({"api": "nki_legacy", "chip": "trn2"}, ("nki_legacy", "trn2")),
+    ],
+)
+def test_a_formula_gets_the_current_api_unless_another_is_configured(
+    tmp_path: Path, search: dict[str, str], place: tuple[str, str]
+) -> None:
+    reference = tmp_path / "ref.py"
+    reference.write_text("import numpy as np\n\ndef forward(x):\n    return np.tanh(x)\n", encoding="utf-8")
+    folder = reference_workload(reference, [DraftArgument("x", (128, 128), "float32")], tmp_path)
+    found = load_workload(folder)
+    assert list(found.baselines) == ["nki", "nki_legacy"]
+    for path, where in ((reference, None), (None, found), (folder, found)):
+        chosen = place_of(said(**search), path, where)
+        assert (chosen.api, chosen.chip) == place
+    asked = place_of(said(**search), None, found, api="nki_legacy", chip="trn1")
+    assert (asked.api, asked.chip) == ("nki_legacy", "trn1")
+
+
+def test_a_workload_whose_first_kernel_is_of_another_api_keeps_the_configured_one() -> None:
+    found = workload("matmul_bf16")
+    assert next(iter(found.baselines)) == "nki_legacy"
+    chosen = place_of(said(), None, found)
+    assert (chosen.api, chosen.chip) == ("nki_legacy", "trn1")
 
 
 @pytest.mark.parametrize("command", ["watch", "suggest", "profile"])

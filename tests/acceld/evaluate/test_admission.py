@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from acceld.errors import WorkloadError
@@ -15,7 +17,8 @@ from acceld.evaluate.correctness.examination import examine
 from acceld.evaluate.sandbox.messages import pack
 from acceld.evaluate.sandbox.process import Outcome
 from acceld.evaluate.sandbox.reply import Reply
-from acceld.workloads import Workload, load_workload
+from acceld.workloads import Workload, load_workload, make_inputs, reference_outputs
+from acceld.workloads.rows import BlockedReference, RowBlock, row_blocks
 
 TOML = """
 name = "weak"
@@ -175,3 +178,48 @@ def test_a_reference_that_fails_is_the_workloads_fault(tmp_path: Path, written: 
     with pytest.raises(WorkloadError, match=words) as caught:
         answered(load_workload(tmp_path), Outcome(1, None, ""), reply)
     assert "\x1b" not in caught.value.message
+
+
+BY_ROWS = TOML.replace("[values]", 'rows = ["M"]\n[values]\nM = 32').replace('[32, "N"]', '["M", "N"]')
+
+
+@pytest.mark.parametrize(
+    ("formula", "said"),
+    [
+        ("x * y", ""),
+        ("x + 0 * y", "argument 'y' (part 1 of 4)"),
+        ("x + 1e-9 * y", "argument 'y' (part 1 of 4)"),
+    ],
+)
+def test_an_admission_computes_the_blocks_that_decide_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, formula: str, said: str
+) -> None:
+    (tmp_path / "workload.toml").write_text(BY_ROWS.replace("{fixed}", ""))
+    (tmp_path / "reference.py").write_text(f"def forward(x, y):\n    return {formula}\n")
+    loaded, tried = load_workload(tmp_path), list[RowBlock]()
+    monkeypatch.setattr(examination, "row_blocks", lambda one: row_blocks(one, most_elements=512))
+    outputs = BlockedReference.outputs
+
+    def counted(self: BlockedReference, block: RowBlock) -> list[Any]:
+        tried.append(block)
+        return outputs(self, block)
+
+    monkeypatch.setattr(BlockedReference, "outputs", counted)
+    found = examine(loaded, 7)
+    assert said in found.complaint and bool(said) == bool(found.complaint)
+    # a quarter of an array is one of the four blocks: it decides as late as its own place
+    assert len(row_blocks(loaded, 512)) == 4
+    assert len(tried) == 1 + (sum(range(1, 5)) * 2 if not said else sum(range(1, 5)) + 4 * 4)
+
+
+def test_an_admission_by_blocks_sees_what_is_not_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "workload.toml").write_text(BY_ROWS.replace("{fixed}", ""))
+    (tmp_path / "reference.py").write_text("def forward(x, y):\n    return x * y\n")
+    loaded = load_workload(tmp_path)
+    monkeypatch.setattr(examination, "row_blocks", lambda one: row_blocks(one, most_elements=512))
+    inputs = make_inputs(loaded, 3)
+    expected = [np.asarray(one, np.float64) for one in reference_outputs(loaded, inputs, False)]
+    limits = examination._limits(loaded, "own", expected)
+    assert not examination._differs(loaded, examination._reference, inputs, expected, limits)
+    inputs[0][31, 63] = np.nan
+    assert examination._differs(loaded, examination._reference, inputs, expected, limits)

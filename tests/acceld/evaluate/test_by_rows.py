@@ -248,3 +248,14 @@ async def test_a_trial_whose_data_set_fails_is_ended_and_one_that_never_began_ha
         os.write(begun, b".")
         await asyncio.sleep(0.05)
     assert await late.result() is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("float64", [True, False])
+def test_a_reference_computed_by_blocks_is_that_of_the_whole(tmp_path: Path, dtype: str, float64: bool) -> None:
+    loaded = normalization(tmp_path / "workload", dtype)
+    inputs, blocks = make_inputs(loaded, 3), row_blocks(loaded, most_elements=500)
+    (whole,) = reference_outputs(loaded, inputs, float64)
+    (parts,) = oracle._by_blocks(blocks, loaded, inputs, float64)
+    assert parts.dtype == whole.dtype and whole.dtype.name == ("float64" if float64 else dtype)
+    np.testing.assert_allclose(parts.astype(np.float64), whole.astype(np.float64), rtol=1e-6)

@@ -40,7 +40,7 @@ def written(folder: Path, name: str) -> Path:
     with datasets.begin(folder / name) as begun:
         writer = datasets.Writer(begun.partial)
         writer.inputs([ones])
-        writer.expected(0, ones.shape)[...] = ones
+        writer.expected(0, ones.shape, "float32")[...] = ones
         writer.finish([(ones.shape, "float32")], RECORD)
         found = begun.publish()
         assert found is not None
@@ -218,7 +218,7 @@ for turn in range(60):
         with datasets.begin(root / name) as begun:
             writer = datasets.Writer(begun.partial)
             writer.inputs([values])
-            writer.expected(0, values.shape)[...] = values
+            writer.expected(0, values.shape, "float32")[...] = values
             writer.finish([(values.shape, "float32")], {"seed": 1, "variant": "own", "floors": [], "seconds": 0.0})
             found = begun.publish()
     if found is not None:
@@ -349,3 +349,17 @@ def test_noise_is_kept_in_memory_until_the_disk_has_room(tmp_path: Path, monkeyp
     assert floors.of_kernel(found, "nki", "trn2", "own") == (NONE,)
     floors.learn_numpy(found, "special", other)
     assert Floors(tmp_path / "floors").of_numpy(found, "own") == own, "written with the next one"
+
+
+def test_what_is_expected_of_a_narrow_output_is_kept_in_float32(tmp_path: Path) -> None:
+    third = np.full(KIB, 1 / 3)
+    for dtype, kept in (("bfloat16", "float32"), ("float16", "float32"), ("float32", "float64")):
+        with datasets.begin(tmp_path / dtype) as begun:
+            writer = datasets.Writer(begun.partial)
+            writer.inputs([third.astype(np.float32)])
+            writer.expected(0, third.shape, dtype)[...] = third
+            writer.finish([(third.shape, dtype)], RECORD)
+            ((expected, of_kernel),) = datasets.read_expected(begun.partial)
+            assert (expected.dtype.name, of_kernel) == (kept, dtype)
+            assert expected.nbytes == datasets.expected_bytes(KIB, dtype)
+            np.testing.assert_allclose(expected, third, rtol=6e-8)

@@ -40,9 +40,24 @@ async def test_two_trials_run_at_once_only_where_that_is_allowed(wide: bool, mos
 
 
 async def test_a_failure_ends_the_trials_that_run_beside_it() -> None:
-    attempts = Attempts({"b": "wrong"}, slow="c")
-    assert await first_failure(TRIALS, attempts, lambda: True) == "wrong"
-    assert (attempts.started, attempts.cut, attempts.running) == ("abc", "c", 0)
+    started, cut, third = "", "", asyncio.Event()
+
+    async def attempt(trial: Trial) -> str | None:
+        nonlocal started, cut
+        started += trial.variant
+        if trial.variant == "b":
+            await third.wait()
+            return "wrong"
+        if trial.variant == "c":
+            third.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cut += "c"
+        return None
+
+    assert await asyncio.wait_for(first_failure(TRIALS, attempt, lambda: True), 20) == "wrong"
+    assert (started, cut) == ("abc", "c")
 
 
 async def test_the_first_trial_in_order_decides() -> None:
@@ -57,3 +72,34 @@ async def test_cancelling_leaves_no_trial_running() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert (attempts.cut, attempts.running) == ("ab", 0)
+
+
+async def test_a_long_trial_holds_up_no_other() -> None:
+    others, release = list[str](), asyncio.Event()
+
+    async def attempt(trial: Trial) -> str | None:
+        if trial.variant == "a":
+            await release.wait()
+            return None
+        others.append(trial.variant)
+        if trial.variant == "e":
+            release.set()
+        return None
+
+    assert await asyncio.wait_for(first_failure(TRIALS, attempt, lambda: True), 10) is None
+    assert others == list("bcde")
+
+
+async def test_after_a_failure_no_further_trial_begins_while_an_earlier_one_ends() -> None:
+    release, started = asyncio.Event(), list[str]()
+
+    async def attempt(trial: Trial) -> str | None:
+        started.append(trial.variant)
+        if trial.variant == "b":
+            asyncio.get_running_loop().call_later(0.02, release.set)
+            return "wrong"
+        await release.wait()
+        return None
+
+    assert await first_failure(TRIALS, attempt, lambda: True) == "wrong"
+    assert started == ["a", "b"]

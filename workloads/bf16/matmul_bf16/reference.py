@@ -17,7 +17,7 @@ def get_inputs():
 def forward(lhs_t, rhs):
     """lhs_t.T @ rhs, accumulated in float32 (float64 for float64 inputs) and rounded once."""
     wide = np.result_type(lhs_t.dtype if lhs_t.dtype == np.float64 else np.float32)
-    return (lhs_t.astype(wide).T @ rhs.astype(wide)).astype(lhs_t.dtype)
+    return (lhs_t.astype(wide, copy=False).T @ rhs.astype(wide, copy=False)).astype(lhs_t.dtype, copy=False)
 
 
 def transform_to_nki_inputs(inputs):

@@ -19,9 +19,9 @@ def get_inputs():
 def forward(x, g, eps):
     """x g / sqrt(mean(x^2) + eps), the mean over each row; float32 (float64 for float64 inputs) inside."""
     wide = np.float64 if x.dtype == np.float64 else np.float32
-    y = x.astype(wide)
+    y = x.astype(wide, copy=False)
     rms = np.sqrt(np.mean(np.square(y), axis=1, keepdims=True) + wide(eps))
-    return (y / rms * g.astype(wide)).astype(x.dtype)
+    return (y / rms * g.astype(wide, copy=False)).astype(x.dtype, copy=False)
 
 
 def transform_to_nki_inputs(inputs):

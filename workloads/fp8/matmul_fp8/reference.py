@@ -18,7 +18,7 @@ def forward(lhs_t, rhs):
     """lhs_t.T @ rhs, accumulated in float32 (float64 for float64 inputs) and rounded once to bfloat16."""
     if lhs_t.dtype == np.float64:
         return lhs_t.T @ rhs
-    return (lhs_t.astype(np.float32).T @ rhs.astype(np.float32)).astype(ml_dtypes.bfloat16)
+    return (lhs_t.astype(np.float32, copy=False).T @ rhs.astype(np.float32, copy=False)).astype(ml_dtypes.bfloat16)
 
 
 def transform_to_nki_inputs(inputs):

@@ -20,7 +20,7 @@ def forward(lhs_t, rhs):
     Accumulated in float32 (float64 for float64 inputs) and rounded once.
     """
     wide = np.result_type(lhs_t.dtype if lhs_t.dtype == np.float64 else np.float32)
-    lhs, moving = (x.astype(wide).transpose(0, 2, 1).reshape(4 * x.shape[0], -1) for x in (lhs_t, rhs))
+    lhs, moving = (x.astype(wide, copy=False).transpose(0, 2, 1).reshape(4 * x.shape[0], -1) for x in (lhs_t, rhs))
     return (lhs.T @ moving).astype(lhs_t.dtype)
 
 

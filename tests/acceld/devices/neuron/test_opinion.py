@@ -113,7 +113,7 @@ def data_for(loaded: Workload, folder: Path) -> datasets.DataSet:
     with datasets.begin(made) as begun:
         writer = datasets.Writer(begun.partial)
         writer.inputs([inputs])
-        writer.expected(0, (128, 2048))[:] = inputs / (1 + np.exp(-inputs.astype(np.float64)))
+        writer.expected(0, (128, 2048), "float32")[:] = inputs / (1 + np.exp(-inputs.astype(np.float64)))
         writer.finish(
             [((128, 2048), "float32")],
             {
