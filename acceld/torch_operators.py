@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,15 @@ class Operator:
     """Other arguments of the module's forward, for whose values alone the operator holds; ``...`` for an array that is
     not read.
     """
+    places: Mapping[str, tuple[str | int, ...]]
+    """Where arguments are that are parts of a list or dict: the argument of the forward, then the places in it."""
+    results: Any
+    """What the forward returns, with the numbers of outputs in place of arrays."""
 
 
 class Replaced(torch.nn.Module):
-    """Calls the operator in place of a module. The module itself is called where shapes, types or other arguments are not
-    those for which the operator was made.
+    """Calls the operator in place of a module. The module itself is called in training mode, and where shapes, types or
+    other arguments are not those for which the operator was made.
     """
 
     def __init__(self, module: torch.nn.Module, operator: Operator) -> None:
@@ -64,14 +68,21 @@ class Replaced(torch.nn.Module):
         bound.apply_defaults()
         given = bound.arguments
         arrays = [self._array(name, given) for name in self._arguments]
-        if not self._as_recorded(given) or [_kind(one) for one in arrays] != self._kinds:
+        recorded = not self.module.training and self._as_recorded(given)
+        if not recorded or [_kind(one) for one in arrays] != self._kinds:
             return self.module(*args, **named)
-        found = self.operator.call([one.contiguous() for one in arrays])
-        return found[0] if len(found) == 1 else tuple(found)
+        return _filled(self.operator.results, self.operator.call([one.contiguous() for one in arrays]))
 
     def _as_recorded(self, given: Mapping[str, Any]) -> bool:
         """Return True if the arguments that are no array of the workload have the values for which it was made."""
+        parts = {place[0]: 0 for place in self.operator.places.values()}
+        for place in self.operator.places.values():
+            parts[place[0]] += 1
         for name, value in given.items():
+            if name in parts:
+                if len(torch.utils._pytree.tree_leaves(value)) != parts[name]:
+                    return False
+                continue
             if name in self._arguments:
                 continue
             recorded = self.operator.others.get(name, inspect.Parameter.empty)
@@ -83,7 +94,7 @@ class Replaced(torch.nn.Module):
 
     def _has(self, name: str) -> bool:
         if name not in self.operator.parameters:
-            return name in self._signature.parameters
+            return self.operator.places.get(name, (name,))[0] in self._signature.parameters
         try:
             return self._array(name, {}) is not None
         except AttributeError:
@@ -92,11 +103,30 @@ class Replaced(torch.nn.Module):
     def _array(self, name: str, given: Mapping[str, Any]) -> Any:
         path = self.operator.parameters.get(name)
         if path is None:
-            return given.get(name)
+            return _part(given, self.operator.places.get(name, (name,)))
         try:
             return self.module.get_parameter(path)
         except AttributeError:
             return self.module.get_buffer(path)
+
+
+def _part(held: Any, places: Sequence[str | int]) -> Any:
+    """Return what is at a place of lists and dicts; None if nothing is."""
+    for place in places:
+        try:
+            held = held[place]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return held
+
+
+def _filled(results: Any, arrays: Sequence[torch.Tensor]) -> Any:
+    """Return lists and dicts of numbers with arrays in place of the numbers."""
+    if isinstance(results, int):
+        return arrays[results]
+    if isinstance(results, dict):
+        return {key: _filled(one, arrays) for key, one in results.items()}
+    return type(results)(_filled(one, arrays) for one in results)
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
@@ -110,20 +140,32 @@ def _kind(array: Any) -> tuple[Any, ...]:
 def put_back(model: torch.nn.Module, kind: str, folder: str | Path, *, home: str | None = None) -> int:
     """Replace each submodule of the class ``kind`` by the operator of a workload, and return how many there were.
 
-    ``folder`` is what ``acceld init --module`` wrote for the class. On a chip the operator runs the best kernel of the
-    history (``acceld.best``), elsewhere the workload's reference. Called with other shapes, types, numbers or switches than
-    the folder was made with, the submodule itself runs. Inference only: operators have no gradient.
+    A submodule in several places is replaced in all of them and counts once; one inside of another of the class stays,
+    because it is a part of the other's operator. ``folder`` is what ``acceld init --module`` wrote for the class. On a chip
+    the operator runs the best kernel of the history (``acceld.best``), elsewhere the workload's reference. Called with
+    other shapes, types, numbers or switches than the folder was made with, or in training mode, the submodule itself runs.
+    Inference only: operators have no gradient.
 
-    :raises UsageError: the model has no such submodule, or the folder was not made from a module of this class.
+    :raises UsageError: the model has no such submodule or is in training mode, or the folder was not made from a module of
+        this class in evaluation mode.
     """
     operator = _operator(load_workload(Path(folder)), home)
-    found = [path for path, one in model.named_modules() if type(one).__name__ == kind and path]
-    if not found:
+    places: dict[str, torch.nn.Module] = {}
+    for path, one in model.named_modules(remove_duplicate=False):
+        inside = any(path.startswith(f"{outer}.") for outer in places)
+        if path and type(one).__name__ == kind and not inside:
+            places[path] = one
+    if not places:
         raise UsageError(f"the model has no submodule of the class {kind!r}", hint="print(model) lists its classes")
-    made = {path: Replaced(model.get_submodule(path), operator) for path in found}
-    for path, replaced in made.items():
-        model.set_submodule(path, replaced)
-    return len(found)
+    training = [path for path, one in places.items() if one.training]
+    if training:
+        raise UsageError(
+            f"{training[0]} is in training mode, and operators have no gradient", hint="call model.eval() first"
+        )
+    made = {id(one): Replaced(one, operator) for one in places.values()}
+    for path, one in places.items():
+        model.set_submodule(path, made[id(one)])
+    return len(made)
 
 
 def _operator(workload: Workload, home: str | None) -> Operator:
@@ -138,6 +180,14 @@ def _operator(workload: Workload, home: str | None) -> Operator:
         raise UsageError(
             f"{workload.reference} does not say which arguments are parameters",
             hint="acceld init --module writes a reference that does",
+        )
+    results = getattr(reference, "RESULTS", 0 if len(workload.outputs) == 1 else tuple(range(len(workload.outputs))))
+    if isinstance(results, str):
+        raise UsageError(f"a {results} can not be put back", hint="return arrays in a tuple, list or dict from forward")
+    if getattr(reference, "TRAINING", False):
+        raise UsageError(
+            f"{workload.reference} was recorded in training mode",
+            hint="acceld init --module records in evaluation mode",
         )
 
     def plain(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -167,4 +217,5 @@ def _operator(workload: Workload, home: str | None) -> Operator:
     name = f"acceld::{re.sub(r'[^A-Za-z0-9_]', '_', workload.name)}_{next(_NUMBERS)}"
     operator = torch.library.custom_op(name, called, mutates_args=(), schema="(Tensor[] arrays) -> Tensor[]")
     operator.register_fake(shaped)
-    return Operator(workload, operator, parameters, getattr(reference, "OTHERS", {}))
+    others, places = getattr(reference, "OTHERS", {}), getattr(reference, "PLACES", {})
+    return Operator(workload, operator, parameters, others, places, results)

@@ -33,7 +33,7 @@ from acceld.lowering.graph import NotLowered
 from acceld.parsing import parse
 
 _LONGEST_CONSTANT = 64
-_CHECKED_ELEMENTS = 2**28
+_CHECKED_ELEMENTS = 2**26
 """Greatest number of elements of a module's arguments and weights with which it is run once, to compare its reference."""
 
 
@@ -44,20 +44,46 @@ class Subject:
     title: str
     module: torch.nn.Module
     arguments: tuple[Any, ...]
-    names: tuple[str, ...]
-    """Names of the arguments by place, then of those by name."""
     draw: Callable[[], Any] | None = None
     named: Mapping[str, Any] = field(default_factory=dict)
     """Arguments by name: those after one that is left to its default."""
 
     @property
+    def places(self) -> list[tuple[tuple[str | int, ...], Any]]:
+        """Return every value of the arguments in the order of torch.export, with its place: the name of forward's
+        parameter, then the places in lists and dicts.
+        """
+        own = inspect.signature(self.module.forward).parameters.values()
+        names = [one.name for one in own if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+        rest = next((one.name for one in own if one.kind == one.VAR_POSITIONAL), "")
+        tops: list[tuple[tuple[str | int, ...], Any]] = [
+            ((name,), v) for name, v in zip(names, self.arguments, strict=False)
+        ]
+        tops += [((rest, at), value) for at, value in enumerate(self.arguments[len(names) :])]
+        tops += [((name,), value) for name, value in self.named.items()]
+        return [
+            ((*top, *(_key(one) for one in path)), value)
+            for top, held in tops
+            for path, value in torch.utils._pytree.tree_flatten_with_path(held)[0]
+        ]
+
+    @property
     def others(self) -> dict[str, Any]:
         """Return the arguments of the forward that are no arrays, defaults too. NotLowered for one without a literal."""
-        found = inspect.signature(self.module.forward).bind(*self.arguments, **self.named)
+        signature = inspect.signature(self.module.forward)
+        found = signature.bind(*self.arguments, **self.named)
         found.apply_defaults()
+        open_ended = {n for n, p in signature.parameters.items() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
         others: dict[str, Any] = {}
         for name, value in found.arguments.items():
-            if any(isinstance(one, torch.Tensor) for one in torch.utils._pytree.tree_leaves(value)):
+            leaves = torch.utils._pytree.tree_leaves(value)
+            if any(isinstance(one, torch.Tensor) for one in leaves):
+                if not all(isinstance(one, torch.Tensor) for one in leaves):
+                    raise NotLowered(
+                        f"an argument of forward that holds arrays and other values ({name}) is not lowered"
+                    )
+                continue
+            if not leaves and isinstance(value, tuple | dict) and name in open_ended:
                 continue
             try:
                 ast.literal_eval(repr(value))
@@ -105,16 +131,17 @@ def _recorded(exported: ExportedProgram, subject: Subject) -> Program:
     inputs: list[Input] = []
     constants: list[Constant] = []
     calls: list[Call] = []
-    user = iter(subject.names)
+    user = iter(subject.places)
     for node in exported.graph.nodes:
         if node.op == "placeholder":
             spec = kinds[node.name]
             value = node.meta.get("val")
             if spec.kind == InputKind.USER_INPUT:
-                name = next(user, node.name)
+                place, given = next(user)
                 if isinstance(value, torch.Tensor):
-                    low, high = _bounds(subject, len([one for one in inputs if one.role == "argument"]))
-                    inputs.append(Input(node.name, _array(value), "argument", name, low, high))
+                    low, high = (None, None) if subject.draw is None else _bounds(given)  # examples have no values
+                    path = ".".join(map(str, place))
+                    inputs.append(Input(node.name, _array(value), "argument", path, low, high, place))
                 continue
             held = _held(exported, spec)
             found = None if spec.kind == InputKind.PARAMETER else _described(node.name, held, spec)
@@ -151,8 +178,15 @@ def _recorded(exported: ExportedProgram, subject: Subject) -> Program:
         raise NotLowered("the module returns no array")
     program = Program(subject.title, tuple(inputs), tuple(constants), tuple(calls), outputs)
     needed = needed_inputs(program)
-    unread = {one.path: ... for one in inputs if one.role == "argument" and one not in needed}
-    return replace(program, inputs=needed, others=tuple((subject.others | unread).items()))
+    read = {one.place[0] for one in needed if one.place}
+    unread = {str(one.place[0]): ... for one in inputs if one.place and one.place[0] not in read}
+    return replace(
+        program,
+        inputs=needed,
+        others=tuple((subject.others | unread).items()),
+        results=_structure(exported),
+        training=subject.module.training,
+    )
 
 
 def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
@@ -172,15 +206,32 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
     return one
 
 
-def _bounds(subject: Subject, place: int) -> tuple[float | None, float | None]:
+def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:
     """Return the range of an argument of whole numbers."""
-    if subject.draw is None:
-        return None, None  # examples of a shape have no values
-    arrays = [one for one in subject.arguments if isinstance(one, torch.Tensor)]
-    value = arrays[place] if place < len(arrays) else None
-    if value is None or value.dtype.is_floating_point or not value.numel():
+    if value.dtype.is_floating_point or not value.numel():
         return None, None
     return float(value.min()), float(value.max())
+
+
+def _key(one: Any) -> str | int:
+    """Return the place in a list or dict that a path of torch's names."""
+    found = getattr(one, "idx", getattr(one, "key", None))
+    if not isinstance(found, str | int):
+        raise NotLowered(f"an argument of forward with arrays at {one} is not lowered: give lists or dicts of arrays")
+    return found
+
+
+def _structure(exported: ExportedProgram) -> Any:
+    """Return what the forward returns, with the numbers of its outputs in place of arrays; the name of its type if no
+    literal makes it.
+    """
+    spec = exported.call_spec.out_spec
+    assert spec is not None
+    found = torch.utils._pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    try:
+        return found if ast.literal_eval(repr(found)) == found else type(found).__name__
+    except (ValueError, SyntaxError):
+        return type(found).__name__
 
 
 def _held(exported: ExportedProgram, spec: Any) -> torch.Tensor:
@@ -299,9 +350,9 @@ def subject_of(request: Mapping[str, Any]) -> Subject:
         if dtype := request.get("dtype"):
             found = found.to(getattr(torch, dtype))
         given = request.get("arguments") or []
-        names, named = _parameter_names(found), dict[str, Any]()
+        named: Mapping[str, Any] = {}
         if given:
-            names, arguments, named = _placed(found, given)
+            arguments, named = _placed(found, given)
             draw = None
         elif draw is not None:
             with torch.no_grad():
@@ -314,23 +365,17 @@ def subject_of(request: Mapping[str, Any]) -> Subject:
         own = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == where]
         place = f"{where}:{own[-1]}" if own else where
         raise NotLowered(f"{place}: the module can not be made: {type(error).__name__}: {error}") from error
-    return Subject(f"forward of {request['module']}", found, arguments, names, draw, named)
+    return Subject(f"forward of {request['module']}", found, arguments, draw, named)
 
 
-def _parameter_names(module: torch.nn.Module) -> tuple[str, ...]:
-    return tuple(inspect.signature(module.forward).parameters)
-
-
-def _placed(
-    module: torch.nn.Module, given: Sequence[Mapping[str, Any]]
-) -> tuple[tuple[str, ...], tuple[Any, ...], dict[str, Any]]:
-    """Return the names of arguments in the order of forward's, those that it takes by place, and those by name.
+def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments that forward takes by place, and those by name.
 
     An argument without a name of its own has the parameter's. NotLowered for a name that forward does not have.
     """
     signature = inspect.signature(module.forward)
     if any(one.kind == one.VAR_POSITIONAL for one in signature.parameters.values()):
-        return tuple(one["name"] for one in given), tuple(map(_example, given)), {}
+        return tuple(map(_example, given)), {}
     parameters = tuple(signature.parameters)
     values: dict[str, Any] = {}
     for place, one in enumerate(given):
@@ -342,7 +387,7 @@ def _placed(
             raise NotLowered(f"{why} {name!r}; forward takes {', '.join(parameters)}")
         values[name] = _example(one)
     bound = signature.bind(**values)
-    return tuple(bound.arguments), bound.args, dict(bound.kwargs)
+    return bound.args, dict(bound.kwargs)
 
 
 def _example(one: Mapping[str, Any]) -> Any:
@@ -424,7 +469,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         subject = subject_of(request)
         program = program_of(subject)
-        inputs = _inputs_program(subject) if subject.draw is not None else None
+        inputs = _inputs_program(subject, program) if subject.draw is not None else None
         text = reference_text(program, inputs)
     except NotLowered as error:
         return {"refused": str(error)}
@@ -433,7 +478,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         for name, one in zip(argument_names(program), program.inputs, strict=True)
     ]
     found: dict[str, Any] = {"reference": text, "arguments": arguments}
-    found["difference"] = difference(subject, program, text)
+    try:
+        found["difference"] = difference(subject, program, text)
+    except MemoryError:
+        found["difference"] = None
     return found
 
 
@@ -445,16 +493,20 @@ class _Drawn(torch.nn.Module):
         self.draw = draw
 
     def forward(self) -> Any:
-        return tuple(one for one in self.draw() if isinstance(one, torch.Tensor))
+        return tuple(one for one in torch.utils._pytree.tree_leaves(self.draw()) if isinstance(one, torch.Tensor))
 
 
-def _inputs_program(subject: Subject) -> Program | None:
-    """Return what draws the arguments, or None if it has no words: then they are drawn by their shapes."""
+def _inputs_program(subject: Subject, program: Program) -> Program | None:
+    """Return what draws the arguments that a program reads, or None if it has no words: then shapes draw them."""
     assert subject.draw is not None
     try:
-        return program_of(Subject("inputs", _Drawn(subject.draw), (), ()))
+        drawing = program_of(Subject("inputs", _Drawn(subject.draw), ()))
     except NotLowered:
         return None
+    read = {one.place for one in program.inputs}
+    arrays = [place for place, value in subject.places if isinstance(value, torch.Tensor)]
+    outputs = zip(arrays, drawing.outputs, strict=True)
+    return replace(drawing, outputs=tuple(name for place, name in outputs if place in read))
 
 
 def difference(subject: Subject, program: Program, text: str) -> float | None:
@@ -471,17 +523,17 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
     with torch.no_grad(), _wide():
         module = subject.module.to(torch.float64)
         state = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
-        given = {one.path: value for one, value in zip(program.inputs, drawn, strict=True) if one.role == "argument"}
+        given = {one.place: value for one, value in zip(program.inputs, drawn, strict=True) if one.role == "argument"}
         for one, value in zip(program.inputs, drawn, strict=True):
             if one.role != "argument":
                 state[one.path].copy_(_tensor(value))
-        values = (*subject.arguments, *subject.named.values())
         called = [
-            _tensor(given[name]) if name in given else (value.double() if _floats(value) else value)
-            for name, value in zip(subject.names, values, strict=False)
+            _tensor(given[place]) if place in given else (value.double() if _floats(value) else value)
+            for place, value in subject.places
         ]
-        by_place = len(subject.arguments)
-        result = module(*called[:by_place], **dict(zip(subject.named, called[by_place:], strict=True)))
+        whole = torch.utils._pytree.tree_structure((subject.arguments, dict(subject.named)))
+        by_place, by_name = torch.utils._pytree.tree_unflatten(called, whole)
+        result = module(*by_place, **by_name)
     wide = [
         np.asarray(v, np.float64) if np.asarray(v).dtype.name in ("float32", "bfloat16", "float16") else v
         for v in drawn

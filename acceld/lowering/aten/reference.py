@@ -21,7 +21,8 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
     """
     body, outputs = _Body(program).lines(drawing=False)
     drawn = _draws(program, inputs)
-    parameters = ", ".join(_names(program)[one.name] for one in program.inputs)
+    names = argument_names(program)
+    parameters = ", ".join(names)
     result = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
     forward = [f"def forward({parameters}):", f'    """{program.title}."""', *body, f"    return {result}"]
     draw = [
@@ -38,6 +39,10 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
     header += _table("PARAMETERS", "Paths in the module of what is no argument of its forward.", paths)
     others = "Other arguments of the module's forward: what they were when it was recorded; ... for an array that is not read."
     header += _table("OTHERS", others, dict(program.others))
+    if places := {name: one.place for name, one in zip(names, program.inputs, strict=True) if len(one.place) > 1}:
+        header += _table("PLACES", "Arguments of forward that are parts of a list or dict, with their places.", places)
+    header += f'\nRESULTS = {program.results!r}\n"""What the module\'s forward returns: numbers of outputs in place of arrays."""\n'
+    header += f'\nTRAINING = {program.training}\n"""True if the module was recorded in training mode."""\n'
     return "\n\n".join([header, *(f"{one.rstrip()}\n" for one in functions), text])
 
 

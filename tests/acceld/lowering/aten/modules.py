@@ -152,6 +152,26 @@ class Pairs(nn.Module):
         return x * 2.0, None
 
 
+class Several(nn.Module):
+    """A module with a list and a dict of arrays and further arrays, that returns a dict of a tuple and an array."""
+
+    def forward(self, first: list[Tensor], named: dict[str, Tensor], *further: Tensor) -> dict[str, object]:
+        return {"ends": (first[0] - first[1],), "sum": named["b"] * 3.0 + further[0] - 2.0 * further[1]}
+
+
+class Alone(nn.Module):
+    """A module that returns a tuple of one array."""
+
+    def __init__(self, inner: nn.Module | None = None) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        y: Tensor = self.linear(x)
+        return (y if self.inner is None else self.inner(y)[0],)
+
+
 class Ends(nn.Module):
     """A module that prints past Python, then ends its process."""
 
