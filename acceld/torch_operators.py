@@ -34,7 +34,7 @@ class Operator:
     parameters: Mapping[str, str]
     others: Mapping[str, Any]
     """Other arguments of the module's forward, for whose values alone the operator holds; ``...`` for an array that is
-    not read.
+    not read, or that a list or dict holds.
     """
     places: Mapping[str, tuple[str | int, ...]]
     """Where arguments are that are parts of a list or dict: the argument of the forward, then the places in it."""
@@ -75,22 +75,9 @@ class Replaced(torch.nn.Module):
 
     def _as_recorded(self, given: Mapping[str, Any]) -> bool:
         """Return True if the arguments that are no array of the workload have the values for which it was made."""
-        parts = {place[0]: 0 for place in self.operator.places.values()}
-        for place in self.operator.places.values():
-            parts[place[0]] += 1
-        for name, value in given.items():
-            if name in parts:
-                if len(torch.utils._pytree.tree_leaves(value)) != parts[name]:
-                    return False
-                continue
-            if name in self._arguments:
-                continue
-            recorded = self.operator.others.get(name, inspect.Parameter.empty)
-            if recorded is ...:
-                continue
-            if isinstance(value, torch.Tensor) or type(value) is not type(recorded) or value != recorded:
-                return False
-        return True
+        recorded = self.operator.others
+        names = [name for name in given if name in recorded or name not in self._arguments]
+        return all(_alike(given[name], recorded.get(name, inspect.Parameter.empty)) for name in names)
 
     def _has(self, name: str) -> bool:
         if name not in self.operator.parameters:
@@ -118,6 +105,19 @@ def _part(held: Any, places: Sequence[str | int]) -> Any:
         except (KeyError, IndexError, TypeError):
             return None
     return held
+
+
+def _alike(value: Any, recorded: Any) -> bool:
+    """Return True if a value is the recorded one; ``...`` in lists and dicts stands for any array."""
+    if recorded is ...:
+        return True
+    if type(value) is not type(recorded):
+        return False
+    if isinstance(value, dict):
+        return value.keys() == recorded.keys() and all(_alike(one, recorded[key]) for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return len(value) == len(recorded) and all(map(_alike, value, recorded))
+    return bool(value == recorded)
 
 
 def _filled(results: Any, arrays: Sequence[torch.Tensor]) -> Any:

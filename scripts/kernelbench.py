@@ -139,7 +139,7 @@ def _answer(problems: Sequence[Path], api: str) -> None:
         print(json.dumps(outcome), flush=True)
 
 
-def _outcome(found: ModuleReference | Refused, api: str) -> dict[str, str]:
+def _outcome(found: ModuleReference | Refused, api: str) -> dict[str, Any]:
     """Return what becomes of one problem."""
     if isinstance(found, Refused):
         return {"outcome": _kind(found.why, "wrong" if "differs" in found.why else "refused"), "why": found.why}
@@ -161,17 +161,17 @@ def _kind(why: str, other: str) -> str:
     return "out of time" if re.search("deadline|takes more than", why) else other
 
 
-def _checked(folder: Path, place: Path, api: str) -> dict[str, str]:
+def _checked(folder: Path, place: Path, api: str) -> dict[str, Any]:
     """Return what a kernel gives on data."""
     loaded = load_workload(folder)
     kernel = parsed_kernel(baseline_of(loaded, api), api=api, entry=loaded.entry or "")
     where = {"workload": loaded.name, "folder": str(folder.resolve()), "chip": "trn2"}
     found = asyncio.run(evaluated_once(kernel, Gate.SEARCH, EvaluateConfig(slots=1), place, **where))
     if found.status is Status.PASSED:
-        return {"outcome": "right", "why": ""}
+        return {"outcome": "right", "why": "", "stages": dict(found.seconds)}
     assert found.failure is not None
     why = f"{found.status}: {found.failure.message}"
-    return {"outcome": _kind(why, "wrong"), "why": why}
+    return {"outcome": _kind(why, "wrong"), "why": why, "stages": dict(found.seconds)}
 
 
 def _print(results: dict[str, dict[str, Any]], levels: Sequence[str]) -> None:

@@ -28,10 +28,16 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from acceld.lowering.aten.operators import OPERATORS, RANDOM
 from acceld.lowering.aten.program import Argument, Array, Call, Constant, Input, Named, Program
-from acceld.lowering.aten.reference import argument_names, needed_inputs, reference_text
+from acceld.lowering.aten.reference import argument_names, literal, needed_inputs, reference_text
 from acceld.lowering.graph import NotLowered
 from acceld.parsing import parse
 
+_BATCHES = frozenset({"batch_size", "batch", "B"})
+_EXTENTS = frozenset(
+    "depth height width H W D dim1 dim2 input_size length seq_len sequence_length input_length".split()
+)
+_SMALL = 24
+"""Greatest extent of images below 128 at reduced sizes. Chosen so that checks take seconds."""
 _LONGEST_CONSTANT = 64
 _CHECKED_ELEMENTS = 2**26
 """Greatest number of elements of a module's arguments and weights with which it is run once, to compare its reference."""
@@ -69,24 +75,19 @@ class Subject:
 
     @property
     def others(self) -> dict[str, Any]:
-        """Return the arguments of the forward that are no arrays, defaults too. NotLowered for one without a literal."""
+        """Return the arguments of the forward that are no arrays, defaults too, with ``...`` for arrays in lists and dicts.
+        NotLowered for one without a literal.
+        """
         signature = inspect.signature(self.module.forward)
         found = signature.bind(*self.arguments, **self.named)
         found.apply_defaults()
-        open_ended = {n for n, p in signature.parameters.items() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
         others: dict[str, Any] = {}
         for name, value in found.arguments.items():
-            leaves = torch.utils._pytree.tree_leaves(value)
-            if any(isinstance(one, torch.Tensor) for one in leaves):
-                if not all(isinstance(one, torch.Tensor) for one in leaves):
-                    raise NotLowered(
-                        f"an argument of forward that holds arrays and other values ({name}) is not lowered"
-                    )
+            if isinstance(value, torch.Tensor):
                 continue
-            if not leaves and isinstance(value, tuple | dict) and name in open_ended:
-                continue
+            value = torch.utils._pytree.tree_map(lambda one: ... if isinstance(one, torch.Tensor) else one, value)
             try:
-                ast.literal_eval(repr(value))
+                ast.literal_eval(literal(value))
             except (ValueError, SyntaxError) as error:
                 raise NotLowered(
                     f"an argument of forward that is a {type(value).__name__} ({name}) is not lowered"
@@ -329,14 +330,17 @@ def _argument(value: Any) -> Argument:
 # what a request names
 
 
-def subject_of(request: Mapping[str, Any]) -> Subject:
-    """Return the module that a request names, made and with arguments. NotLowered if it can not be made."""
+def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
+    """Return the module that a request names, made and with arguments. NotLowered if it can not be made.
+
+    ``least`` is the greatest extent of images below 128 if the request asks for reduced sizes.
+    """
     where, _, name = request["module"].rpartition(":")
     if not where:
         where, name = name, "Model"
     text = Path(where).read_text("utf-8") if where.endswith(".py") else ""
     if request.get("reduced"):
-        text = reduced(text)
+        text = reduced(text, least)
     try:
         module = _loaded(where, text) if text else importlib.import_module(where)
         made = getattr(module, name)
@@ -408,18 +412,11 @@ def _loaded(where: str, text: str) -> Any:
     return module
 
 
-_BATCHES = frozenset({"batch_size", "batch", "B"})
-_EXTENTS = frozenset(
-    "depth height width H W D dim1 dim2 input_size length seq_len sequence_length input_length".split()
-)
-_SMALL = 24
-
-
-def reduced(text: str) -> str:
+def reduced(text: str, least: int = _SMALL) -> str:
     """Return a problem's text with smaller sizes, by one rule for all problems.
 
     A whole number of 128 and more at the top of the file becomes 128 and the rest of its division by 128. Smaller numbers are
-    kept, because layers depend on them, but for extents of images and sequences: at most 24. A batch of images is 2.
+    kept, because layers depend on them, but for extents of images and sequences: at most ``least``. A batch of images is 2.
     """
     tree = parse(text)
     assigned = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
@@ -437,7 +434,7 @@ def reduced(text: str) -> str:
             number = _whole(value)
             if number is not None:
                 name = names[place] if parallel else names[0]
-                smaller = ast.copy_location(ast.Constant(_smaller(name, number, images)), value)
+                smaller = ast.copy_location(ast.Constant(_smaller(name, number, images, least)), value)
                 if isinstance(values, ast.Tuple):
                     values.elts[place] = smaller
                 else:
@@ -453,11 +450,11 @@ def _whole(value: ast.expr) -> int | None:
     return found if type(found) is int else None
 
 
-def _smaller(name: str, number: int, images: bool) -> int:
+def _smaller(name: str, number: int, images: bool, least: int) -> int:
     if name in _BATCHES and images:
         return min(number, 2)
     if number < 128:
-        return min(number, _SMALL) if name in _EXTENTS else number
+        return min(number, least) if name in _EXTENTS else number
     return 128 + number % 128
 
 
@@ -467,8 +464,7 @@ def _smaller(name: str, number: int, images: bool) -> int:
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a module's reference with its arguments, or why there is none."""
     try:
-        subject = subject_of(request)
-        program = program_of(subject)
+        subject, program = _recording(request)
         inputs = _inputs_program(subject, program) if subject.draw is not None else None
         text = reference_text(program, inputs)
     except NotLowered as error:
@@ -483,6 +479,18 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except MemoryError:
         found["difference"] = None
     return found
+
+
+def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
+    """Return the module and its program. A module that does not take reduced extents below 128 has its own."""
+    try:
+        subject = subject_of(request)
+        return subject, program_of(subject)
+    except NotLowered:
+        if not request.get("reduced"):
+            raise
+        subject = subject_of(request, least=127)
+        return subject, program_of(subject)
 
 
 class _Drawn(torch.nn.Module):

@@ -37,7 +37,7 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
         header += "import ml_dtypes  # noqa: F401  (numpy then knows bfloat16)\n"
     paths = {_names(program)[one.name]: one.path for one in program.inputs if one.role != "argument"}
     header += _table("PARAMETERS", "Paths in the module of what is no argument of its forward.", paths)
-    others = "Other arguments of the module's forward: what they were when it was recorded; ... for an array that is not read."
+    others = "Other arguments of the module's forward as they were recorded; ... for an array that is not read, or in a list."
     header += _table("OTHERS", others, dict(program.others))
     if places := {name: one.place for name, one in zip(names, program.inputs, strict=True) if len(one.place) > 1}:
         header += _table("PLACES", "Arguments of forward that are parts of a list or dict, with their places.", places)
@@ -47,8 +47,13 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
 
 
 def _table(name: str, told: str, entries: Mapping[str, object]) -> str:
-    lines = "".join(f"    {key!r}: {'...' if value is ... else repr(value)},\n" for key, value in entries.items())
+    lines = "".join(f"    {key!r}: {literal(value)},\n" for key, value in entries.items())
     return f'\n{name} = {{\n{lines}}}\n"""{told}"""\n' if lines else f'\n{name} = {{}}\n"""{told}"""\n'
+
+
+def literal(value: object) -> str:
+    """Return a value as Python writes it, with ``...`` for what stands for an array."""
+    return repr(value).replace("Ellipsis", "...")
 
 
 def argument_names(program: Program) -> list[str]:

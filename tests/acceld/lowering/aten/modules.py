@@ -159,6 +159,12 @@ class Several(nn.Module):
         return {"ends": (first[0] - first[1],), "sum": named["b"] * 3.0 + further[0] - 2.0 * further[1]}
 
 
+def several() -> list[object]:
+    """Return arguments of Several, of different sizes, so that mistaken places show. One of them is not read."""
+    first = [torch.rand(4, 8), torch.randint(5, 9, (4, 8)).float()]
+    return [first, {"a": torch.zeros(2), "b": torch.randn(4, 8)}, torch.rand(4, 8), torch.randn(4, 8)]
+
+
 class Alone(nn.Module):
     """A module that returns a tuple of one array."""
 

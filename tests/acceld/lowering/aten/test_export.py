@@ -154,6 +154,71 @@ except UsageError as error:
     assert done.returncode == 0, done.stderr
 
 
+@with_torch
+@pytest.mark.slow
+def test_a_module_put_back_returns_what_it_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (
+        MODULES.read_text("utf-8").replace("def get_inputs(", "def others(").replace("def several(", "def get_inputs(")
+    )
+    Path("nested.py").write_text(text, encoding="utf-8")
+    x = ({"name": "x", "shape": (4, 8), "dtype": "float32"},)
+    requests = [ModuleRequest("nested.py:Several"), ModuleRequest("nested.py:Alone", x)]
+    requests += [ModuleRequest("nested.py:Alone", x, training=True)]
+    for name, found in zip(("several", "alone", "trained"), module_references(requests), strict=True):
+        assert isinstance(found, ModuleReference), found
+        assert found.difference is not None and found.difference < 1e-7
+        write_module_workload(found, tmp_path / name, name=name)
+    several = load_workload(tmp_path / "several")
+    assert [one.name for one in several.arguments] == ["first_0", "first_1", "named_b", "further_0", "further_1"]
+    script = """
+import sys; sys.path.append(".")
+import torch
+from nested import Alone, Several, get_inputs
+from acceld.errors import UsageError
+from acceld.torch_operators import Replaced, put_back
+
+class Twice(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = Alone()
+        self.two, self.outer, self.several = self.one, Alone(Alone()), Several()
+
+def refused(words, model, name):
+    try:
+        put_back(model, "Alone", name)
+    except UsageError as error:
+        assert words in str(error), error
+    else:
+        raise SystemExit(f"not refused: {words}")
+
+model, given, calls = Twice(), get_inputs(), []
+refused("one is in training mode", model, "alone")
+refused("recorded in training mode", model.eval(), "trained")
+x = torch.randn(4, 8)
+assert put_back(model, "Alone", "alone") == 2
+assert model.one is model.two and type(model.outer.module.inner) is Alone
+model.one.module.register_forward_hook(lambda *_: calls.append(1))
+with torch.no_grad():
+    found = model.two(x)
+    assert type(found) is tuple and len(found) == 1 and not calls
+    assert torch.allclose(found[0], model.one.module(x)[0], atol=1e-6) and calls.pop()
+    wanted = model.several(*given)
+    assert put_back(model, "Several", "several") == 1
+    hook = model.several.module.register_forward_hook(lambda *_: calls.append(1))
+    found = model.several(*given)
+    assert not calls and list(found) == ["ends", "sum"] and type(found["ends"]) is tuple
+    assert torch.allclose(found["ends"][0], wanted["ends"][0]) and torch.allclose(found["sum"], wanted["sum"], atol=1e-6)
+    assert torch.equal(model.several(*given, x)["sum"], found["sum"]) and calls.pop(), "one array more is another call"
+    model.train()
+    model.one(x)
+    assert calls.pop(), "in training mode the module itself runs"
+"""
+    start = child("-W", "ignore", "-c", script)
+    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"PyTorch is not installed"):
