@@ -15,6 +15,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,13 +24,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
+from acceld.lowering.aten.division import Part, array_bytes, divided
 from acceld.lowering.aten.operators import OPERATORS, RANDOM
 from acceld.lowering.aten.program import Argument, Array, Call, Constant, Input, Named, Program
 from acceld.lowering.aten.reference import argument_names, literal, needed_inputs, reference_text
-from acceld.lowering.graph import NotLowered
+from acceld.lowering.graph import Graph, NotLowered
+from acceld.lowering.kernels import work
+from acceld.lowering.loops import vectorized
+from acceld.lowering.numpy_reference import traced
 from acceld.parsing import parse
 
 _BATCHES = frozenset({"batch_size", "batch", "B"})
@@ -38,6 +44,8 @@ _EXTENTS = frozenset(
 )
 _SMALL = 24
 """Greatest extent of images below 128 at reduced sizes. Chosen so that checks take seconds."""
+_ON_CHIP = {"float64": "float32", "int64": "int32"}
+"""Types of a chip for those of 64 bits."""
 _LONGEST_CONSTANT = 64
 _CHECKED_ELEMENTS = 2**26
 """Greatest number of elements of a module's arguments and weights with which it is run once, to compare its reference."""
@@ -145,13 +153,13 @@ def _recorded(exported: ExportedProgram, subject: Subject) -> Program:
                     inputs.append(Input(node.name, _array(value), "argument", path, low, high, place))
                 continue
             held = _held(exported, spec)
-            found = None if spec.kind == InputKind.PARAMETER else _described(node.name, held, spec)
-            if found is not None:
-                constants.append(found)
-                continue
             role: Any = "parameter" if spec.kind == InputKind.PARAMETER else "buffer"
             low = high = None
-            if role == "buffer" and held.numel():
+            known = role == "buffer" and not isinstance(held, FakeTensor)
+            if known and (found := _described(node.name, held, spec)) is not None:
+                constants.append(found)
+                continue
+            if known and held.numel():
                 low, high = float(held.min()), float(held.max())
             inputs.append(Input(node.name, _array(value), role, spec.target, low, high))
         elif node.op == "call_function":
@@ -209,7 +217,7 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
 
 def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:
     """Return the range of an argument of whole numbers."""
-    if value.dtype.is_floating_point or not value.numel():
+    if value.dtype.is_floating_point or not value.numel() or isinstance(value, FakeTensor):
         return None, None
     return float(value.min()), float(value.max())
 
@@ -352,7 +360,7 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
             found = made(*values, **settings) if not isinstance(made, torch.nn.Module) else made
         found.train(bool(request.get("training")))
         if dtype := request.get("dtype"):
-            found = found.to(getattr(torch, dtype))
+            _convert(found, getattr(torch, dtype))
         given = request.get("arguments") or []
         named: Mapping[str, Any] = {}
         if given:
@@ -370,6 +378,18 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
         place = f"{where}:{own[-1]}" if own else where
         raise NotLowered(f"{place}: the module can not be made: {type(error).__name__}: {error}") from error
     return Subject(f"forward of {request['module']}", found, arguments, draw, named)
+
+
+def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Give weights and buffers another type. Module.to can not do it to weights without memory."""
+    made: dict[int, torch.nn.Parameter] = {}
+    for one in module.modules():
+        for name, value in list(one.named_parameters(recurse=False)):
+            if _floats(value):
+                setattr(one, name, made.setdefault(id(value), torch.nn.Parameter(value.detach().to(dtype))))
+        for name, buffer in list(one.named_buffers(recurse=False)):
+            if _floats(buffer):
+                setattr(one, name, buffer.to(dtype))
 
 
 def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -493,6 +513,56 @@ def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
         return subject, program_of(subject)
 
 
+def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the regions of a module with their references and work, or why there are none. No weight takes memory."""
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            subject = subject_of(request)
+            program = program_of(subject)
+    except NotLowered as error:
+        return {"refused": str(error)}
+    return {"regions": [_region(part) for part in divided(program)]}
+
+
+def _region(part: Part) -> dict[str, Any]:
+    """Return a region as JSON. One that has no reference has its bytes and why."""
+    program = part.program
+    found: dict[str, Any] = {"name": part.name, "count": part.count, "dtype": part.product_dtype}
+    found["arguments"] = [
+        {
+            "name": name,
+            "shape": one.array.shape,
+            "dtype": _ON_CHIP.get(one.array.dtype, one.array.dtype),
+            "absolute": one.variance,
+        }
+        for name, one in zip(argument_names(program), program.inputs, strict=True)
+    ]
+    try:
+        text = reference_text(program) + f'\nREGION = "{part.signature}"\n"""What all runs of the region share."""\n'
+        graph = _traced(text, [(one["name"], (one["shape"], one["dtype"])) for one in found["arguments"]])
+    except NotLowered as error:
+        results = {one.name: one.results for one in program.calls}
+        ends = [*(one.array for one in program.inputs), *(each for name in program.outputs for each in results[name])]
+        return found | {"refused": str(error), "bytes": sum(map(array_bytes, ends)) - part.unread_bytes}
+    products, others, moved = work(graph)
+    outputs = [{"shape": view.shape, "dtype": view.dtype} for view in graph.outputs]
+    held = {"reference": text, "outputs": outputs, "products": products, "others": others}
+    return found | held | {"bytes": moved - part.unread_bytes}
+
+
+def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
+    """Return the graph of a reference. NotLowered if numpy can not run it on traced arrays."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "reference.py"
+        path.write_text(text, encoding="utf-8")
+        space: dict[str, Any] = {"__name__": "reference"}
+        exec(compile(text, str(path), "exec"), space)  # noqa: S102  the text that was just written
+        try:
+            return vectorized(traced(space["forward"], path, given))
+        except (TypeError, ValueError, IndexError) as error:
+            raise NotLowered(f"its reference can not be traced: {error}") from error
+
+
 class _Drawn(torch.nn.Module):
     """A module without arguments whose forward draws another module's."""
 
@@ -600,7 +670,7 @@ def main() -> None:
     for request in _requests(sys.stdin):
         with contextlib.redirect_stdout(sys.stderr):
             try:
-                found = answer(request)
+                found = divided_answer(request) if request.get("divide") else answer(request)
             except Exception as error:  # noqa: BLE001  one module that breaks must not end the answers to the others
                 found = {"refused": f"{type(error).__name__}: {error}"}
         own.write(json.dumps(found) + "\n")

@@ -72,6 +72,19 @@ class Call:
 
     overload: str = "default"
 
+    @property
+    def reads(self) -> list[str]:
+        """Return the names of the values that it reads, in order."""
+        found: list[str] = []
+        todo: list[Argument] = [*self.args, *self.named.values()]
+        while todo:
+            one = todo.pop(0)
+            if isinstance(one, Named):
+                found.append(one.of)
+            elif isinstance(one, list):
+                todo = [*one, *todo]
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Program:

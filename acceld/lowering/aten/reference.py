@@ -93,7 +93,7 @@ class _Body:
 
     def lines(self, *, drawing: bool) -> tuple[list[str], list[str]]:
         """Return the statements and the names of the outputs."""
-        needed = _needed(self.program)
+        needed = needed_values(self.program)
         for constant in self.program.constants:
             if constant.name not in needed:
                 continue
@@ -153,7 +153,7 @@ class _Body:
         self.written.append(f"    {name} = {text}")
 
 
-def _needed(program: Program) -> set[str]:
+def needed_values(program: Program) -> set[str]:
     """Return the names of the values that an output depends on."""
     by_name = {call.name: call for call in program.calls}
     needed: set[str] = set()
@@ -165,23 +165,13 @@ def _needed(program: Program) -> set[str]:
         needed.add(name)
         if name in by_name:
             call = by_name[name]
-            todo += _reads([*call.args, *call.named.values()])
+            todo += call.reads
     return needed
-
-
-def _reads(arguments: Sequence[Argument]) -> list[str]:
-    found: list[str] = []
-    for one in arguments:
-        if isinstance(one, Named):
-            found.append(one.of)
-        elif isinstance(one, list):
-            found += _reads(one)
-    return found
 
 
 def needed_inputs(program: Program) -> tuple[Input, ...]:
     """Return the inputs that an output depends on, in order."""
-    needed = _needed(program)
+    needed = needed_values(program)
     return tuple(one for one in program.inputs if one.name in needed)
 
 
