@@ -1,18 +1,20 @@
-"""Put kernels back into a PyTorch model: submodules become operators that run the kernel where there is one.
+"""Put kernels back into a PyTorch model: submodules, or regions of it, become operators that run the kernel where there is one.
 
 Needs PyTorch. Import it where the model is built.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +22,9 @@ import torch
 from acceld.errors import UsageError
 from acceld.production import Best, best
 from acceld.workloads import Workload, load_workload
+
+if TYPE_CHECKING:
+    from acceld.lowering.aten.program import Program
 
 _NUMBERS = itertools.count()
 _HALVES = (torch.bfloat16, torch.float16)
@@ -30,7 +35,7 @@ class Operator:
     """A workload's operator, and where its arguments come from: in order, a submodule's path or an argument's name."""
 
     workload: Workload
-    call: Callable[[list[torch.Tensor]], list[torch.Tensor]]
+    call: Callable[..., list[torch.Tensor]]
     parameters: Mapping[str, str]
     others: Mapping[str, Any]
     """Other arguments of the module's forward, for whose values alone the operator holds; ``...`` for an array that is
@@ -71,7 +76,7 @@ class Replaced(torch.nn.Module):
         recorded = not self.module.training and self._as_recorded(given)
         if not recorded or [_kind(one) for one in arrays] != self._kinds:
             return self.module(*args, **named)
-        return _filled(self.operator.results, self.operator.call([one.contiguous() for one in arrays]))
+        return _filled(self.operator.results, self.operator.call(*(one.contiguous() for one in arrays)))
 
     def _as_recorded(self, given: Mapping[str, Any]) -> bool:
         """Return True if the arguments that are no array of the workload have the values for which it was made."""
@@ -168,19 +173,92 @@ def put_back(model: torch.nn.Module, kind: str, folder: str | Path, *, home: str
     return len(made)
 
 
-def _operator(workload: Workload, home: str | None) -> Operator:
+def put_regions(
+    model: torch.nn.Module,
+    folder: str | Path,
+    arguments: Sequence[Any],
+    regions: Sequence[str] = (),
+    *,
+    home: str | None = None,
+) -> torch.nn.Module:
+    """Return a model that computes its regions by the operators of a folder that ``acceld model -o`` wrote for its class.
+
+    ``arguments`` are those of the shapes in the folder: the model is recorded with them, and takes no others. ``regions``
+    are the names of those that are replaced; without names all are. Operators are those of ``put_back``.
+
+    :raises UsageError: the model is in training mode, can not be recorded, or has none of the regions.
+    """
+    from acceld.lowering.aten.division import divided
+    from acceld.lowering.aten.export import Subject, exported_of, recorded
+    from acceld.lowering.graph import NotLowered
+
+    if model.training:
+        raise UsageError(
+            "the model is in training mode, and operators have no gradient", hint="call model.eval() first"
+        )
+    wanted = {}
+    for place in sorted(Path(folder).glob("*/workload.toml")):
+        if not regions or place.parent.name in regions:
+            workload = load_workload(place.parent)
+            wanted[getattr(_reference(workload), "REGION", "")] = workload
+    try:
+        subject = Subject(type(model).__name__, model, tuple(arguments))
+        exported = exported_of(subject)
+        parts = [one for one in divided(recorded(exported, subject, values=False)) if one.signature in wanted]
+    except NotLowered as error:
+        raise UsageError(f"the model can not be recorded: {error}") from error
+    absent = sorted({one.name for one in wanted.values()} - {wanted[part.signature].name for part in parts})
+    if absent or not wanted:
+        raise UsageError(
+            f"the model has no region {', '.join(absent) or 'of this folder'}",
+            hint="write the folder again: acceld model, with the shapes and types that the model is called with",
+        )
+    made = exported.module()
+    nodes = {node.name: node for node in made.graph.nodes}
+    for part in parts:
+        operator = _operator(wanted[part.signature], home)
+        for program, calls in part.places:
+            _replace(made.graph, nodes, program, calls, operator)
+    made.graph.eliminate_dead_code()
+    made.recompile()
+    return made
+
+
+def _replace(
+    graph: torch.fx.Graph, nodes: dict[str, torch.fx.Node], program: Program, calls: Sequence[str], operator: Operator
+) -> None:
+    """Put one call of an operator in place of a region's calls. ``nodes`` are values by their names in the recording."""
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    own = sorted((nodes[name] for name in calls), key=lambda node: order[node])
+    with graph.inserting_before(own[-1].next):
+        given = [nodes[one.name] if one.role == "argument" else graph.get_attr(one.path) for one in program.inputs]
+        called = graph.call_function(operator.call, tuple(graph.call_method("contiguous", (one,)) for one in given))
+        for place, name in enumerate(program.outputs):
+            result = graph.call_function(getitem, (called, place))
+            nodes[name].replace_all_uses_with(result)
+            nodes[name] = result
+    for node in reversed(own):
+        graph.erase_node(node)
+
+
+def _reference(workload: Workload) -> Any:
+    """Return the module of a workload's reference. UsageError if it was not made from a PyTorch module."""
     if workload.reference is None:
         raise UsageError(f"{workload.name} has no reference")
     spec = importlib.util.spec_from_file_location("reference", workload.reference)
     assert spec is not None and spec.loader is not None
     reference = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reference)
-    parameters = getattr(reference, "PARAMETERS", None)
-    if not isinstance(parameters, dict):
+    if not isinstance(getattr(reference, "PARAMETERS", None), dict):
         raise UsageError(
             f"{workload.reference} does not say which arguments are parameters",
             hint="acceld init --module writes a reference that does",
         )
+    return reference
+
+
+def _operator(workload: Workload, home: str | None) -> Operator:
+    reference = _reference(workload)
     results = getattr(reference, "RESULTS", 0 if len(workload.outputs) == 1 else tuple(range(len(workload.outputs))))
     if isinstance(results, str):
         raise UsageError(f"a {results} can not be put back", hint="return arrays in a tuple, list or dict from forward")
@@ -190,7 +268,7 @@ def _operator(workload: Workload, home: str | None) -> Operator:
             hint="acceld init --module records in evaluation mode",
         )
 
-    def plain(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
+    def plain(arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the reference, in the arrays' own type or in float32."""
         given = [one.detach().cpu() for one in arrays]
         result = reference.forward(*((one.float() if one.dtype in _HALVES else one).numpy() for one in given))
@@ -200,22 +278,43 @@ def _operator(workload: Workload, home: str | None) -> Operator:
 
     kernels: list[Best] = []
 
-    def called(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
+    def called(*arrays: torch.Tensor) -> list[torch.Tensor]:
         if arrays[0].device.type == "cpu":
             return plain(arrays)
         if not kernels:  # chosen once: the history is read and the kernel compiled
             shapes = [tuple(one.shape) for one in arrays]
-            kernels.append(best(workload.name, *shapes, fallback=lambda *given: plain(list(given)), home=home))
+            kernels.append(best(workload.name, *shapes, fallback=lambda *given: plain(given), home=home))
         found = kernels[0](*arrays)
         every = list(found) if isinstance(found, list | tuple) else [found]
         return [one.to(arrays[0].device) for one in every]
 
-    def shaped(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
+    def shaped(*arrays: torch.Tensor) -> list[torch.Tensor]:
         made = ((output.shape, getattr(torch, output.dtype)) for output in workload.outputs)
         return [arrays[0].new_empty(shape, dtype=dtype) for shape, dtype in made]
 
-    name = f"acceld::{re.sub(r'[^A-Za-z0-9_]', '_', workload.name)}_{next(_NUMBERS)}"
-    operator = torch.library.custom_op(name, called, mutates_args=(), schema="(Tensor[] arrays) -> Tensor[]")
-    operator.register_fake(shaped)
+    own = [one.name for one in workload.arguments if not one.is_scalar]
+    name = f"{re.sub(r'[^A-Za-z0-9_]', '_', workload.name)}_{next(_NUMBERS)}"
+    _registered(f"acceld::{name}", called, own, shaped)
     others, places = getattr(reference, "OTHERS", {}), getattr(reference, "PLACES", {})
-    return Operator(workload, operator, parameters, others, places, results)
+    overload = getattr(torch.ops.acceld, name).default
+    return Operator(workload, overload, reference.PARAMETERS, others, places, results)
+
+
+def _registered(
+    name: str, called: Callable[..., list[torch.Tensor]], arguments: Sequence[str], shaped: Callable[..., Any]
+) -> None:
+    """Make a function an operator of PyTorch: with ``nki_op`` where torch-neuronx has it, so that its compiler sees the
+    kernel, elsewhere as a custom operator.
+    """
+    parameters = [
+        inspect.Parameter(one, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor) for one in arguments
+    ]
+    signature = inspect.Signature(parameters, return_annotation=list[torch.Tensor])
+    called.__signature__ = signature  # type: ignore[attr-defined]  # operators take their types from it
+    neuron = importlib.import_module("torch_neuronx") if importlib.util.find_spec("torch_neuronx") else None
+    if neuron is not None and hasattr(neuron, "nki_op"):
+        made = neuron.nki_op(name, mutates_args={})(called)
+    else:
+        made = torch.library.custom_op(name, called, mutates_args=())
+    if hasattr(made, "register_fake"):
+        made.register_fake(shaped)

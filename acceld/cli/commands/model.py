@@ -85,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         if not kept:
             raise UsageError(f"no region has {arguments.least_share:g} % of the step", hint="lower --least-share")
         _write(Path(arguments.output), kept, total)
+        if not config:
+            _write_patch(Path(arguments.output), kept, arguments.spec)
     if arguments.json:
         print_json({"least_us": total} | facts | {"regions": [_record(row, total) for row in rows]})
         return 0
@@ -215,3 +217,27 @@ def _write(folder: Path, rows: Sequence[_Row], total: float) -> None:
         entries += [f"runs = {row.count}"]
     write_file(folder / "suite.toml", "\n".join(entries) + "\n")
     say(f"wrote {len(rows)} workloads and suite.toml to {folder}")
+
+
+def _write_patch(folder: Path, rows: Sequence[_Row], spec: str) -> None:
+    """Write the module that puts the regions' kernels into the model."""
+    names = "".join(f'    "{row.name}",\n' for row in rows)
+    write_file(
+        folder / "patch.py",
+        f'''"""Put the kernels of this folder into {spec}: ``model = patched(model.eval(), x)``."""
+
+from pathlib import Path
+
+from acceld.torch_operators import put_regions
+
+REGIONS = [
+{names}]
+"""Regions to replace. Leave out those whose kernels did not win."""
+
+
+def patched(model, *arguments):
+    """Return the model with operators in place of its regions, for arguments of these shapes and types."""
+    return put_regions(model, Path(__file__).parent, arguments, REGIONS)
+''',
+    )
+    say(f"{folder}/patch.py puts the kernels into the model")

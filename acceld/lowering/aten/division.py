@@ -289,7 +289,7 @@ def _name(program: Program) -> str:
 def _name_of(calls: Sequence[Call]) -> str:
     """Return a name by the modules that multiply, or by what computes last."""
     products = [call for call in calls if call.operator in PRODUCTS]
-    paths = dict.fromkeys(call.module.partition(" ")[0] for call in products or calls[-1:])
+    paths = dict.fromkeys(call.module.partition(" ")[0] for call in products or calls)
     last = dict.fromkeys(re.sub(r"\.?\d+\b", "", path).rpartition(".")[2] for path in paths)
     words = [one for one in last if one]
     return "_".join(words[:3]) or (products or calls)[-1].operator.strip("_")

@@ -120,6 +120,11 @@ class _Untouched(torch.overrides.TorchFunctionMode):
 
 def program_of(subject: Subject) -> Program:
     """Return what a module does. NotLowered for what torch can not export, or what has no words."""
+    return recorded(exported_of(subject), subject)
+
+
+def exported_of(subject: Subject) -> ExportedProgram:
+    """Return the operators of a module as torch has them. NotLowered for what torch can not export."""
     try:
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):
             exported = export(subject.module, subject.arguments, dict(subject.named), strict=False)
@@ -132,10 +137,11 @@ def program_of(subject: Subject) -> Program:
     except Exception as error:  # torch.export fails in any way that a module's code and torch itself can
         words = [line for line in str(error).splitlines() if line.strip()]
         raise NotLowered(f"torch.export refuses the module: {words[0] if words else type(error).__name__}") from error
-    return _recorded(exported, subject)
+    return exported
 
 
-def _recorded(exported: ExportedProgram, subject: Subject) -> Program:
+def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True) -> Program:
+    """Return what a module does as plain data. Without ``values`` its buffers are arguments, whatever they hold."""
     kinds = {spec.arg.name: spec for spec in exported.graph_signature.input_specs}
     inputs: list[Input] = []
     constants: list[Constant] = []
@@ -155,7 +161,7 @@ def _recorded(exported: ExportedProgram, subject: Subject) -> Program:
             held = _held(exported, spec)
             role: Any = "parameter" if spec.kind == InputKind.PARAMETER else "buffer"
             low = high = None
-            known = role == "buffer" and not isinstance(held, FakeTensor)
+            known = values and role == "buffer"
             if known and (found := _described(node.name, held, spec)) is not None:
                 constants.append(found)
                 continue
@@ -518,7 +524,7 @@ def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
             subject = subject_of(request)
-            program = program_of(subject)
+            program = recorded(exported_of(subject), subject, values=False)
     except NotLowered as error:
         return {"refused": str(error)}
     return {"regions": [_region(part) for part in divided(program)]}

@@ -219,6 +219,74 @@ with torch.no_grad():
     assert done.returncode == 0, done.stderr
 
 
+REGIONS = {
+    "llama": {
+        "q_proj_k_proj_v_proj": 2,
+        "self_attn": 2,
+        "o_proj": 2,
+        "gate_proj_up_proj": 2,
+        "down_proj": 2,
+        "head": 1,
+    },
+    "qwen3": {
+        "q_proj_k_proj_v_proj": 2,
+        "self_attn": 2,
+        "o_proj": 2,
+        "gate_proj_up_proj": 2,
+        "down_proj": 2,
+        "head": 1,
+    },
+    "qwen3_moe": {"q_proj_k_proj_v_proj": 2, "self_attn": 2, "o_proj": 2, "gate": 2, "head": 1},
+}
+
+
+@with_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", REGIONS)
+def test_a_model_is_divided_and_its_regions_are_put_back(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["model", f"{MODULES}:Decoder", "--init", f"kind={kind}", "--arg", "ids=2x24:int32", "--least-share", "0"]
+    assert main([*words, "--json", "-o", "step"]) == 0
+    result = capsys.readouterr()
+    found = {one["region"]: one for one in json.loads(result.out)["regions"]}
+    assert REGIONS[kind].items() <= {name: one["count"] for name, one in found.items()}.items(), found.keys()
+    assert not any("refused" in one for one in found.values()), found
+    assert sum(one["share"] for one in found.values()) == pytest.approx(1.0)
+    assert "no nki kernel" not in result.err, result.err
+    script = f"""
+import sys; sys.path += [{str(MODULES.parent)!r}, "step"]
+import torch
+from modules import Decoder
+from patch import REGIONS, patched
+from acceld.errors import UsageError
+from acceld.torch_operators import put_regions
+torch.manual_seed(0)
+model, ids = Decoder({kind!r}).eval(), torch.randint(0, 50, (2, 24), dtype=torch.int32)
+with torch.no_grad():
+    before = model(ids)
+    changed = patched(model, ids)
+    after = changed(ids)
+distance = torch.linalg.norm(after - before) / torch.linalg.norm(before)
+assert 0 < distance <= 1e-5, distance
+left = [one for one in changed.graph.nodes if one.op == "call_function" and "acceld" not in str(one.target)]
+assert {{one.target.__name__ for one in left}} <= {{"getitem", "_assert_tensor_metadata.default"}}, left
+for words, made in (
+    ("no region", lambda: put_regions(model, "step", (ids[:, :8],))),
+    ("in training mode", lambda: put_regions(Decoder({kind!r}), "step", (ids,))),
+):
+    try:
+        made()
+        raise SystemExit(f"not refused: {{words}}")
+    except UsageError as error:
+        assert words in str(error), error
+"""
+    start = child("-W", "ignore", "-c", script)
+    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"PyTorch is not installed"):
