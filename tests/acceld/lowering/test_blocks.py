@@ -28,7 +28,27 @@ SMALL: dict[str, Any] = {
     "torch_dtype": "float32",
 }
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
+LATENT: dict[str, Any] = {
+    **SMALL,
+    "model_type": "deepseek_v3",
+    "num_hidden_layers": 3,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 48,
+    "kv_lora_rank": 40,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 24,
+    "n_routed_experts": 16,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "n_group": 4,
+    "topk_group": 2,
+    "moe_intermediate_size": 96,
+    "routed_scaling_factor": 2.5,
+    "rope_scaling": {"factor": 40, "mscale_all_dim": 1.0},
+}
 KINDS: dict[str, dict[str, Any]] = {
+    "deepseek_v3": LATENT,
     "llama": SMALL,
     "qwen3": {**SMALL, "model_type": "qwen3"},
     "qwen3_moe": {**SMALL, "model_type": "qwen3_moe", **EXPERTS},

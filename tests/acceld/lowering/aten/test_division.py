@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -75,7 +77,7 @@ def test_layers_become_regions_that_are_counted_once() -> None:
     assert parts[0].unread_bytes == 4 * 32 * (100 - 24), "a table's rows that no one names are not read"
 
 
-def run(parts: list[Part], values: dict[str, np.ndarray]) -> np.ndarray:
+def run(parts: list[Part], values: dict[str, Any]) -> Any:
     """Compute regions in their order in the module."""
     every = [(place, part) for part in parts for place in part.places]
     while every:
@@ -93,7 +95,7 @@ def run(parts: list[Part], values: dict[str, np.ndarray]) -> np.ndarray:
 def test_regions_together_compute_what_the_module_does() -> None:
     program = layers()
     rng = np.random.default_rng(0)
-    values = {one.name: rng.standard_normal(one.array.shape) * 0.05 for one in program.inputs}
+    values: dict[str, Any] = {one.name: rng.standard_normal(one.array.shape) * 0.05 for one in program.inputs}
     values["ids"] = rng.integers(0, 100, (24,))
     wanted = loaded(reference_text(program))["forward"](*values.values())
     assert np.allclose(run(divided(program), dict(values)), wanted, rtol=1e-12, atol=1e-12)

@@ -267,7 +267,8 @@ def test_the_greatest_are_different_places_whatever_their_values(tmp_path: Path)
     places = np.argsort(-x, axis=1, kind="stable")[:, :3]
     wanted = (np.take_along_axis(x, places, 1), places)
     source = printed(lowered(traced(space["forward"], path, [("x", ((4, 8), F))]), "nki"), "nki")
-    for found in (space["forward"](x), run_all(source, x)):
+    every: list[Any] = [space["forward"](x), run_all(source, x)]
+    for found in every:
         for ours, theirs in zip(found, wanted, strict=True):
             assert np.array_equal(ours, theirs)
 
