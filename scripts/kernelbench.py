@@ -151,7 +151,10 @@ def _outcome(found: ModuleReference | Refused, api: str) -> dict[str, Any]:
             return {"outcome": _kind(error.message, "wrong"), "why": error.message}
         if api not in lowered.kernels:
             return {"outcome": "refused", "why": lowered.refused[api]}
-        return _checked(folder, Path(place), api)
+        try:
+            return _checked(folder, Path(place), api)
+        except AcceldError as error:
+            return {"outcome": _kind(error.message, "wrong"), "why": error.message}
 
 
 def _kind(why: str, other: str) -> str:

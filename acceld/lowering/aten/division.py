@@ -207,12 +207,14 @@ class _Division:
         return groups
 
     def _joins(self, call: Call, behind: set[int], group: Sequence[int]) -> bool:
-        """Return True if a product belongs to the region of the products before it: it reads what they read, or both
-        multiply values that no weights are.
+        """Return True if a product belongs to the region of the products before it: it reads what they read, in the same
+        member of a list of modules, or both multiply values that no weights are.
         """
         inside = behind & set(group)
         if inside:
             return not self._weighted(call) and not any(self._weighted(self.calls[at]) for at in inside)
+        if {_numbered(self.calls[at].module) for at in group} != {_numbered(call.module)}:
+            return False
         own = {self._source(name) for name in call.reads if name not in self.held}
         return any(own & {self._source(n) for n in self.calls[at].reads if n not in self.held} for at in group)
 
@@ -279,6 +281,12 @@ def _filled(keys: Sequence[str]) -> list[str]:
 def _layer(module: str) -> str:
     """Return the path of a module up to its first number: ``layers.3`` of ``layers.3.mlp.up (Linear)``."""
     found = re.match(r"(?:[A-Za-z_]\w*\.)*\d+(?=[. ])", module)
+    return found[0] if found else ""
+
+
+def _numbered(module: str) -> str:
+    """Return the path of a module up to its last number: ``layers.3.experts.1`` of ``layers.3.experts.1.up (Linear)``."""
+    found = re.match(r"(?:.*\.)?\d+(?=[. ])", module)
     return found[0] if found else ""
 
 

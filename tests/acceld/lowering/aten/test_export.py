@@ -103,7 +103,7 @@ with torch.no_grad():
     after = model(x)
     assert torch.linalg.norm(after - before) <= 1e-5 * torch.linalg.norm(before) and not torch.equal(after, before)
     assert torch.equal(model(short), other)
-    torch.library.opcheck(model[0].operator.call, ([torch.randn(s.shape) for s in model[0].operator.workload.arguments],),
+    torch.library.opcheck(model[0].operator.call, tuple(torch.randn(s.shape) for s in model[0].operator.workload.arguments),
         test_utils=("test_schema", "test_faketensor"))
 try:
     put_back(model, "Absent", "block")
@@ -219,6 +219,41 @@ with torch.no_grad():
     assert done.returncode == 0, done.stderr
 
 
+@with_torch
+@pytest.mark.slow
+def test_where_torch_neuronx_is_the_operator_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in registers as torch-neuronx does: a name, what is mutated, and a function with types."""
+    monkeypatch.chdir(tmp_path)
+    (found,) = module_references(
+        [ModuleRequest(f"{MODULES}:Alone", ({"name": "x", "shape": (4, 8), "dtype": "float32"},))]
+    )
+    assert isinstance(found, ModuleReference), found
+    write_module_workload(found, tmp_path / "alone", name="alone")
+    Path("torch_neuronx.py").write_text(
+        "import torch\nmade = []\n\n\ndef nki_op(name, mutates_args):\n"
+        "    made.append((name, mutates_args))\n"
+        "    return lambda called: torch.library.custom_op(name, called, mutates_args=mutates_args)\n",
+        encoding="utf-8",
+    )
+    script = f"""
+import sys; sys.path += [{str(MODULES.parent)!r}, "."]
+import torch, torch_neuronx
+from modules import Alone
+from acceld.torch_operators import put_back
+model, x = torch.nn.ModuleList([Alone()]).eval(), torch.randn(4, 8)
+assert put_back(model, "Alone", "alone") == 1
+((name, mutated),) = torch_neuronx.made
+assert name.startswith("acceld::alone_") and not mutated
+schema = str(model[0].operator.call._schema)
+assert "(Tensor x, Tensor linear_weight, Tensor linear_bias) -> Tensor[]" in schema, schema
+with torch.no_grad():
+    assert torch.allclose(model[0](x)[0], model[0].module(x)[0], atol=1e-6)
+"""
+    start = child("-W", "ignore", "-c", script)
+    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 REGIONS = {
     "llama": {
         "q_proj_k_proj_v_proj": 2,
@@ -236,7 +271,7 @@ REGIONS = {
         "down_proj": 2,
         "head": 1,
     },
-    "qwen3_moe": {"q_proj_k_proj_v_proj": 2, "self_attn": 2, "o_proj": 2, "gate": 2, "head": 1},
+    "qwen3_moe": {"q_proj_k_proj_v_proj": 2, "self_attn": 2, "o_proj": 2, "gate": 2, "gate_proj_up_proj": 8, "head": 1},
 }
 
 
@@ -306,6 +341,22 @@ def test_init_says_what_does_not_go_together(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["init", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["a:B", "--seq", "4", "--decode"], "--seq, --decode is for a config.json"),
+        (["config.json", "--arg", "x=4x8:float32"], "--arg describes a module, and config.json is a config.json"),
+        (["a:B", "--init", "width"], "is not NAME=VALUE"),
+    ],
+)
+def test_model_says_what_does_not_go_together(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["model", *words]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -265,7 +265,7 @@ def test_the_greatest_are_different_places_whatever_their_values(tmp_path: Path)
     x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
     x[0], x[1, 1:], x[2] = -3e30, -1e30, 7.0
     places = np.argsort(-x, axis=1, kind="stable")[:, :3]
-    wanted = (np.take_along_axis(x, places, 1), places)
+    wanted: list[Any] = [np.take_along_axis(x, places, 1), places]
     source = printed(lowered(traced(space["forward"], path, [("x", ((4, 8), F))]), "nki"), "nki")
     every: list[Any] = [space["forward"](x), run_all(source, x)]
     for found in every:
