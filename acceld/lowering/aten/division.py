@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from acceld.lowering.aten.program import Argument, Array, Call, Input, Named, Program
 from acceld.lowering.aten.reference import needed_values
@@ -115,7 +115,7 @@ class _Division:
     def __init__(self, program: Program) -> None:
         self.program = program
         needed = needed_values(program)
-        calls = [one for one in program.calls if one.name in needed]
+        calls = [_filling(one) for one in program.calls if one.name in needed]
         self.arrays = {one.name: one.array for one in program.inputs}
         self.arrays |= {one.name: one.array for one in program.constants}
         self.free = {one.name for one in program.constants}
@@ -266,6 +266,12 @@ class _Division:
                 wanted[name] = self.by_name[name]
                 todo += self.by_name[name].reads
         return tuple(call for name, call in self.by_name.items() if name in wanted)
+
+
+def _filling(call: Call) -> Call:
+    """Return a call that fills an array like another one as a call that reads none."""
+    operator = {"zeros_like": "zeros", "ones_like": "ones", "full_like": "full"}.get(call.operator)
+    return call if operator is None else replace(call, operator=operator, args=call.args[1:])
 
 
 def _filled(keys: Sequence[str]) -> list[str]:

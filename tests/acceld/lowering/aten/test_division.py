@@ -101,6 +101,21 @@ def test_regions_together_compute_what_the_module_does() -> None:
     assert np.allclose(run(divided(program), dict(values)), wanted, rtol=1e-12, atol=1e-12)
 
 
+def test_an_array_filled_like_another_reads_nothing() -> None:
+    inputs = (Input("x", Array((4, 8), F), "argument", "x"), Input("w", Array((8, 8), F), "parameter", "w"))
+    calls = (
+        call("z", "full_like", (4, 8), Named("x"), 2.0),
+        call("p", "mm", (4, 8), Named("x"), Named("w")),
+        call("q", "mm", (4, 8), Named("p"), Named("w")),
+        call("y", "add", (4, 8), Named("q"), Named("z")),
+    )
+    program = Program("forward", inputs, (), calls, ("y",))
+    parts = divided(program)
+    assert [[one.name for one in part.program.inputs] for part in parts] == [["x", "w"], ["p", "w"]]
+    x, w = np.random.default_rng(0).standard_normal((2, 8, 8))
+    assert np.allclose(run(parts, {"x": x[:4], "w": w}), x[:4] @ w @ w + 2.0)
+
+
 @pytest.mark.parametrize("change", ["shape", "constant", "operator"])
 def test_regions_that_differ_are_apart(change: str) -> None:
     a, b = (Input(f"w{i}", Array((8, 8 + (change == "shape" and i)), F), "parameter", f"{i}.weight") for i in (0, 1))
