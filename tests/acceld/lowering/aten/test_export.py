@@ -306,7 +306,7 @@ with torch.no_grad():
 distance = torch.linalg.norm(after - before) / torch.linalg.norm(before)
 assert 0 < distance <= 1e-5, distance
 left = [one for one in changed.graph.nodes if one.op == "call_function" and "acceld" not in str(one.target)]
-assert {{one.target.__name__ for one in left}} <= {{"getitem", "_assert_tensor_metadata.default"}}, left
+assert {{one.target.__name__ for one in left}} <= {{"getitem"}}, left
 for words, made in (
     ("no region", lambda: put_regions(model, "step", (ids[:, :8],))),
     ("in training mode", lambda: put_regions(Decoder({kind!r}), "step", (ids,))),
