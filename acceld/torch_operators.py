@@ -218,10 +218,14 @@ def put_regions(
         if node.op == "call_function" and "assert" in str(node.target):
             made.graph.erase_node(node)  # it would keep alive what a region computes now
     nodes = {node.name: node for node in made.graph.nodes}
+    gone = {nodes[name] for part in parts for _, calls in part.places for name in calls}
     for part in parts:
         operator = _operator(wanted[part.signature], home)
         for program, calls in part.places:
             _replace(made.graph, nodes, program, calls, operator)
+    for node in reversed(list(made.graph.nodes)):
+        if node in gone and not node.users:
+            made.graph.erase_node(node)  # torch would keep an attention, which could be random
     made.graph.eliminate_dead_code()
     made.recompile()
     return made
@@ -238,7 +242,8 @@ def _replace(
         called = graph.call_function(operator.call, tuple(graph.call_method("contiguous", (one,)) for one in given))
         for place, name in enumerate(program.outputs):
             result = graph.call_function(getitem, (called, place))
-            nodes[name].replace_all_uses_with(result)
+            # What stands before is a part of regions that go: nothing may read a value before it is made.
+            nodes[name].replace_all_uses_with(result, delete_user_cb=lambda user: order.get(user, -1) > order[last])
             nodes[name] = result
 
 

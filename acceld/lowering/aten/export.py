@@ -17,6 +17,7 @@ import os
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -126,7 +127,8 @@ def program_of(subject: Subject) -> Program:
 def exported_of(subject: Subject) -> ExportedProgram:
     """Return the operators of a module as torch has them. NotLowered for what torch can not export."""
     try:
-        with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):
+        with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch.export calls what torch deprecates
             exported = export(subject.module, subject.arguments, dict(subject.named), strict=False)
             table = {
                 operator: how
