@@ -1,18 +1,20 @@
-"""Put kernels back into a PyTorch model: submodules become operators that run the kernel where there is one.
+"""Put kernels back into a PyTorch model: submodules, or regions of it, become operators that run the kernel where there is one.
 
 Needs PyTorch. Import it where the model is built.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +22,9 @@ import torch
 from acceld.errors import UsageError
 from acceld.production import Best, best
 from acceld.workloads import Workload, load_workload
+
+if TYPE_CHECKING:
+    from acceld.lowering.aten.program import Program
 
 _NUMBERS = itertools.count()
 _HALVES = (torch.bfloat16, torch.float16)
@@ -30,17 +35,21 @@ class Operator:
     """A workload's operator, and where its arguments come from: in order, a submodule's path or an argument's name."""
 
     workload: Workload
-    call: Callable[[list[torch.Tensor]], list[torch.Tensor]]
+    call: Callable[..., list[torch.Tensor]]
     parameters: Mapping[str, str]
     others: Mapping[str, Any]
     """Other arguments of the module's forward, for whose values alone the operator holds; ``...`` for an array that is
-    not read.
+    not read, or that a list or dict holds.
     """
+    places: Mapping[str, tuple[str | int, ...]]
+    """Where arguments are that are parts of a list or dict: the argument of the forward, then the places in it."""
+    results: Any
+    """What the forward returns, with the numbers of outputs in place of arrays."""
 
 
 class Replaced(torch.nn.Module):
-    """Calls the operator in place of a module. The module itself is called where shapes, types or other arguments are not
-    those for which the operator was made.
+    """Calls the operator in place of a module. The module itself is called in training mode, and where shapes, types or
+    other arguments are not those for which the operator was made.
     """
 
     def __init__(self, module: torch.nn.Module, operator: Operator) -> None:
@@ -64,26 +73,20 @@ class Replaced(torch.nn.Module):
         bound.apply_defaults()
         given = bound.arguments
         arrays = [self._array(name, given) for name in self._arguments]
-        if not self._as_recorded(given) or [_kind(one) for one in arrays] != self._kinds:
+        recorded = not self.module.training and self._as_recorded(given)
+        if not recorded or [_kind(one) for one in arrays] != self._kinds:
             return self.module(*args, **named)
-        found = self.operator.call([one.contiguous() for one in arrays])
-        return found[0] if len(found) == 1 else tuple(found)
+        return _filled(self.operator.results, self.operator.call(*(one.contiguous() for one in arrays)))
 
     def _as_recorded(self, given: Mapping[str, Any]) -> bool:
         """Return True if the arguments that are no array of the workload have the values for which it was made."""
-        for name, value in given.items():
-            if name in self._arguments:
-                continue
-            recorded = self.operator.others.get(name, inspect.Parameter.empty)
-            if recorded is ...:
-                continue
-            if isinstance(value, torch.Tensor) or type(value) is not type(recorded) or value != recorded:
-                return False
-        return True
+        recorded = self.operator.others
+        names = [name for name in given if name in recorded or name not in self._arguments]
+        return all(_alike(given[name], recorded.get(name, inspect.Parameter.empty)) for name in names)
 
     def _has(self, name: str) -> bool:
         if name not in self.operator.parameters:
-            return name in self._signature.parameters
+            return self.operator.places.get(name, (name,))[0] in self._signature.parameters
         try:
             return self._array(name, {}) is not None
         except AttributeError:
@@ -92,11 +95,43 @@ class Replaced(torch.nn.Module):
     def _array(self, name: str, given: Mapping[str, Any]) -> Any:
         path = self.operator.parameters.get(name)
         if path is None:
-            return given.get(name)
+            return _part(given, self.operator.places.get(name, (name,)))
         try:
             return self.module.get_parameter(path)
         except AttributeError:
             return self.module.get_buffer(path)
+
+
+def _part(held: Any, places: Sequence[str | int]) -> Any:
+    """Return what is at a place of lists and dicts; None if nothing is."""
+    for place in places:
+        try:
+            held = held[place]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return held
+
+
+def _alike(value: Any, recorded: Any) -> bool:
+    """Return True if a value is the recorded one; ``...`` in lists and dicts stands for any array."""
+    if recorded is ...:
+        return True
+    if type(value) is not type(recorded):
+        return False
+    if isinstance(value, dict):
+        return value.keys() == recorded.keys() and all(_alike(one, recorded[key]) for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return len(value) == len(recorded) and all(map(_alike, value, recorded))
+    return bool(value == recorded)
+
+
+def _filled(results: Any, arrays: Sequence[torch.Tensor]) -> Any:
+    """Return lists and dicts of numbers with arrays in place of the numbers."""
+    if isinstance(results, int):
+        return arrays[results]
+    if isinstance(results, dict):
+        return {key: _filled(one, arrays) for key, one in results.items()}
+    return type(results)(_filled(one, arrays) for one in results)
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
@@ -110,37 +145,136 @@ def _kind(array: Any) -> tuple[Any, ...]:
 def put_back(model: torch.nn.Module, kind: str, folder: str | Path, *, home: str | None = None) -> int:
     """Replace each submodule of the class ``kind`` by the operator of a workload, and return how many there were.
 
-    ``folder`` is what ``acceld init --module`` wrote for the class. On a chip the operator runs the best kernel of the
-    history (``acceld.best``), elsewhere the workload's reference. Called with other shapes, types, numbers or switches than
-    the folder was made with, the submodule itself runs. Inference only: operators have no gradient.
+    A submodule in several places is replaced in all of them and counts once; one inside of another of the class stays,
+    because it is a part of the other's operator. ``folder`` is what ``acceld init --module`` wrote for the class. On a chip
+    the operator runs the best kernel of the history (``acceld.best``), elsewhere the workload's reference. Called with
+    other shapes, types, numbers or switches than the folder was made with, or in training mode, the submodule itself runs.
+    Inference only: operators have no gradient.
 
-    :raises UsageError: the model has no such submodule, or the folder was not made from a module of this class.
+    :raises UsageError: the model has no such submodule or is in training mode, or the folder was not made from a module of
+        this class in evaluation mode.
     """
     operator = _operator(load_workload(Path(folder)), home)
-    found = [path for path, one in model.named_modules() if type(one).__name__ == kind and path]
-    if not found:
+    places: dict[str, torch.nn.Module] = {}
+    for path, one in model.named_modules(remove_duplicate=False):
+        inside = any(path.startswith(f"{outer}.") for outer in places)
+        if path and type(one).__name__ == kind and not inside:
+            places[path] = one
+    if not places:
         raise UsageError(f"the model has no submodule of the class {kind!r}", hint="print(model) lists its classes")
-    made = {path: Replaced(model.get_submodule(path), operator) for path in found}
-    for path, replaced in made.items():
-        model.set_submodule(path, replaced)
-    return len(found)
+    training = [path for path, one in places.items() if one.training]
+    if training:
+        raise UsageError(
+            f"{training[0]} is in training mode, and operators have no gradient", hint="call model.eval() first"
+        )
+    made = {id(one): Replaced(one, operator) for one in places.values()}
+    for path, one in places.items():
+        model.set_submodule(path, made[id(one)])
+    return len(made)
 
 
-def _operator(workload: Workload, home: str | None) -> Operator:
+def put_regions(
+    model: torch.nn.Module,
+    folder: str | Path,
+    arguments: Sequence[Any],
+    regions: Sequence[str] = (),
+    *,
+    home: str | None = None,
+) -> torch.nn.Module:
+    """Return a model that computes its regions by the operators of a folder that ``acceld model -o`` wrote for its class.
+
+    ``arguments`` are those of the shapes in the folder: the model is recorded with them, and takes no others. ``regions``
+    are the names of those that are replaced; without names all are. Operators are those of ``put_back``.
+
+    :raises UsageError: the model is in training mode, can not be recorded, or has none of the regions.
+    """
+    from acceld.lowering.aten.division import divided
+    from acceld.lowering.aten.export import Subject, exported_of, recorded
+    from acceld.lowering.graph import NotLowered
+
+    if model.training:
+        raise UsageError(
+            "the model is in training mode, and operators have no gradient", hint="call model.eval() first"
+        )
+    wanted = {}
+    for place in sorted(Path(folder).glob("*/workload.toml")):
+        if not regions or place.parent.name in regions:
+            workload = load_workload(place.parent)
+            wanted[getattr(_reference(workload), "REGION", "")] = workload
+    try:
+        subject = Subject(type(model).__name__, model, tuple(arguments))
+        exported = exported_of(subject)
+        parts = [one for one in divided(recorded(exported, subject, values=False)) if one.signature in wanted]
+    except NotLowered as error:
+        raise UsageError(f"the model can not be recorded: {error}") from error
+    absent = sorted({one.name for one in wanted.values()} - {wanted[part.signature].name for part in parts})
+    if absent or not wanted:
+        raise UsageError(
+            f"the model has no region {', '.join(absent) or 'of this folder'}",
+            hint="write the folder again: acceld model, with the shapes and types that the model is called with",
+        )
+    made = exported.module()
+    for node in list(made.graph.nodes):
+        if node.op == "call_function" and "assert" in str(node.target):
+            made.graph.erase_node(node)  # it would keep alive what a region computes now
+    nodes = {node.name: node for node in made.graph.nodes}
+    gone = {nodes[name] for part in parts for _, calls in part.places for name in calls}
+    for part in parts:
+        operator = _operator(wanted[part.signature], home)
+        for program, calls in part.places:
+            _replace(made.graph, nodes, program, calls, operator)
+    for node in reversed(list(made.graph.nodes)):
+        if node in gone and not node.users:
+            made.graph.erase_node(node)  # torch would keep an attention, which could be random
+    made.graph.eliminate_dead_code()
+    made.recompile()
+    return made
+
+
+def _replace(
+    graph: torch.fx.Graph, nodes: dict[str, torch.fx.Node], program: Program, calls: Sequence[str], operator: Operator
+) -> None:
+    """Put one call of an operator in place of a region's calls. ``nodes`` are values by their names in the recording."""
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    last = max((nodes[name] for name in calls), key=lambda node: order[node])
+    with graph.inserting_before(last.next):
+        given = [nodes[one.name] if one.role == "argument" else graph.get_attr(one.path) for one in program.inputs]
+        called = graph.call_function(operator.call, tuple(graph.call_method("contiguous", (one,)) for one in given))
+        for place, name in enumerate(program.outputs):
+            result = graph.call_function(getitem, (called, place))
+            # What stands before is a part of regions that go: nothing may read a value before it is made.
+            nodes[name].replace_all_uses_with(result, delete_user_cb=lambda user: order.get(user, -1) > order[last])
+            nodes[name] = result
+
+
+def _reference(workload: Workload) -> Any:
+    """Return the module of a workload's reference. UsageError if it was not made from a PyTorch module."""
     if workload.reference is None:
         raise UsageError(f"{workload.name} has no reference")
     spec = importlib.util.spec_from_file_location("reference", workload.reference)
     assert spec is not None and spec.loader is not None
     reference = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reference)
-    parameters = getattr(reference, "PARAMETERS", None)
-    if not isinstance(parameters, dict):
+    if not isinstance(getattr(reference, "PARAMETERS", None), dict):
         raise UsageError(
             f"{workload.reference} does not say which arguments are parameters",
             hint="acceld init --module writes a reference that does",
         )
+    return reference
 
-    def plain(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
+
+def _operator(workload: Workload, home: str | None) -> Operator:
+    reference = _reference(workload)
+    results = getattr(reference, "RESULTS", 0 if len(workload.outputs) == 1 else tuple(range(len(workload.outputs))))
+    if isinstance(results, str):
+        raise UsageError(f"a {results} can not be put back", hint="return arrays in a tuple, list or dict from forward")
+    if getattr(reference, "TRAINING", False):
+        raise UsageError(
+            f"{workload.reference} was recorded in training mode",
+            hint="acceld init --module records in evaluation mode",
+        )
+
+    def plain(arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the reference, in the arrays' own type or in float32."""
         given = [one.detach().cpu() for one in arrays]
         result = reference.forward(*((one.float() if one.dtype in _HALVES else one).numpy() for one in given))
@@ -150,21 +284,43 @@ def _operator(workload: Workload, home: str | None) -> Operator:
 
     kernels: list[Best] = []
 
-    def called(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
+    def called(*arrays: torch.Tensor) -> list[torch.Tensor]:
         if arrays[0].device.type == "cpu":
             return plain(arrays)
         if not kernels:  # chosen once: the history is read and the kernel compiled
             shapes = [tuple(one.shape) for one in arrays]
-            kernels.append(best(workload.name, *shapes, fallback=lambda *given: plain(list(given)), home=home))
+            kernels.append(best(workload.name, *shapes, fallback=lambda *given: plain(given), home=home))
         found = kernels[0](*arrays)
         every = list(found) if isinstance(found, list | tuple) else [found]
         return [one.to(arrays[0].device) for one in every]
 
-    def shaped(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
+    def shaped(*arrays: torch.Tensor) -> list[torch.Tensor]:
         made = ((output.shape, getattr(torch, output.dtype)) for output in workload.outputs)
         return [arrays[0].new_empty(shape, dtype=dtype) for shape, dtype in made]
 
-    name = f"acceld::{re.sub(r'[^A-Za-z0-9_]', '_', workload.name)}_{next(_NUMBERS)}"
-    operator = torch.library.custom_op(name, called, mutates_args=(), schema="(Tensor[] arrays) -> Tensor[]")
-    operator.register_fake(shaped)
-    return Operator(workload, operator, parameters, getattr(reference, "OTHERS", {}))
+    own = [one.name for one in workload.arguments if not one.is_scalar]
+    name = f"{re.sub(r'[^A-Za-z0-9_]', '_', workload.name)}_{next(_NUMBERS)}"
+    _registered(f"acceld::{name}", called, own, shaped)
+    others, places = getattr(reference, "OTHERS", {}), getattr(reference, "PLACES", {})
+    overload = getattr(torch.ops.acceld, name).default
+    return Operator(workload, overload, reference.PARAMETERS, others, places, results)
+
+
+def _registered(
+    name: str, called: Callable[..., list[torch.Tensor]], arguments: Sequence[str], shaped: Callable[..., Any]
+) -> None:
+    """Make a function an operator of PyTorch: with ``nki_op`` where torch-neuronx has it, so that its compiler sees the
+    kernel, elsewhere as a custom operator.
+    """
+    parameters = [
+        inspect.Parameter(one, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor) for one in arguments
+    ]
+    signature = inspect.Signature(parameters, return_annotation=list[torch.Tensor])
+    called.__signature__ = signature  # type: ignore[attr-defined]  # operators take their types from it
+    neuron = importlib.import_module("torch_neuronx") if importlib.util.find_spec("torch_neuronx") else None
+    if neuron is not None and hasattr(neuron, "nki_op"):
+        made = neuron.nki_op(name, mutates_args={})(called)
+    else:
+        made = torch.library.custom_op(name, called, mutates_args=())
+    if hasattr(made, "register_fake"):
+        made.register_fake(shaped)

@@ -217,13 +217,16 @@ def test_the_page_on_pytorch_goes_from_a_model_to_workloads(tmp_path: Path) -> N
     assert unprinted(page, "region ", printed["acceld model config.json --tp 4 --seq 2048"]) == []
     assert (tmp_path / "step" / "norm_gate_up" / "kernel.py").is_file()
     assert "agrees with it" in printed[next(line for line in printed if "--module" in line)]
-    (script,) = [
+    assert (tmp_path / "regions" / "up" / "kernel.py").is_file()
+    scripts = [
         block
         for language, _, block in FENCE.findall(page.read_text("utf-8"))
-        if language == "python" and "put_back" in block
+        if language == "python" and "before = model(x)" in block
     ]
-    (tmp_path / "back.py").write_text(script, encoding="utf-8")
-    reader.type(f"{shlex.quote(sys.executable)} -W error back.py")
+    assert len(scripts) == 2, "a submodule, then a region"
+    for script in scripts:
+        (tmp_path / "back.py").write_text(script, encoding="utf-8")
+        reader.type(f"{shlex.quote(sys.executable)} -W error back.py")
 
 
 EXITS = {

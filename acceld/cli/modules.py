@@ -2,16 +2,68 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from acceld import drafts
 from acceld.cli.output import say
 from acceld.cli.reference import write_reference_workload
 from acceld.drafts import DraftArgument, Lowered
 from acceld.errors import UsageError
 from acceld.lowering.aten.requests import ModuleReference, ModuleRequest, Refused, module_references
+
+
+def add_module(parser: argparse.ArgumentParser) -> None:
+    """Add what says how a module is made and called."""
+    parser.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="[NAME=]SHAPE:DTYPE",
+        help="the shape and type of an array argument; repeat it for each, in order",
+    )
+    parser.add_argument(
+        "--scalar",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a number argument; numbers come after the arrays",
+    )
+    parser.add_argument(
+        "--init", action="append", default=[], metavar="NAME=VALUE", help="an argument of the module's class"
+    )
+
+
+def module_request(module: str, arguments: argparse.Namespace, dtype: str = "") -> ModuleRequest:
+    """Return the request that the options of ``add_module`` describe."""
+    given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
+    given += [drafts.parse_scalar(text) for text in arguments.scalar]
+    return ModuleRequest(module, described(given), _settings(arguments.init), dtype=dtype)
+
+
+def refuse_module(arguments: argparse.Namespace, why: str) -> None:
+    """Raise UsageError if an option describes a module."""
+    unused = [f"--{name}" for name in ("arg", "scalar", "init", "dtype") if getattr(arguments, name)]
+    if unused:
+        raise UsageError(f"{', '.join(unused)} describes a module, and {why}", hint="name a module, PKG.MOD:CLASS")
+
+
+def _settings(words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of a module's class: numbers, lists and words as Python or JSON writes them."""
+    found: dict[str, Any] = {}
+    for text in words:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--init {text!r} is not NAME=VALUE", hint="for example --init hidden=4096")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def described(given: Sequence[DraftArgument]) -> tuple[Mapping[str, Any], ...]:

@@ -17,7 +17,7 @@ from acceld.errors import UsageError, no_file
 
 FORM = "give the model's config.json, as Hugging Face has it"
 """Remedy for a file that is no config.json."""
-KINDS = ("llama", "qwen3", "qwen3_moe")
+KINDS = ("llama", "qwen3", "qwen3_moe", "deepseek_v3")
 """Values of ``model_type`` whose blocks are described here. Mistral's and Qwen2's shapes are not the same."""
 
 _PRELUDE = '''"""{title}"""
@@ -45,6 +45,28 @@ _ROTATED = '''def rotated(x, cos, sin):
     a, b = x[..., :half], x[..., half:]
     c, s = cos[:, None, :half], sin[:, None, :half]
     return np.concatenate([a * c - b * s, b * c + a * s], axis=-1)
+
+
+'''
+
+
+_TURNED = '''def turned(x, cos, sin):
+    """Return values turned by their positions: each even one with the odd one after it."""
+    pairs = x.reshape(x.shape[:-1] + (x.shape[-1] // 2, 2))
+    a, b = pairs[..., 0], pairs[..., 1]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+'''
+_CHOSEN = '''def chosen(scores, count):
+    """Return the places of the greatest scores, greatest first. Scores are above -1."""
+    places = np.arange(scores.shape[-1])
+    found = []
+    for _ in range(count):
+        best = scores.argmax(axis=-1)[..., None]
+        found.append(best)
+        scores = np.where(places == best, -2.0, scores)
+    return np.concatenate(found, axis=-1)
 
 
 '''
@@ -88,6 +110,37 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Latent:
+    """Sizes of attention over a latent: keys and values of all heads are products of one short row of each token."""
+
+    q_rank: int
+    kv_rank: int
+    nope: int
+    """Elements of a head's query and key that have no position."""
+    rope: int
+    """Elements that have one; the key's are shared by all heads."""
+    value: int
+    scale: float
+    """Factor of the scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """Experts in groups: of the best groups the best experts, beside experts that every token has."""
+
+    groups: int
+    active_groups: int
+    shared: int
+    """Width of the experts that every token has, together."""
+    scale: float
+    """Factor of the chosen experts' weights."""
+    dense_layers: int
+    """Number of the first layers, which have no experts."""
+    dense: int
+    """Width of their gated layer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """The shape of a decoder-only transformer, for one of its tensor-parallel parts."""
 
@@ -103,6 +156,8 @@ class Shape:
     dtype: str
     experts: int = 0
     active: int = 0
+    latent: Latent | None = None
+    grouped: Grouped | None = None
 
 
 def read_config(path: Path, parts: int = 1) -> Shape:
@@ -118,7 +173,8 @@ def read_config(path: Path, parts: int = 1) -> Shape:
     kind = raw.get("model_type") if isinstance(raw, dict) else None
     if kind not in KINDS:
         raise UsageError(f"{path}: model_type {kind!r} is not described here", hint=f"known: {', '.join(KINDS)}")
-    moe = kind == "qwen3_moe"
+    deep = kind == "deepseek_v3"
+    moe = kind == "qwen3_moe" or deep
 
     def whole(key: str, default: int | None = None) -> int:
         value = default if raw.get(key) is None else raw[key]
@@ -142,6 +198,34 @@ def read_config(path: Path, parts: int = 1) -> Shape:
         raise UsageError(f"{path}: torch_dtype {dtype!r} is not described here", hint="bfloat16, float16 or float32")
     if moe and (raw.get("mlp_only_layers") or raw.get("decoder_sparse_step", 1) != 1):
         raise UsageError(f"{path}: layers of two kinds are not described here", hint="all layers have experts, or none")
+    if deep:
+        check = {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "norm_topk_prob": True, "moe_layer_freq": 1}
+        for key, known in check.items():
+            if raw.get(key, known) != known:
+                raise UsageError(f"{path}: {key} {raw[key]!r} is not described here", hint=f"{known!r} is")
+        if whole("n_routed_experts") % whole("n_group", 1):
+            raise UsageError(f"{path}: n_routed_experts has no {raw['n_group']} equal groups")
+        for key in ("intermediate_size", "moe_intermediate_size"):
+            if whole(key) % parts:
+                raise UsageError(f"{path}: {key} {whole(key)} has no {parts} equal parts", hint="choose another --tp")
+        nope, rope = whole("qk_nope_head_dim"), whole("qk_rope_head_dim")
+        latent = Latent(
+            whole("q_lora_rank"), whole("kv_lora_rank"), nope, rope, whole("v_head_dim"), _scale(path, raw, nope + rope)
+        )
+        dense_layers = raw.get("first_k_dense_replace", 0)
+        if type(dense_layers) is not int or not 0 <= dense_layers < whole("num_hidden_layers"):
+            raise UsageError(f"{path}: first_k_dense_replace must be a number of layers, not {dense_layers!r}")
+        routed = raw.get("routed_scaling_factor", 1.0)
+        if isinstance(routed, bool) or not isinstance(routed, int | float):
+            raise UsageError(f"{path}: routed_scaling_factor must be a number, not {routed!r}")
+        grouped = Grouped(
+            whole("n_group", 1),
+            whole("topk_group", 1),
+            intermediate // parts * whole("n_shared_experts", 1),
+            float(routed),
+            dense_layers,
+            whole("intermediate_size") // parts,
+        )
     return Shape(
         kind,
         hidden,
@@ -153,17 +237,49 @@ def read_config(path: Path, parts: int = 1) -> Shape:
         math.ceil(whole("vocab_size", 1) / parts),
         float(eps),
         dtype,
-        whole("num_experts") if moe else 0,
+        whole("n_routed_experts" if deep else "num_experts") if moe else 0,
         whole("num_experts_per_tok") if moe else 0,
+        latent if deep else None,
+        grouped if deep else None,
     )
+
+
+def _scale(path: Path, raw: Mapping[str, Any], head: int) -> float:
+    """Return the factor of scores: heads of a context that was extended have a greater one."""
+    scaling = raw.get("rope_scaling") or {}
+    if not isinstance(scaling, dict):
+        raise UsageError(f"{path}: rope_scaling must be a table, not {scaling!r}")
+    factor, by = scaling.get("factor", 1.0), scaling.get("mscale_all_dim", 0.0)
+    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in (factor, by)):
+        raise UsageError(f"{path}: factor and mscale_all_dim of rope_scaling must be numbers")
+    more = 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
+    return float(head**-0.5 * more * more)
 
 
 def regions_of(shape: Shape, step: Step) -> list[Region]:
     """Return the regions of one step in their order."""
     made = _Regions(shape, step)
+    if shape.latent is not None and shape.grouped is not None:
+        return _latent_regions(made, shape.latent, shape.grouped)
     found = [made.projections(), made.positions(), made.decoding() if step.decode else made.attention(), made.output()]
     found += [made.router(), made.expert(), made.combined()] if shape.experts else [made.gated(), made.down()]
     return [*found, *([made.logits()] if shape.vocabulary > 1 else [])]
+
+
+def _latent_regions(made: _Regions, latent: Latent, grouped: Grouped) -> list[Region]:
+    """Return the regions of a step with attention over a latent and experts in groups."""
+    found = [made.latents(latent), made.latent_queries(latent), made.latent_positions(latent)]
+    if made.step.decode:
+        found += [made.absorbed(latent), made.latent_decoding(latent), made.latent_values(latent)]
+    else:
+        found += [made.latent_keys(latent), made.latent_attention(latent)]
+    found.append(made.output(latent.value))
+    if grouped.dense_layers:
+        found += [made.gated(grouped.dense, grouped.dense_layers), made.down(grouped.dense, grouped.dense_layers)]
+    routed = made.shape.layers - grouped.dense_layers
+    found += [made.grouped_router(grouped, routed), made.expert(routed)]
+    found += [made.shared(grouped, routed), made.shared_down(grouped, routed), made.combined(routed, shared=True)]
+    return [*found, *([made.logits()] if made.shape.vocabulary > 1 else [])]
 
 
 class _Regions:
@@ -269,9 +385,9 @@ class _Regions:
             Operand("lengths", (batch,), "int32", high=length),
         )
 
-    def output(self) -> Region:
-        """Return the attention's output product with the residual."""
-        s = self.shape
+    def output(self, value: int = 0) -> Region:
+        """Return the attention's output product with the residual; ``value`` is the width of a head if not that of keys."""
+        s, width = self.shape, value or self.shape.head
         return self._region(
             "attention_output",
             "Output product of the attention, and the residual.",
@@ -279,26 +395,26 @@ class _Regions:
             "return x + a @ wo.T",
             s.layers,
             self._values("x", self.step.tokens, s.hidden),
-            self._values("a", self.step.tokens, s.heads * s.head),
-            self._weights("wo", s.hidden, s.heads * s.head),
+            self._values("a", self.step.tokens, s.heads * width),
+            self._weights("wo", s.hidden, s.heads * width),
         )
 
-    def gated(self) -> Region:
-        """Return the norm with gate and up products and their gated product."""
+    def gated(self, width: int = 0, layers: int = 0) -> Region:
+        """Return the norm with gate and up products and their gated product, of all layers or of some of another width."""
         s = self.shape
         return self._region(
             "norm_gate_up",
             "Root-mean-square norm, then SiLU of the gate product times the up product.",
             _NORM,
             "h = normalized(x, g)\na = h @ wg.T\nreturn a / (1.0 + np.exp(-a)) * (h @ wu.T)",
-            s.layers,
+            layers or s.layers,
             self._values("x", self.step.tokens, s.hidden),
             self._values("g", s.hidden),
-            self._weights("wg", s.intermediate, s.hidden),
-            self._weights("wu", s.intermediate, s.hidden),
+            self._weights("wg", width or s.intermediate, s.hidden),
+            self._weights("wu", width or s.intermediate, s.hidden),
         )
 
-    def down(self) -> Region:
+    def down(self, width: int = 0, layers: int = 0) -> Region:
         """Return the down product with the residual."""
         s = self.shape
         return self._region(
@@ -306,10 +422,10 @@ class _Regions:
             "Down product, and the residual.",
             "",
             "return x + h @ wd.T",
-            s.layers,
+            layers or s.layers,
             self._values("x", self.step.tokens, s.hidden),
-            self._values("h", self.step.tokens, s.intermediate),
-            self._weights("wd", s.hidden, s.intermediate),
+            self._values("h", self.step.tokens, width or s.intermediate),
+            self._weights("wd", s.hidden, width or s.intermediate),
         )
 
     def router(self) -> Region:
@@ -341,7 +457,7 @@ class _Regions:
             self._weights("wr", s.experts, s.hidden),
         )
 
-    def expert(self) -> Region:
+    def expert(self, layers: int = 0) -> Region:
         """Return the layer of one expert for the tokens that chose it, as many as an even choice gives."""
         s, chosen = self.shape, self.step.tokens * self.shape.active
         # Of E experts, C independent choices reach E (1 - (1 - 1/E)^C): with few tokens most are left out.
@@ -352,7 +468,7 @@ class _Regions:
             "One expert: its tokens are gathered, then gate, up and down products, times their weights.",
             "",
             "h = x[ids]\na = h @ wg.T\nb = a / (1.0 + np.exp(-a)) * (h @ wu.T)\nreturn b @ wd.T * p[:, None]",
-            s.layers * reached,
+            (layers or s.layers) * reached,
             self._values("x", self.step.tokens, s.hidden),
             Operand("ids", (rows,), "int32", high=self.step.tokens - 1),
             self._values("p", rows),
@@ -361,18 +477,202 @@ class _Regions:
             self._weights("wd", s.hidden, s.intermediate),
         )
 
-    def combined(self) -> Region:
-        """Return the sum of the experts' results for each token with the residual."""
+    def combined(self, layers: int = 0, *, shared: bool = False) -> Region:
+        """Return the sum of the experts' results for each token with the residual, and with that of shared experts."""
         s, tokens = self.shape, self.step.tokens
         return self._region(
             "combine",
             "Sum of each token's experts, and the residual.",
             "",
-            "return x + y[places].sum(axis=1)",
-            s.layers,
+            f"return x + {'z + ' if shared else ''}y[places].sum(axis=1)",
+            layers or s.layers,
             self._values("x", tokens, s.hidden),
+            *([self._values("z", tokens, s.hidden)] if shared else []),
             self._values("y", tokens * s.active, s.hidden),
             Operand("places", (tokens, s.active), "int32", high=tokens * s.active - 1),
+        )
+
+    # attention over a latent, experts in groups
+
+    def latents(self, latent: Latent) -> Region:
+        """Return the norm with the products that make the short rows of queries and of keys and values."""
+        s, rank = self.shape, latent.kv_rank
+        return self._region(
+            "norm_latents",
+            "Root-mean-square norm, then the normed latents of queries and of keys and values, and the key's position part.",
+            _NORM,
+            f"h = normalized(x, g)\nc = h @ wkv.T\n"
+            f"return normalized(h @ wq.T, gq), normalized(c[:, :{rank}], gkv), c[:, {rank}:]",
+            s.layers,
+            self._values("x", self.step.tokens, s.hidden),
+            self._values("g", s.hidden),
+            self._weights("wq", latent.q_rank, s.hidden),
+            self._values("gq", latent.q_rank),
+            self._weights("wkv", rank + latent.rope, s.hidden),
+            self._values("gkv", rank),
+        )
+
+    def latent_queries(self, latent: Latent) -> Region:
+        """Return the product that makes the heads' queries."""
+        rows = self.shape.heads * (latent.nope + latent.rope)
+        return self._product("queries", "Queries of all heads from their latent.", latent.q_rank, rows)
+
+    def latent_keys(self, latent: Latent) -> Region:
+        """Return the product that makes the heads' keys and values."""
+        rows = self.shape.heads * (latent.nope + latent.value)
+        return self._product("keys_values", "Keys and values of all heads from their latent.", latent.kv_rank, rows)
+
+    def _product(self, name: str, title: str, columns: int, rows: int) -> Region:
+        operands = (self._values("c", self.step.tokens, columns), self._weights("w", rows, columns))
+        return self._region(name, title, "", "return c @ w.T", self.shape.layers, *operands)
+
+    def latent_positions(self, latent: Latent) -> Region:
+        """Return rotary positions of the parts of queries and of the key that have one."""
+        s, tokens, half = self.shape, self.step.tokens, latent.rope // 2
+        return self._region(
+            "rope",
+            "Rotary positions of queries, and of the key that all heads share.",
+            _TURNED,
+            "return turned(q, cos[:, None], sin[:, None]), turned(k, cos, sin)",
+            s.layers,
+            self._values("q", tokens, s.heads, latent.rope),
+            self._values("k", tokens, latent.rope),
+            self._values("cos", tokens, half),
+            self._values("sin", tokens, half),
+        )
+
+    def latent_attention(self, latent: Latent) -> Region:
+        """Return causal attention of whole sequences: scores of the parts with and without positions are added."""
+        s, batch, length = self.shape, self.step.batch, self.step.length
+        body = (
+            "scores = q @ np.swapaxes(k, -1, -2) + qr @ np.swapaxes(kr, -1, -2)[:, None]\n"
+            f"seen = np.arange({length})[:, None] >= np.arange({length})[None, :]\n"
+            f"scores = np.where(seen, cast(scores, 'float32') * {latent.scale!r}, -1e30)\n"
+            "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
+            f"return cast(p / p.sum(axis=-1, keepdims=True), '{s.dtype}') @ v"
+        )
+        return self._region(
+            "attention",
+            "Causal attention: scores of both parts of a head, mask, softmax, weighted values.",
+            "",
+            body,
+            s.layers,
+            self._values("q", batch, s.heads, length, latent.nope),
+            self._values("qr", batch, s.heads, length, latent.rope),
+            self._values("k", batch, s.heads, length, latent.nope),
+            self._values("kr", batch, length, latent.rope),
+            self._values("v", batch, s.heads, length, latent.value),
+        )
+
+    def absorbed(self, latent: Latent) -> Region:
+        """Return queries times the weights that would make keys: the cache then needs no keys."""
+        s = self.shape
+        return self._region(
+            "absorb_queries",
+            "Queries of each head as rows of the latent.",
+            "",
+            "return np.swapaxes(np.swapaxes(q, 0, 1) @ w, 0, 1)",
+            s.layers,
+            self._values("q", self.step.batch, s.heads, latent.nope),
+            Operand("w", (s.heads, latent.nope, latent.kv_rank), s.dtype, spread=latent.nope**-0.5),
+        )
+
+    def latent_decoding(self, latent: Latent) -> Region:
+        """Return attention of one token over the cache of latents, which all heads share."""
+        s, batch, length = self.shape, self.step.batch, self.step.length
+        body = (
+            "scores = q @ np.swapaxes(c, -1, -2) + qr @ np.swapaxes(kr, -1, -2)\n"
+            f"seen = np.arange({length})[None, :] < lengths[:, None]\n"
+            f"scores = np.where(seen[:, None, :], cast(scores, 'float32') * {latent.scale!r}, -1e30)\n"
+            "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
+            f"return cast(p / p.sum(axis=-1, keepdims=True), '{s.dtype}') @ c"
+        )
+        return self._region(
+            "attention_decode",
+            "Attention of one token over the cache of latents, up to each sequence's length.",
+            "",
+            body,
+            s.layers,
+            self._values("q", batch, s.heads, latent.kv_rank),
+            self._values("qr", batch, s.heads, latent.rope),
+            self._values("c", batch, length, latent.kv_rank),
+            self._values("kr", batch, length, latent.rope),
+            Operand("lengths", (batch,), "int32", high=length),
+        )
+
+    def latent_values(self, latent: Latent) -> Region:
+        """Return each head's values from its sum of latents."""
+        s = self.shape
+        return self._region(
+            "absorb_values",
+            "Values of each head from its weighted latents.",
+            "",
+            "return np.swapaxes(np.swapaxes(a, 0, 1) @ w, 0, 1)",
+            s.layers,
+            self._values("a", self.step.batch, s.heads, latent.kv_rank),
+            Operand("w", (s.heads, latent.kv_rank, latent.value), s.dtype, spread=latent.kv_rank**-0.5),
+        )
+
+    def grouped_router(self, grouped: Grouped, layers: int) -> Region:
+        """Return the norm with the choice of groups, then of experts in them, for each token."""
+        s, tokens = self.shape, self.step.tokens
+        of = s.experts // grouped.groups
+        body = [
+            "h = normalized(x, g)",
+            "scores = 1.0 / (1.0 + np.exp(-cast(h @ wr.T, 'float32')))",
+            "ranked = scores + bias",
+        ]
+        if grouped.groups > grouped.active_groups:
+            body += [
+                f"parts = ranked.reshape(({tokens}, {grouped.groups}, {of}))",
+                "first = parts.max(axis=-1)",
+                f"second = np.where(np.arange({of}) == parts.argmax(axis=-1)[..., None], -1.0, parts).max(axis=-1)",
+                f"groups = chosen(first + second, {grouped.active_groups})",
+                f"kept = (np.arange({grouped.groups})[:, None] == groups[:, None, :]).any(axis=-1)",
+                f"ranked = np.where(kept[:, :, None], parts, -1.0).reshape(({tokens}, {s.experts}))",
+            ]
+        body += [
+            f"ids = chosen(ranked, {s.active})",
+            "w = np.take_along_axis(scores, ids, axis=-1)",
+            f"return h, ids, w / w.sum(axis=-1, keepdims=True) * {grouped.scale!r}",
+        ]
+        return self._region(
+            "router",
+            f"Root-mean-square norm, then {s.active} of {s.experts} experts in the best groups, and their weights.",
+            _NORM + _CHOSEN,
+            "\n".join(body),
+            layers,
+            self._values("x", tokens, s.hidden),
+            self._values("g", s.hidden),
+            self._weights("wr", s.experts, s.hidden),
+            Operand("bias", (s.experts,), "float32", spread=0.01),
+        )
+
+    def shared(self, grouped: Grouped, layers: int) -> Region:
+        """Return gate and up products of the experts that every token has."""
+        s = self.shape
+        return self._region(
+            "shared_gate_up",
+            "Experts that every token has: SiLU of the gate product times the up product.",
+            "",
+            "a = h @ wg.T\nreturn a / (1.0 + np.exp(-a)) * (h @ wu.T)",
+            layers,
+            self._values("h", self.step.tokens, s.hidden),
+            self._weights("wg", grouped.shared, s.hidden),
+            self._weights("wu", grouped.shared, s.hidden),
+        )
+
+    def shared_down(self, grouped: Grouped, layers: int) -> Region:
+        """Return the down product of the experts that every token has."""
+        s = self.shape
+        return self._region(
+            "shared_down",
+            "Experts that every token has: down product.",
+            "",
+            "return h @ wd.T",
+            layers,
+            self._values("h", self.step.tokens, grouped.shared),
+            self._weights("wd", s.hidden, grouped.shared),
         )
 
     def logits(self) -> Region:

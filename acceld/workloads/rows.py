@@ -41,7 +41,8 @@ class RowBlock:
 
     def of(self, array: NDArray[Any], axes: Sequence[str]) -> NDArray[Any]:
         """Return the part of an array with these axes that belongs to the block; all of it if it has none of them."""
-        return array[tuple(self.slices.get(axis, slice(None)) for axis in axes)]
+        index: tuple[Any, ...] = tuple(self.slices.get(axis, slice(None)) for axis in axes)
+        return array[(*index, ...)]  # one value without axes stays an array
 
     def shape(self, output: Output) -> tuple[int, ...]:
         """Return the shape of the block of an output."""

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from acceld import config, drafts, plugins
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.bare_arguments import by_signature
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
 from acceld.cli.kernels import NOT_PASSED, baseline_of, evaluated, parsed_kernel, place_of
-from acceld.cli.modules import described, module_reference, write_module_workload
+from acceld.cli.modules import add_module, module_reference, module_request, write_module_workload
 from acceld.cli.output import print_json, say
 from acceld.cli.reference import write_reference_workload
 from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError, no_file
 from acceld.home import find_home
-from acceld.lowering.aten.requests import ModuleRequest
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import DEVICE_OF, SIMULATOR, Choice
 from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, Workload, load_workload
@@ -36,29 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="a .py file, or a .c file for the host's processor; without a kernel, --reference or --module is lowered to one",
     )
-    parser.add_argument(
-        "--arg",
-        action="append",
-        default=[],
-        metavar="[NAME=]SHAPE:DTYPE",
-        help="the shape and type of an array argument; repeat it for each, in order",
-    )
-    parser.add_argument(
-        "--scalar",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a number argument; numbers come after the arrays",
-    )
+    add_module(parser)
     parser.add_argument("--inputs", metavar="SAMPLE.npz", help="arrays by argument name, used as they are")
     parser.add_argument("--reference", metavar="REF.py", help="numpy oracle: forward, and optionally get_inputs")
     parser.add_argument(
         "--module",
         metavar="PKG.MOD:CLASS",
         help="PyTorch module, or FILE.py:CLASS: its forward becomes the reference; its weights become arguments",
-    )
-    parser.add_argument(
-        "--init", action="append", default=[], metavar="NAME=VALUE", help="an argument of the module's class"
     )
     add_launch(parser)
     parser.add_argument("--mutates", action="append", default=[], metavar="NAME", help="an argument the kernel writes")
@@ -156,7 +137,7 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
     settings = resolved.config
     if arguments.module:
-        found = module_reference(ModuleRequest(arguments.module, described(given), _settings(arguments.init)))
+        found = module_reference(module_request(arguments.module, arguments))
         lowered = write_module_workload(found, folder, name=folder.name)
     else:
         lowered = write_reference_workload(Path(arguments.reference), given, folder, name=folder.name)
@@ -174,20 +155,6 @@ def _from_reference(arguments: argparse.Namespace) -> int:
         evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
         kept.append(evaluation.status in FINE)
         return _shown(arguments, folder, path, kernel, loaded, evaluation, where.chip)
-
-
-def _settings(words: list[str]) -> dict[str, Any]:
-    """Return the arguments of a module's class: numbers, lists and words as Python or JSON writes them."""
-    found: dict[str, Any] = {}
-    for text in words:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(f"--init {text!r} is not NAME=VALUE", hint="for example --init hidden=4096")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
 
 
 def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput]]:

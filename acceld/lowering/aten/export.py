@@ -15,7 +15,9 @@ import io
 import json
 import os
 import sys
+import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,17 +25,30 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
+from acceld.lowering.aten.division import Part, array_bytes, divided
 from acceld.lowering.aten.operators import OPERATORS, RANDOM
 from acceld.lowering.aten.program import Argument, Array, Call, Constant, Input, Named, Program
-from acceld.lowering.aten.reference import argument_names, needed_inputs, reference_text
-from acceld.lowering.graph import NotLowered
+from acceld.lowering.aten.reference import argument_names, literal, needed_inputs, reference_text
+from acceld.lowering.graph import Graph, NotLowered
+from acceld.lowering.kernels import work
+from acceld.lowering.loops import vectorized
+from acceld.lowering.numpy_reference import traced
 from acceld.parsing import parse
 
+_BATCHES = frozenset({"batch_size", "batch", "B"})
+_EXTENTS = frozenset(
+    "depth height width H W D dim1 dim2 input_size length seq_len sequence_length input_length".split()
+)
+_SMALL = 24
+"""Greatest extent of images below 128 at reduced sizes. Chosen so that checks take seconds."""
+_ON_CHIP = {"float64": "float32", "int64": "int32"}
+"""Types of a chip for those of 64 bits."""
 _LONGEST_CONSTANT = 64
-_CHECKED_ELEMENTS = 2**28
+_CHECKED_ELEMENTS = 2**26
 """Greatest number of elements of a module's arguments and weights with which it is run once, to compare its reference."""
 
 
@@ -44,23 +59,44 @@ class Subject:
     title: str
     module: torch.nn.Module
     arguments: tuple[Any, ...]
-    names: tuple[str, ...]
-    """Names of the arguments by place, then of those by name."""
     draw: Callable[[], Any] | None = None
     named: Mapping[str, Any] = field(default_factory=dict)
     """Arguments by name: those after one that is left to its default."""
 
     @property
+    def places(self) -> list[tuple[tuple[str | int, ...], Any]]:
+        """Return every value of the arguments in the order of torch.export, with its place: the name of forward's
+        parameter, then the places in lists and dicts.
+        """
+        own = inspect.signature(self.module.forward).parameters.values()
+        names = [one.name for one in own if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+        rest = next((one.name for one in own if one.kind == one.VAR_POSITIONAL), "")
+        tops: list[tuple[tuple[str | int, ...], Any]] = [
+            ((name,), v) for name, v in zip(names, self.arguments, strict=False)
+        ]
+        tops += [((rest, at), value) for at, value in enumerate(self.arguments[len(names) :])]
+        tops += [((name,), value) for name, value in self.named.items()]
+        return [
+            ((*top, *(_key(one) for one in path)), value)
+            for top, held in tops
+            for path, value in torch.utils._pytree.tree_flatten_with_path(held)[0]
+        ]
+
+    @property
     def others(self) -> dict[str, Any]:
-        """Return the arguments of the forward that are no arrays, defaults too. NotLowered for one without a literal."""
-        found = inspect.signature(self.module.forward).bind(*self.arguments, **self.named)
+        """Return the arguments of the forward that are no arrays, defaults too, with ``...`` for arrays in lists and dicts.
+        NotLowered for one without a literal.
+        """
+        signature = inspect.signature(self.module.forward)
+        found = signature.bind(*self.arguments, **self.named)
         found.apply_defaults()
         others: dict[str, Any] = {}
         for name, value in found.arguments.items():
-            if any(isinstance(one, torch.Tensor) for one in torch.utils._pytree.tree_leaves(value)):
+            if isinstance(value, torch.Tensor):
                 continue
+            value = torch.utils._pytree.tree_map(lambda one: ... if isinstance(one, torch.Tensor) else one, value)
             try:
-                ast.literal_eval(repr(value))
+                ast.literal_eval(literal(value))
             except (ValueError, SyntaxError) as error:
                 raise NotLowered(
                     f"an argument of forward that is a {type(value).__name__} ({name}) is not lowered"
@@ -85,8 +121,14 @@ class _Untouched(torch.overrides.TorchFunctionMode):
 
 def program_of(subject: Subject) -> Program:
     """Return what a module does. NotLowered for what torch can not export, or what has no words."""
+    return recorded(exported_of(subject), subject)
+
+
+def exported_of(subject: Subject) -> ExportedProgram:
+    """Return the operators of a module as torch has them. NotLowered for what torch can not export."""
     try:
-        with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):
+        with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch.export calls what torch deprecates
             exported = export(subject.module, subject.arguments, dict(subject.named), strict=False)
             table = {
                 operator: how
@@ -97,33 +139,35 @@ def program_of(subject: Subject) -> Program:
     except Exception as error:  # torch.export fails in any way that a module's code and torch itself can
         words = [line for line in str(error).splitlines() if line.strip()]
         raise NotLowered(f"torch.export refuses the module: {words[0] if words else type(error).__name__}") from error
-    return _recorded(exported, subject)
+    return exported
 
 
-def _recorded(exported: ExportedProgram, subject: Subject) -> Program:
+def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True) -> Program:
+    """Return what a module does as plain data. Without ``values`` its buffers are arguments, whatever they hold."""
     kinds = {spec.arg.name: spec for spec in exported.graph_signature.input_specs}
     inputs: list[Input] = []
     constants: list[Constant] = []
     calls: list[Call] = []
-    user = iter(subject.names)
+    user = iter(subject.places)
     for node in exported.graph.nodes:
         if node.op == "placeholder":
             spec = kinds[node.name]
             value = node.meta.get("val")
             if spec.kind == InputKind.USER_INPUT:
-                name = next(user, node.name)
+                place, given = next(user)
                 if isinstance(value, torch.Tensor):
-                    low, high = _bounds(subject, len([one for one in inputs if one.role == "argument"]))
-                    inputs.append(Input(node.name, _array(value), "argument", name, low, high))
+                    low, high = (None, None) if subject.draw is None else _bounds(given)  # examples have no values
+                    path = ".".join(map(str, place))
+                    inputs.append(Input(node.name, _array(value), "argument", path, low, high, place))
                 continue
             held = _held(exported, spec)
-            found = None if spec.kind == InputKind.PARAMETER else _described(node.name, held, spec)
-            if found is not None:
-                constants.append(found)
-                continue
             role: Any = "parameter" if spec.kind == InputKind.PARAMETER else "buffer"
             low = high = None
-            if role == "buffer" and held.numel():
+            known = values and role == "buffer"
+            if known and (found := _described(node.name, held, spec)) is not None:
+                constants.append(found)
+                continue
+            if known and held.numel():
                 low, high = float(held.min()), float(held.max())
             inputs.append(Input(node.name, _array(value), role, spec.target, low, high))
         elif node.op == "call_function":
@@ -151,8 +195,15 @@ def _recorded(exported: ExportedProgram, subject: Subject) -> Program:
         raise NotLowered("the module returns no array")
     program = Program(subject.title, tuple(inputs), tuple(constants), tuple(calls), outputs)
     needed = needed_inputs(program)
-    unread = {one.path: ... for one in inputs if one.role == "argument" and one not in needed}
-    return replace(program, inputs=needed, others=tuple((subject.others | unread).items()))
+    read = {one.place[0] for one in needed if one.place}
+    unread = {str(one.place[0]): ... for one in inputs if one.place and one.place[0] not in read}
+    return replace(
+        program,
+        inputs=needed,
+        others=tuple((subject.others | unread).items()),
+        results=_structure(exported),
+        training=subject.module.training,
+    )
 
 
 def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
@@ -172,15 +223,32 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
     return one
 
 
-def _bounds(subject: Subject, place: int) -> tuple[float | None, float | None]:
+def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:
     """Return the range of an argument of whole numbers."""
-    if subject.draw is None:
-        return None, None  # examples of a shape have no values
-    arrays = [one for one in subject.arguments if isinstance(one, torch.Tensor)]
-    value = arrays[place] if place < len(arrays) else None
-    if value is None or value.dtype.is_floating_point or not value.numel():
+    if value.dtype.is_floating_point or not value.numel() or isinstance(value, FakeTensor):
         return None, None
     return float(value.min()), float(value.max())
+
+
+def _key(one: Any) -> str | int:
+    """Return the place in a list or dict that a path of torch's names."""
+    found = getattr(one, "idx", getattr(one, "key", None))
+    if not isinstance(found, str | int):
+        raise NotLowered(f"an argument of forward with arrays at {one} is not lowered: give lists or dicts of arrays")
+    return found
+
+
+def _structure(exported: ExportedProgram) -> Any:
+    """Return what the forward returns, with the numbers of its outputs in place of arrays; the name of its type if no
+    literal makes it.
+    """
+    spec = exported.call_spec.out_spec
+    assert spec is not None
+    found = torch.utils._pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    try:
+        return found if ast.literal_eval(repr(found)) == found else type(found).__name__
+    except (ValueError, SyntaxError):
+        return type(found).__name__
 
 
 def _held(exported: ExportedProgram, spec: Any) -> torch.Tensor:
@@ -278,14 +346,17 @@ def _argument(value: Any) -> Argument:
 # what a request names
 
 
-def subject_of(request: Mapping[str, Any]) -> Subject:
-    """Return the module that a request names, made and with arguments. NotLowered if it can not be made."""
+def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
+    """Return the module that a request names, made and with arguments. NotLowered if it can not be made.
+
+    ``least`` is the greatest extent of images below 128 if the request asks for reduced sizes.
+    """
     where, _, name = request["module"].rpartition(":")
     if not where:
         where, name = name, "Model"
     text = Path(where).read_text("utf-8") if where.endswith(".py") else ""
     if request.get("reduced"):
-        text = reduced(text)
+        text = reduced(text, least)
     try:
         module = _loaded(where, text) if text else importlib.import_module(where)
         made = getattr(module, name)
@@ -297,11 +368,11 @@ def subject_of(request: Mapping[str, Any]) -> Subject:
             found = made(*values, **settings) if not isinstance(made, torch.nn.Module) else made
         found.train(bool(request.get("training")))
         if dtype := request.get("dtype"):
-            found = found.to(getattr(torch, dtype))
+            _convert(found, getattr(torch, dtype))
         given = request.get("arguments") or []
-        names, named = _parameter_names(found), dict[str, Any]()
+        named: Mapping[str, Any] = {}
         if given:
-            names, arguments, named = _placed(found, given)
+            arguments, named = _placed(found, given)
             draw = None
         elif draw is not None:
             with torch.no_grad():
@@ -314,23 +385,29 @@ def subject_of(request: Mapping[str, Any]) -> Subject:
         own = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == where]
         place = f"{where}:{own[-1]}" if own else where
         raise NotLowered(f"{place}: the module can not be made: {type(error).__name__}: {error}") from error
-    return Subject(f"forward of {request['module']}", found, arguments, names, draw, named)
+    return Subject(f"forward of {request['module']}", found, arguments, draw, named)
 
 
-def _parameter_names(module: torch.nn.Module) -> tuple[str, ...]:
-    return tuple(inspect.signature(module.forward).parameters)
+def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Give weights and buffers another type. Module.to can not do it to weights without memory."""
+    made: dict[int, torch.nn.Parameter] = {}
+    for one in module.modules():
+        for name, value in list(one.named_parameters(recurse=False)):
+            if _floats(value):
+                setattr(one, name, made.setdefault(id(value), torch.nn.Parameter(value.detach().to(dtype))))
+        for name, buffer in list(one.named_buffers(recurse=False)):
+            if _floats(buffer):
+                setattr(one, name, buffer.to(dtype))
 
 
-def _placed(
-    module: torch.nn.Module, given: Sequence[Mapping[str, Any]]
-) -> tuple[tuple[str, ...], tuple[Any, ...], dict[str, Any]]:
-    """Return the names of arguments in the order of forward's, those that it takes by place, and those by name.
+def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments that forward takes by place, and those by name.
 
     An argument without a name of its own has the parameter's. NotLowered for a name that forward does not have.
     """
     signature = inspect.signature(module.forward)
     if any(one.kind == one.VAR_POSITIONAL for one in signature.parameters.values()):
-        return tuple(one["name"] for one in given), tuple(map(_example, given)), {}
+        return tuple(map(_example, given)), {}
     parameters = tuple(signature.parameters)
     values: dict[str, Any] = {}
     for place, one in enumerate(given):
@@ -342,7 +419,7 @@ def _placed(
             raise NotLowered(f"{why} {name!r}; forward takes {', '.join(parameters)}")
         values[name] = _example(one)
     bound = signature.bind(**values)
-    return tuple(bound.arguments), bound.args, dict(bound.kwargs)
+    return bound.args, dict(bound.kwargs)
 
 
 def _example(one: Mapping[str, Any]) -> Any:
@@ -363,18 +440,11 @@ def _loaded(where: str, text: str) -> Any:
     return module
 
 
-_BATCHES = frozenset({"batch_size", "batch", "B"})
-_EXTENTS = frozenset(
-    "depth height width H W D dim1 dim2 input_size length seq_len sequence_length input_length".split()
-)
-_SMALL = 24
-
-
-def reduced(text: str) -> str:
+def reduced(text: str, least: int = _SMALL) -> str:
     """Return a problem's text with smaller sizes, by one rule for all problems.
 
     A whole number of 128 and more at the top of the file becomes 128 and the rest of its division by 128. Smaller numbers are
-    kept, because layers depend on them, but for extents of images and sequences: at most 24. A batch of images is 2.
+    kept, because layers depend on them, but for extents of images and sequences: at most ``least``. A batch of images is 2.
     """
     tree = parse(text)
     assigned = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
@@ -392,7 +462,7 @@ def reduced(text: str) -> str:
             number = _whole(value)
             if number is not None:
                 name = names[place] if parallel else names[0]
-                smaller = ast.copy_location(ast.Constant(_smaller(name, number, images)), value)
+                smaller = ast.copy_location(ast.Constant(_smaller(name, number, images, least)), value)
                 if isinstance(values, ast.Tuple):
                     values.elts[place] = smaller
                 else:
@@ -408,11 +478,11 @@ def _whole(value: ast.expr) -> int | None:
     return found if type(found) is int else None
 
 
-def _smaller(name: str, number: int, images: bool) -> int:
+def _smaller(name: str, number: int, images: bool, least: int) -> int:
     if name in _BATCHES and images:
         return min(number, 2)
     if number < 128:
-        return min(number, _SMALL) if name in _EXTENTS else number
+        return min(number, least) if name in _EXTENTS else number
     return 128 + number % 128
 
 
@@ -422,9 +492,8 @@ def _smaller(name: str, number: int, images: bool) -> int:
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a module's reference with its arguments, or why there is none."""
     try:
-        subject = subject_of(request)
-        program = program_of(subject)
-        inputs = _inputs_program(subject) if subject.draw is not None else None
+        subject, program = _recording(request)
+        inputs = _inputs_program(subject, program) if subject.draw is not None else None
         text = reference_text(program, inputs)
     except NotLowered as error:
         return {"refused": str(error)}
@@ -433,8 +502,73 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         for name, one in zip(argument_names(program), program.inputs, strict=True)
     ]
     found: dict[str, Any] = {"reference": text, "arguments": arguments}
-    found["difference"] = difference(subject, program, text)
+    try:
+        found["difference"] = difference(subject, program, text)
+    except MemoryError:
+        found["difference"] = None
     return found
+
+
+def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
+    """Return the module and its program. A module that does not take reduced extents below 128 has its own."""
+    try:
+        subject = subject_of(request)
+        return subject, program_of(subject)
+    except NotLowered:
+        if not request.get("reduced"):
+            raise
+        subject = subject_of(request, least=127)
+        return subject, program_of(subject)
+
+
+def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the regions of a module with their references and work, or why there are none. No weight takes memory."""
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            subject = subject_of(request)
+            program = recorded(exported_of(subject), subject, values=False)
+    except NotLowered as error:
+        return {"refused": str(error)}
+    return {"regions": [_region(part) for part in divided(program)]}
+
+
+def _region(part: Part) -> dict[str, Any]:
+    """Return a region as JSON. One that has no reference has its bytes and why."""
+    program = part.program
+    found: dict[str, Any] = {"name": part.name, "count": part.count, "dtype": part.product_dtype}
+    found["arguments"] = [
+        {
+            "name": name,
+            "shape": one.array.shape,
+            "dtype": _ON_CHIP.get(one.array.dtype, one.array.dtype),
+            "absolute": one.variance,
+        }
+        for name, one in zip(argument_names(program), program.inputs, strict=True)
+    ]
+    try:
+        text = reference_text(program) + f'\nREGION = "{part.signature}"\n"""What all runs of the region share."""\n'
+        graph = _traced(text, [(one["name"], (one["shape"], one["dtype"])) for one in found["arguments"]])
+    except NotLowered as error:
+        results = {one.name: one.results for one in program.calls}
+        ends = [*(one.array for one in program.inputs), *(each for name in program.outputs for each in results[name])]
+        return found | {"refused": str(error), "bytes": sum(map(array_bytes, ends)) - part.unread_bytes}
+    products, others, moved = work(graph)
+    outputs = [{"shape": view.shape, "dtype": view.dtype} for view in graph.outputs]
+    held = {"reference": text, "outputs": outputs, "products": products, "others": others}
+    return found | held | {"bytes": moved - part.unread_bytes}
+
+
+def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
+    """Return the graph of a reference. NotLowered if numpy can not run it on traced arrays."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "reference.py"
+        path.write_text(text, encoding="utf-8")
+        space: dict[str, Any] = {"__name__": "reference"}
+        exec(compile(text, str(path), "exec"), space)  # noqa: S102  the text that was just written
+        try:
+            return vectorized(traced(space["forward"], path, given))
+        except (TypeError, ValueError, IndexError) as error:
+            raise NotLowered(f"its reference can not be traced: {error}") from error
 
 
 class _Drawn(torch.nn.Module):
@@ -445,16 +579,20 @@ class _Drawn(torch.nn.Module):
         self.draw = draw
 
     def forward(self) -> Any:
-        return tuple(one for one in self.draw() if isinstance(one, torch.Tensor))
+        return tuple(one for one in torch.utils._pytree.tree_leaves(self.draw()) if isinstance(one, torch.Tensor))
 
 
-def _inputs_program(subject: Subject) -> Program | None:
-    """Return what draws the arguments, or None if it has no words: then they are drawn by their shapes."""
+def _inputs_program(subject: Subject, program: Program) -> Program | None:
+    """Return what draws the arguments that a program reads, or None if it has no words: then shapes draw them."""
     assert subject.draw is not None
     try:
-        return program_of(Subject("inputs", _Drawn(subject.draw), (), ()))
+        drawing = program_of(Subject("inputs", _Drawn(subject.draw), ()))
     except NotLowered:
         return None
+    read = {one.place for one in program.inputs}
+    arrays = [place for place, value in subject.places if isinstance(value, torch.Tensor)]
+    outputs = zip(arrays, drawing.outputs, strict=True)
+    return replace(drawing, outputs=tuple(name for place, name in outputs if place in read))
 
 
 def difference(subject: Subject, program: Program, text: str) -> float | None:
@@ -471,17 +609,17 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
     with torch.no_grad(), _wide():
         module = subject.module.to(torch.float64)
         state = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
-        given = {one.path: value for one, value in zip(program.inputs, drawn, strict=True) if one.role == "argument"}
+        given = {one.place: value for one, value in zip(program.inputs, drawn, strict=True) if one.role == "argument"}
         for one, value in zip(program.inputs, drawn, strict=True):
             if one.role != "argument":
                 state[one.path].copy_(_tensor(value))
-        values = (*subject.arguments, *subject.named.values())
         called = [
-            _tensor(given[name]) if name in given else (value.double() if _floats(value) else value)
-            for name, value in zip(subject.names, values, strict=False)
+            _tensor(given[place]) if place in given else (value.double() if _floats(value) else value)
+            for place, value in subject.places
         ]
-        by_place = len(subject.arguments)
-        result = module(*called[:by_place], **dict(zip(subject.named, called[by_place:], strict=True)))
+        whole = torch.utils._pytree.tree_structure((subject.arguments, dict(subject.named)))
+        by_place, by_name = torch.utils._pytree.tree_unflatten(called, whole)
+        result = module(*by_place, **by_name)
     wide = [
         np.asarray(v, np.float64) if np.asarray(v).dtype.name in ("float32", "bfloat16", "float16") else v
         for v in drawn
@@ -540,7 +678,7 @@ def main() -> None:
     for request in _requests(sys.stdin):
         with contextlib.redirect_stdout(sys.stderr):
             try:
-                found = answer(request)
+                found = divided_answer(request) if request.get("divide") else answer(request)
             except Exception as error:  # noqa: BLE001  one module that breaks must not end the answers to the others
                 found = {"refused": f"{type(error).__name__}: {error}"}
         own.write(json.dumps(found) + "\n")

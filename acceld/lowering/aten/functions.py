@@ -177,12 +177,14 @@ def greatest(x, count, axis):
     """Return the greatest values along an axis and their positions, greatest first: one after another is found and taken out."""
     x = np.moveaxis(x, axis, -1)
     places = np.arange(x.shape[-1])
+    taken = np.zeros(x.shape, x.dtype)
     found, where = [], []
     for _ in range(count):
-        at = x.argmax(axis=-1)[..., None]
-        found.append(x.max(axis=-1, keepdims=True))
+        best = np.where(taken > 0, -np.inf, x).max(axis=-1, keepdims=True)
+        at = ((x == best) * (1 - taken)).argmax(axis=-1)[..., None]
+        found.append(best)
         where.append(at)
-        x = np.where(places == at, -1e30, x)
+        taken = np.where(places == at, 1, taken)
     return np.moveaxis(np.concatenate(found, -1), -1, axis), np.moveaxis(np.concatenate(where, -1), -1, axis)
 
 

@@ -5,6 +5,7 @@ A writer's parameters have the names of the operator's schema, so that a call's 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -339,21 +340,20 @@ for _name, _text in {
     OPERATORS[_name] = _fold(_text)
 
 
-def _extreme(name: str, out: Sequence[Array], self: Value, dim: Any = None, keepdim: bool = False) -> Expression:
-    if isinstance(dim, Value):
-        return f"np.{name}imum({self}, {dim})"
+def _extreme(
+    name: str, out: Sequence[Array], self: Value, dim: Any = None, keepdim: bool = False, other: Value | None = None
+) -> Expression:
+    other = dim if isinstance(dim, Value) else other
+    if other is not None:
+        return f"np.{name}imum({self}, {other})"
     if dim is None:
         return f"{self}.{name}()"
     how = f"axis={dim!r}, keepdims={keepdim!r}"
     return [f"{self}.{name}({how})", f"{self}.arg{name}({how})"]
 
 
-OPERATORS["max"] = lambda out, self, *args, other=None, **named: _extreme(
-    "max", out, self, *((other,) if other is not None else args), **named
-)
-OPERATORS["min"] = lambda out, self, *args, other=None, **named: _extreme(
-    "min", out, self, *((other,) if other is not None else args), **named
-)
+for _name in ("max", "min"):
+    OPERATORS[_name] = functools.partial(_extreme, _name)
 
 
 def _spread(root: bool) -> Writer:
@@ -432,12 +432,8 @@ def _topk(
 
 
 @writes("view", "reshape", "_unsafe_view", "_reshape_copy", "view_copy", "unflatten", "flatten", "ravel")
-def _reshape(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
-    return f"{self}.reshape({out[0].shape!r})"
-
-
 @writes("squeeze", "unsqueeze", "squeeze_copy", "unsqueeze_copy", "view_as", "reshape_as", "atleast_2d", "unsqueeze_")
-def _same_elements(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
+def _reshape(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expression:
     return f"{self}.reshape({out[0].shape!r})"
 
 
@@ -484,7 +480,7 @@ def _slice(
 def _range(value: Value, dim: int, start: int | None, end: int | None, step: int = 1) -> str:
     extent = value.shape[dim]
     first = 0 if start is None else min(start, extent) if start >= 0 else max(0, extent + start)
-    last = extent if end is None or end > extent else end if end >= 0 else extent + end
+    last = extent if end is None or end > extent else end if end >= 0 else max(0, extent + end)
     own = f"{first or ''}:{last if last != extent else ''}" + (f":{step}" if step != 1 else "")
     return ":, " * (dim % value.rank) + own
 
@@ -556,16 +552,26 @@ def _unfold(out: Sequence[Array], self: Value, dimension: int, size: int, step: 
     return window if step == 1 else f"{window}[{':, ' * (dimension % self.rank)}::{step}]"
 
 
-@writes("pad", "constant_pad_nd")
-def _pad(out: Sequence[Array], self: Value, pad: Sequence[int], mode: Any = "constant", value: Any = 0.0) -> Expression:
-    if not isinstance(mode, str):
-        mode, value = "constant", mode
-    if mode != "constant":
-        raise NotLowered(f"padding by {mode!r} is not lowered")
-    widths = [(0, 0)] * self.rank
+@writes("pad")
+def _pad(
+    out: Sequence[Array], self: Value, pad: Sequence[int], mode: str = "constant", value: Any = None
+) -> Expression:
+    if mode == "constant":
+        return _constant_pad(out, self, pad, value)
+    raise NotLowered(f"padding by {mode!r} is not lowered")
+
+
+@writes("constant_pad_nd")
+def _constant_pad(out: Sequence[Array], self: Value, pad: Sequence[int], value: Any = None) -> Expression:
+    return f"padded({self}, {_widths(self, pad)!r}, {word(value or 0.0)})"
+
+
+def _widths(value: Value, pad: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the borders of all axes, of which torch names those of the last axes, the last one first."""
+    widths = [(0, 0)] * value.rank
     for place in range(len(pad) // 2):
-        widths[self.rank - 1 - place] = (pad[2 * place], pad[2 * place + 1])
-    return f"padded({self}, {widths!r}, {word(value or 0.0)})"
+        widths[value.rank - 1 - place] = (pad[2 * place], pad[2 * place + 1])
+    return widths
 
 
 # stores
@@ -829,19 +835,9 @@ def _every(value: Any, rank: int) -> tuple[int, ...]:
     return given * rank if len(given) == 1 else given
 
 
-def _convolved(
-    value: Value, weight: Value, bias: Value | None, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Expression:
-    rank = weight.rank - 2
-    steps, apart = _every(stride, rank), _every(dilation, rank)
-    kernel = weight.shape[2:]
-    if padding == "same":
-        totals = [d * (n - 1) for n, d in zip(kernel, apart, strict=True)]
-        borders = [(total // 2, total - total // 2) for total in totals]
-    else:
-        edges = (0,) * rank if padding == "valid" else _every(padding, rank)
-        borders = [(edge, edge) for edge in edges]
-    return f"convolution({value}, {weight}, {bias}, {steps!r}, {borders!r}, {apart!r}, {groups})"
+def _batched(value: Value, weight: Value) -> tuple[str, str]:
+    """Return images with a batch axis, and what takes it from the result if they have none."""
+    return (str(value), "") if value.rank == weight.rank else (f"{value}[None]", "[0]")
 
 
 @writes("conv1d", "conv2d", "conv3d")
@@ -855,7 +851,15 @@ def _conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Expression:
-    return _convolved(input, weight, bias, stride, padding, dilation, groups)
+    rank = weight.rank - 2
+    steps, apart = _every(stride, rank), _every(dilation, rank)
+    if padding == "same":
+        totals = [d * (n - 1) for n, d in zip(weight.shape[2:], apart, strict=True)]
+        borders = [(total // 2, total - total // 2) for total in totals]
+    else:
+        borders = [(edge, edge) for edge in _every(0 if padding == "valid" else padding, rank)]
+    given, alone = _batched(input, weight)
+    return f"convolution({given}, {weight}, {bias}, {steps!r}, {borders!r}, {apart!r}, {groups}){alone}"
 
 
 @writes("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -872,7 +876,8 @@ def _conv_transpose(
 ) -> Expression:
     rank = weight.rank - 2
     each = [_every(one, rank) for one in (stride, padding, output_padding, dilation)]
-    return f"transposed_convolution({input}, {weight}, {bias}, {', '.join(map(repr, each))}, {groups})"
+    given, alone = _batched(input, weight)
+    return f"transposed_convolution({given}, {weight}, {bias}, {', '.join(map(repr, each))}, {groups}){alone}"
 
 
 @writes("convolution")
@@ -890,7 +895,7 @@ def _convolution(
 ) -> Expression:
     if transposed:
         return _conv_transpose(out, input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return _convolved(input, weight, bias, stride, padding, dilation, groups)
+    return _conv(out, input, weight, bias, stride, padding, dilation, groups)
 
 
 def _borders(
@@ -1022,14 +1027,19 @@ OPERATORS["l1_loss"] = lambda out, self, target, reduction=1: _distance("np.abs{
 
 @writes("smooth_l1_loss")
 def _smooth_l1(out: Sequence[Array], self: Value, target: Value, reduction: int = 1, beta: float = 1.0) -> Expression:
-    away = f"np.abs({self} - {target})"
-    return f"folded_loss(np.where({away} < {beta!r}, {0.5 / beta!r} * np.square({away}), {away} - {0.5 * beta!r}), {reduction})"
+    return _rounded_corner(self, target, beta, 1.0 / beta, reduction)
 
 
 @writes("huber_loss")
 def _huber(out: Sequence[Array], self: Value, target: Value, reduction: int = 1, delta: float = 1.0) -> Expression:
+    return _rounded_corner(self, target, delta, 1.0, reduction)
+
+
+def _rounded_corner(self: Value, target: Value, corner: float, curve: float, reduction: int) -> Expression:
+    """Return a loss that grows like a square up to the distance ``corner``, and straight from there."""
     away = f"np.abs({self} - {target})"
-    return f"folded_loss(np.where({away} < {delta!r}, 0.5 * np.square({away}), {delta!r} * ({away} - {0.5 * delta!r})), {reduction})"
+    near, far = f"{0.5 * curve!r} * np.square({away})", f"{curve * corner!r} * ({away} - {0.5 * corner!r})"
+    return f"folded_loss(np.where({away} < {corner!r}, {near}, {far}), {reduction})"
 
 
 @writes("kl_div")

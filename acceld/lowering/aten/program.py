@@ -39,6 +39,9 @@ class Input:
     high: float | None = None
     """Least and greatest value, where the values are known."""
 
+    place: tuple[str | int, ...] = ()
+    """Where an argument is: the name of forward's parameter, then the places in its lists and dicts."""
+
     @property
     def variance(self) -> bool:
         """Return True for a variance that a norm keeps: it is never negative."""
@@ -69,6 +72,19 @@ class Call:
 
     overload: str = "default"
 
+    @property
+    def reads(self) -> list[str]:
+        """Return the names of the values that it reads, in order."""
+        found: list[str] = []
+        todo: list[Argument] = [*self.args, *self.named.values()]
+        while todo:
+            one = todo.pop(0)
+            if isinstance(one, Named):
+                found.append(one.of)
+            elif isinstance(one, list):
+                todo = [*one, *todo]
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -81,3 +97,11 @@ class Program:
     outputs: tuple[str, ...]
     others: tuple[tuple[str, Any], ...] = ()
     """Arguments of the forward that are no arrays, with their values; ``...`` for an array that no output depends on."""
+
+    results: Any = 0
+    """What the forward returns, with the numbers of its outputs in place of arrays: ``0``, ``(0,)``, ``{"y": 0}``. A word
+    names a type that no literal makes.
+    """
+
+    training: bool = False
+    """True if the module was recorded in training mode."""

@@ -21,7 +21,8 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
     """
     body, outputs = _Body(program).lines(drawing=False)
     drawn = _draws(program, inputs)
-    parameters = ", ".join(_names(program)[one.name] for one in program.inputs)
+    names = argument_names(program)
+    parameters = ", ".join(names)
     result = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
     forward = [f"def forward({parameters}):", f'    """{program.title}."""', *body, f"    return {result}"]
     draw = [
@@ -36,14 +37,23 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
         header += "import ml_dtypes  # noqa: F401  (numpy then knows bfloat16)\n"
     paths = {_names(program)[one.name]: one.path for one in program.inputs if one.role != "argument"}
     header += _table("PARAMETERS", "Paths in the module of what is no argument of its forward.", paths)
-    others = "Other arguments of the module's forward: what they were when it was recorded; ... for an array that is not read."
+    others = "Other arguments of the module's forward as they were recorded; ... for an array that is not read, or in a list."
     header += _table("OTHERS", others, dict(program.others))
+    if places := {name: one.place for name, one in zip(names, program.inputs, strict=True) if len(one.place) > 1}:
+        header += _table("PLACES", "Arguments of forward that are parts of a list or dict, with their places.", places)
+    header += f'\nRESULTS = {program.results!r}\n"""What the module\'s forward returns: numbers of outputs in place of arrays."""\n'
+    header += f'\nTRAINING = {program.training}\n"""True if the module was recorded in training mode."""\n'
     return "\n\n".join([header, *(f"{one.rstrip()}\n" for one in functions), text])
 
 
 def _table(name: str, told: str, entries: Mapping[str, object]) -> str:
-    lines = "".join(f"    {key!r}: {'...' if value is ... else repr(value)},\n" for key, value in entries.items())
+    lines = "".join(f"    {key!r}: {literal(value)},\n" for key, value in entries.items())
     return f'\n{name} = {{\n{lines}}}\n"""{told}"""\n' if lines else f'\n{name} = {{}}\n"""{told}"""\n'
+
+
+def literal(value: object) -> str:
+    """Return a value as Python writes it, with ``...`` for what stands for an array."""
+    return repr(value).replace("Ellipsis", "...")
 
 
 def argument_names(program: Program) -> list[str]:
@@ -83,7 +93,7 @@ class _Body:
 
     def lines(self, *, drawing: bool) -> tuple[list[str], list[str]]:
         """Return the statements and the names of the outputs."""
-        needed = _needed(self.program)
+        needed = needed_values(self.program)
         for constant in self.program.constants:
             if constant.name not in needed:
                 continue
@@ -143,7 +153,7 @@ class _Body:
         self.written.append(f"    {name} = {text}")
 
 
-def _needed(program: Program) -> set[str]:
+def needed_values(program: Program) -> set[str]:
     """Return the names of the values that an output depends on."""
     by_name = {call.name: call for call in program.calls}
     needed: set[str] = set()
@@ -155,23 +165,13 @@ def _needed(program: Program) -> set[str]:
         needed.add(name)
         if name in by_name:
             call = by_name[name]
-            todo += _reads([*call.args, *call.named.values()])
+            todo += call.reads
     return needed
-
-
-def _reads(arguments: Sequence[Argument]) -> list[str]:
-    found: list[str] = []
-    for one in arguments:
-        if isinstance(one, Named):
-            found.append(one.of)
-        elif isinstance(one, list):
-            found += _reads(one)
-    return found
 
 
 def needed_inputs(program: Program) -> tuple[Input, ...]:
     """Return the inputs that an output depends on, in order."""
-    needed = _needed(program)
+    needed = needed_values(program)
     return tuple(one for one in program.inputs if one.name in needed)
 
 

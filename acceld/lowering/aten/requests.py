@@ -67,40 +67,84 @@ class Refused:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class ModuleRegion:
+    """A region of a module: how often the module runs it, its work, and its reference or why there is none."""
+
+    name: str
+    count: int
+    dtype: str
+    """Type in which it multiplies."""
+    arguments: tuple[ModuleArgument, ...]
+    outputs: tuple[tuple[tuple[int, ...], str], ...]
+    products: int
+    others: int
+    moved_bytes: int
+    text: str
+    """The reference; empty if it has none."""
+    why: str
+
+
 def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleReference | Refused]:
     """Yield an answer to each request in order, from one child process, and another after a module that ended it.
 
     A reference that differs from its module on data is refused: nothing wrong is handed on. UsageError without PyTorch.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise UsageError("PyTorch is not installed", hint="pip install 'acceld[torch]'; its build for CPUs will do")
+    _need_torch()
     waiting = list(requests)
     while waiting:
-        for found in _answers(tuple(waiting)):
-            waiting.pop(0)
-            yield found
+        for raw in _answers(tuple(waiting)):
+            yield _answer(waiting.pop(0), raw)
 
 
-def _answers(requests: Sequence[ModuleRequest]) -> Iterator[ModuleReference | Refused]:
+def module_regions(request: ModuleRequest) -> list[ModuleRegion]:
+    """Return the regions of a module, which is recorded in a child process. UsageError if it can not be, or without PyTorch."""
+    _need_torch()
+    (raw,) = _answers((request,), divide=True)
+    if "refused" in raw:
+        raise UsageError(f"{request.module}: {raw['refused']}")
+    return [
+        ModuleRegion(
+            one["name"],
+            one["count"],
+            one["dtype"],
+            _arguments(one["arguments"]),
+            tuple((tuple(each["shape"]), each["dtype"]) for each in one.get("outputs", ())),
+            one.get("products", 0),
+            one.get("others", 0),
+            one["bytes"],
+            one.get("reference", ""),
+            one.get("refused", ""),
+        )
+        for one in raw["regions"]
+    ]
+
+
+def _need_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("PyTorch is not installed", hint="pip install 'acceld[torch]'; its build for CPUs will do")
+
+
+def _answers(requests: Sequence[ModuleRequest], *, divide: bool = False) -> Iterator[dict[str, Any]]:
     """Yield an answer to each request up to the first whose module ends the child process, that one included."""
     start = child("acceld.lowering.aten.export", *_folders(requests))
     with tempfile.TemporaryFile() as heard, tempfile.TemporaryFile() as told:
-        told.write("".join(json.dumps(_plain(one)) + "\n" for one in requests).encode())
+        told.write("".join(json.dumps(_plain(one) | {"divide": divide}) + "\n" for one in requests).encode())
         told.seek(0)
         with subprocess.Popen(
             start.command, env=start.environment, stdin=told, stdout=subprocess.PIPE, stderr=heard, text=True
         ) as process:
             assert process.stdout is not None
-            for request in requests:
+            for _ in requests:
                 line = process.stdout.readline()
                 if not line:
                     process.wait()
                     heard.seek(0)
                     last = heard.read().decode(errors="replace").strip().splitlines()[-1:]
                     said = last[0] if last else "no message"
-                    yield Refused(request.module, f"recording it ended with exit code {process.returncode}: {said}")
+                    yield {"refused": f"recording it ended with exit code {process.returncode}: {said}"}
                     return
-                yield _answer(request, json.loads(line))
+                yield json.loads(line)
 
 
 def _folders(requests: Sequence[ModuleRequest]) -> list[str]:
@@ -129,7 +173,8 @@ def _answer(request: ModuleRequest, raw: Mapping[str, Any]) -> ModuleReference |
     difference = raw["difference"]
     if difference is not None and not difference <= AGREES:
         return Refused(request.module, f"its reference differs from it by {difference:.2g} on data: please report this")
-    arguments = tuple(
-        ModuleArgument(one["name"], tuple(one["shape"]), one["dtype"], one["absolute"]) for one in raw["arguments"]
-    )
-    return ModuleReference(request.module, raw["reference"], arguments, difference)
+    return ModuleReference(request.module, raw["reference"], _arguments(raw["arguments"]), difference)
+
+
+def _arguments(raw: Sequence[Mapping[str, Any]]) -> tuple[ModuleArgument, ...]:
+    return tuple(ModuleArgument(one["name"], tuple(one["shape"]), one["dtype"], one["absolute"]) for one in raw)

@@ -109,6 +109,18 @@ def test_a_reference_is_computed_in_blocks_along_any_axis(tmp_path: Path, rows: 
     assert kept["squares"] == [pytest.approx(float(np.vdot(whole, whole)), rel=1e-12)]
 
 
+def test_an_output_of_one_value_without_axes_is_written(tmp_path: Path) -> None:
+    text = TOML.replace("DTYPE", "float32").replace('rows = ["B", "M"]\n', "")
+    text = text.replace('[outputs.out]\nshape = ["B", "M", "N"]', "[outputs.out]\nshape = []")
+    (tmp_path / "workload").mkdir()
+    (tmp_path / "workload" / "workload.toml").write_text(text)
+    (tmp_path / "workload" / "reference.py").write_text("def forward(x, g):\n    return (x * g).mean()\n")
+    loaded = load_workload(tmp_path / "workload")
+    x, g = make_inputs(loaded, 3)
+    found, _ = written(tmp_path / "whole", loaded, [x, g], row_blocks(loaded))
+    assert found.shape == () and found == pytest.approx((x.astype(float) * g).mean())
+
+
 SOFTMAX = """
 import numpy as np
 

@@ -28,7 +28,27 @@ SMALL: dict[str, Any] = {
     "torch_dtype": "float32",
 }
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
+LATENT: dict[str, Any] = {
+    **SMALL,
+    "model_type": "deepseek_v3",
+    "num_hidden_layers": 3,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 48,
+    "kv_lora_rank": 40,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 24,
+    "n_routed_experts": 16,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "n_group": 4,
+    "topk_group": 2,
+    "moe_intermediate_size": 96,
+    "routed_scaling_factor": 2.5,
+    "rope_scaling": {"factor": 40, "mscale_all_dim": 1.0},
+}
 KINDS: dict[str, dict[str, Any]] = {
+    "deepseek_v3": LATENT,
     "llama": SMALL,
     "qwen3": {**SMALL, "model_type": "qwen3"},
     "qwen3_moe": {**SMALL, "model_type": "qwen3_moe", **EXPERTS},
@@ -126,6 +146,42 @@ def test_regions_together_are_the_block_of_the_model(tmp_path: Path) -> None:
     assert np.allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
+def test_decode_over_latents_is_the_attention_of_their_keys_and_values(tmp_path: Path) -> None:
+    """Queries and values absorb the weights that would make keys and values: the last token of a prefill has one result."""
+    shape, rng = shape_of(tmp_path, LATENT), np.random.default_rng(0)
+    prefill, decode = (
+        {one.name: loaded(one, tmp_path)[0]["forward"] for one in regions_of(shape, Step(2, 24, decoding))}
+        for decoding in (False, True)
+    )
+    q, qr = rng.standard_normal((2, 4, 24, 32)), rng.standard_normal((2, 4, 24, 16))
+    c, kr, w = rng.standard_normal((2, 24, 40)), rng.standard_normal((2, 24, 16)), rng.standard_normal((4 * 56, 40))
+    kv = prefill["keys_values"](c.reshape(48, 40), w).reshape(2, 24, 4, 56).swapaxes(1, 2)
+    wanted = prefill["attention"](q, qr, kv[..., :32], kr, kv[..., 32:])[:, :, -1]
+    heads = w.reshape(4, 56, 40)
+    rows = decode["absorb_queries"](q[:, :, -1], heads[:, :32])
+    rows = decode["attention_decode"](rows, qr[:, :, -1], c, kr, np.array([24, 24]))
+    assert np.allclose(decode["absorb_values"](rows, heads[:, 32:].swapaxes(1, 2)), wanted)
+    assert shape.latent is not None and shape.latent.scale == pytest.approx(48**-0.5 * (0.1 * np.log(40) + 1) ** 2)
+
+
+def test_experts_are_chosen_in_the_best_groups(tmp_path: Path) -> None:
+    regions = {
+        one.name: loaded(one, tmp_path)[0]["forward"]
+        for one in regions_of(shape_of(tmp_path, LATENT), Step(1, 24, False))
+    }
+    rng = np.random.default_rng(0)
+    x, w, bias = rng.standard_normal((24, 160)), rng.standard_normal((16, 160)), rng.standard_normal(16) * 0.05
+    h, ids, weights = regions["router"](x, np.ones(160), w, bias)
+    scores = 1 / (1 + np.exp(-h @ w.T))
+    for token in range(24):
+        ranked = scores[token] + bias
+        best = sorted(range(4), key=lambda g: -np.sort(ranked[4 * g : 4 * g + 4])[-2:].sum())[:2]
+        allowed = sorted((e for g in best for e in range(4 * g, 4 * g + 4)), key=lambda e: -ranked[e])[:3]
+        assert list(ids[token]) == allowed
+        own = scores[token][allowed]
+        assert np.allclose(weights[token], own / own.sum() * 2.5)
+
+
 def test_the_work_of_a_step_is_that_of_the_model() -> None:
     """A step of Llama-3.1-8B multiplies each token with its 7.5 billion weights of products, and attends."""
     products = 0
@@ -156,6 +212,11 @@ def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
         ({"torch_dtype": "int4"}, "torch_dtype 'int4' is not described here"),
         ({"num_attention_heads": 3}, "num_attention_heads 3 has no 2 equal parts"),
         ({"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0]}, "layers of two kinds"),
+        ({**LATENT, "scoring_func": "softmax"}, "scoring_func 'softmax' is not described here"),
+        ({**LATENT, "q_lora_rank": None}, "q_lora_rank must be a whole number of 1 or more, not None"),
+        ({**LATENT, "n_group": 3}, "n_routed_experts has no 3 equal groups"),
+        ({**LATENT, "first_k_dense_replace": 3}, "first_k_dense_replace must be a number of layers, not 3"),
+        ({**LATENT, "rope_scaling": {"factor": "40"}}, "factor and mscale_all_dim of rope_scaling must be numbers"),
     ],
 )
 def test_a_config_that_describes_no_known_model_is_refused(

@@ -152,6 +152,117 @@ class Pairs(nn.Module):
         return x * 2.0, None
 
 
+class Several(nn.Module):
+    """A module with a list and a dict of arrays and further arrays, that returns a dict of a tuple and an array."""
+
+    def forward(self, first: list[Tensor], named: dict[str, Tensor], *further: Tensor) -> dict[str, object]:
+        return {"ends": (first[0] - first[1],), "sum": named["b"] * 3.0 + further[0] - 2.0 * further[1]}
+
+
+def several() -> list[object]:
+    """Return arguments of Several, of different sizes, so that mistaken places show. One of them is not read."""
+    first = [torch.rand(4, 8), torch.randint(5, 9, (4, 8)).float()]
+    return [first, {"a": torch.zeros(2), "b": torch.randn(4, 8)}, torch.rand(4, 8), torch.randn(4, 8)]
+
+
+class Alone(nn.Module):
+    """A module that returns a tuple of one array."""
+
+    def __init__(self, inner: nn.Module | None = None) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        y: Tensor = self.linear(x)
+        return (y if self.inner is None else self.inner(y)[0],)
+
+
+class Attention(nn.Module):
+    """Causal attention with rotary positions; ``normed`` has a norm of each head, as Qwen3 does."""
+
+    def __init__(self, width: int, normed: bool) -> None:
+        super().__init__()
+        self.q_proj, self.o_proj = nn.Linear(width, 4 * 16, bias=False), nn.Linear(4 * 16, width, bias=False)
+        self.k_proj, self.v_proj = (nn.Linear(width, 2 * 16, bias=False) for _ in range(2))
+        self.q_norm, self.k_norm = (nn.RMSNorm(16, eps=1e-6) if normed else nn.Identity() for _ in range(2))
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        b, t, _ = x.shape
+
+        def turned(heads: Tensor) -> Tensor:
+            first, second = heads.chunk(2, dim=-1)
+            return heads * cos + torch.cat([-second, first], dim=-1) * sin
+
+        q = turned(self.q_norm(self.q_proj(x).view(b, t, 4, 16)).transpose(1, 2))
+        k = turned(self.k_norm(self.k_proj(x).view(b, t, 2, 16)).transpose(1, 2)).repeat_interleave(2, dim=1)
+        v = self.v_proj(x).view(b, t, 2, 16).transpose(1, 2).repeat_interleave(2, dim=1)
+        out: Tensor = self.o_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return out
+
+
+class Gated(nn.Module):
+    """A layer with a gate."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.down_proj = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class Routed(nn.Module):
+    """Experts, of which each token has two, with weights that sum to one."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, 4, bias=False)
+        self.experts = nn.ModuleList(Gated(width, inner) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, chosen = self.gate(x).softmax(-1).topk(2, dim=-1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        shares = (F.one_hot(chosen, 4).to(x.dtype) * weights[..., None]).sum(-2)
+        out = torch.zeros_like(x)
+        for place, expert in enumerate(self.experts):
+            out = out + expert(x) * shares[..., place : place + 1]
+        return out
+
+
+class Decoder(nn.Module):
+    """Two layers of Llama, of Qwen3 or of Qwen3 with experts, with what comes before and after them."""
+
+    def __init__(self, kind: str = "llama") -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 48)
+        self.layers = nn.ModuleList(
+            nn.ModuleDict(
+                {
+                    "input_norm": nn.RMSNorm(48, eps=1e-6),
+                    "self_attn": Attention(48, kind != "llama"),
+                    "post_norm": nn.RMSNorm(48, eps=1e-6),
+                    "mlp": Routed(48, 40) if kind == "qwen3_moe" else Gated(48, 80),
+                }
+            )
+            for _ in range(2)
+        )
+        self.norm, self.head = nn.RMSNorm(48, eps=1e-6), nn.Linear(48, 50, bias=False)
+        self.register_buffer("rates", 100.0 ** (-torch.arange(0, 16, 2) / 16), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        angles = torch.arange(ids.shape[1])[:, None] * self.rates
+        cos, sin = (torch.cat([one, one], dim=-1) for one in (angles.cos(), angles.sin()))
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = x + layer["self_attn"](layer["input_norm"](x), cos, sin)
+            x = x + layer["mlp"](layer["post_norm"](x))
+        out: Tensor = self.head(self.norm(x))
+        return out
+
+
 class Ends(nn.Module):
     """A module that prints past Python, then ends its process."""
 

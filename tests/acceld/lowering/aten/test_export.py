@@ -103,7 +103,7 @@ with torch.no_grad():
     after = model(x)
     assert torch.linalg.norm(after - before) <= 1e-5 * torch.linalg.norm(before) and not torch.equal(after, before)
     assert torch.equal(model(short), other)
-    torch.library.opcheck(model[0].operator.call, ([torch.randn(s.shape) for s in model[0].operator.workload.arguments],),
+    torch.library.opcheck(model[0].operator.call, tuple(torch.randn(s.shape) for s in model[0].operator.workload.arguments),
         test_utils=("test_schema", "test_faketensor"))
 try:
     put_back(model, "Absent", "block")
@@ -154,6 +154,174 @@ except UsageError as error:
     assert done.returncode == 0, done.stderr
 
 
+@with_torch
+@pytest.mark.slow
+def test_a_module_put_back_returns_what_it_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (
+        MODULES.read_text("utf-8").replace("def get_inputs(", "def others(").replace("def several(", "def get_inputs(")
+    )
+    Path("nested.py").write_text(text, encoding="utf-8")
+    x = ({"name": "x", "shape": (4, 8), "dtype": "float32"},)
+    requests = [ModuleRequest("nested.py:Several"), ModuleRequest("nested.py:Alone", x)]
+    requests += [ModuleRequest("nested.py:Alone", x, training=True)]
+    for name, found in zip(("several", "alone", "trained"), module_references(requests), strict=True):
+        assert isinstance(found, ModuleReference), found
+        assert found.difference is not None and found.difference < 1e-7
+        write_module_workload(found, tmp_path / name, name=name)
+    several = load_workload(tmp_path / "several")
+    assert [one.name for one in several.arguments] == ["first_0", "first_1", "named_b", "further_0", "further_1"]
+    script = """
+import sys; sys.path.append(".")
+import torch
+from nested import Alone, Several, get_inputs
+from acceld.errors import UsageError
+from acceld.torch_operators import Replaced, put_back
+
+class Twice(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = Alone()
+        self.two, self.outer, self.several = self.one, Alone(Alone()), Several()
+
+def refused(words, model, name):
+    try:
+        put_back(model, "Alone", name)
+    except UsageError as error:
+        assert words in str(error), error
+    else:
+        raise SystemExit(f"not refused: {words}")
+
+model, given, calls = Twice(), get_inputs(), []
+refused("one is in training mode", model, "alone")
+refused("recorded in training mode", model.eval(), "trained")
+x = torch.randn(4, 8)
+assert put_back(model, "Alone", "alone") == 2
+assert model.one is model.two and type(model.outer.module.inner) is Alone
+model.one.module.register_forward_hook(lambda *_: calls.append(1))
+with torch.no_grad():
+    found = model.two(x)
+    assert type(found) is tuple and len(found) == 1 and not calls
+    assert torch.allclose(found[0], model.one.module(x)[0], atol=1e-6) and calls.pop()
+    wanted = model.several(*given)
+    assert put_back(model, "Several", "several") == 1
+    hook = model.several.module.register_forward_hook(lambda *_: calls.append(1))
+    found = model.several(*given)
+    assert not calls and list(found) == ["ends", "sum"] and type(found["ends"]) is tuple
+    assert torch.allclose(found["ends"][0], wanted["ends"][0]) and torch.allclose(found["sum"], wanted["sum"], atol=1e-6)
+    assert torch.equal(model.several(*given, x)["sum"], found["sum"]) and calls.pop(), "one array more is another call"
+    model.train()
+    model.one(x)
+    assert calls.pop(), "in training mode the module itself runs"
+"""
+    start = child("-W", "ignore", "-c", script)
+    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@with_torch
+@pytest.mark.slow
+def test_where_torch_neuronx_is_the_operator_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in registers as torch-neuronx does: a name, what is mutated, and a function with types."""
+    monkeypatch.chdir(tmp_path)
+    (found,) = module_references(
+        [ModuleRequest(f"{MODULES}:Alone", ({"name": "x", "shape": (4, 8), "dtype": "float32"},))]
+    )
+    assert isinstance(found, ModuleReference), found
+    write_module_workload(found, tmp_path / "alone", name="alone")
+    Path("torch_neuronx.py").write_text(
+        "import torch\nmade = []\n\n\ndef nki_op(name, mutates_args):\n"
+        "    made.append((name, mutates_args))\n"
+        "    return lambda called: torch.library.custom_op(name, called, mutates_args=mutates_args)\n",
+        encoding="utf-8",
+    )
+    script = f"""
+import sys; sys.path += [{str(MODULES.parent)!r}, "."]
+import torch, torch_neuronx
+from modules import Alone
+from acceld.torch_operators import put_back
+model, x = torch.nn.ModuleList([Alone()]).eval(), torch.randn(4, 8)
+assert put_back(model, "Alone", "alone") == 1
+((name, mutated),) = torch_neuronx.made
+assert name.startswith("acceld::alone_") and not mutated
+schema = str(model[0].operator.call._schema)
+assert "(Tensor x, Tensor linear_weight, Tensor linear_bias) -> Tensor[]" in schema, schema
+with torch.no_grad():
+    assert torch.allclose(model[0](x)[0], model[0].module(x)[0], atol=1e-6)
+"""
+    start = child("-W", "ignore", "-c", script)
+    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+REGIONS = {
+    "llama": {
+        "q_proj_k_proj_v_proj": 2,
+        "self_attn": 2,
+        "o_proj": 2,
+        "gate_proj_up_proj": 2,
+        "down_proj": 2,
+        "head": 1,
+    },
+    "qwen3": {
+        "q_proj_k_proj_v_proj": 2,
+        "self_attn": 2,
+        "o_proj": 2,
+        "gate_proj_up_proj": 2,
+        "down_proj": 2,
+        "head": 1,
+    },
+    "qwen3_moe": {"q_proj_k_proj_v_proj": 2, "self_attn": 2, "o_proj": 2, "gate": 2, "gate_proj_up_proj": 8, "head": 1},
+}
+
+
+@with_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", REGIONS)
+def test_a_model_is_divided_and_its_regions_are_put_back(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["model", f"{MODULES}:Decoder", "--init", f"kind={kind}", "--arg", "ids=2x24:int32", "--least-share", "0"]
+    assert main([*words, "--json", "-o", "step"]) == 0
+    result = capsys.readouterr()
+    found = {one["region"]: one for one in json.loads(result.out)["regions"]}
+    assert REGIONS[kind].items() <= {name: one["count"] for name, one in found.items()}.items(), found.keys()
+    assert not any("refused" in one for one in found.values()), found
+    assert sum(one["share"] for one in found.values()) == pytest.approx(1.0)
+    assert "no nki kernel" not in result.err, result.err
+    script = f"""
+import sys; sys.path += [{str(MODULES.parent)!r}, "step"]
+import torch
+from modules import Decoder
+from patch import REGIONS, patched
+from acceld.errors import UsageError
+from acceld.torch_operators import put_regions
+torch.manual_seed(0)
+model, ids = Decoder({kind!r}).eval(), torch.randint(0, 50, (2, 24), dtype=torch.int32)
+with torch.no_grad():
+    before = model(ids)
+    changed = patched(model, ids)
+    after = changed(ids)
+distance = torch.linalg.norm(after - before) / torch.linalg.norm(before)
+assert 0 < distance <= 1e-5, distance
+left = [one for one in changed.graph.nodes if one.op == "call_function" and "acceld" not in str(one.target)]
+assert {{one.target.__name__ for one in left}} <= {{"getitem"}}, left
+for words, made in (
+    ("no region", lambda: put_regions(model, "step", (ids[:, :8],))),
+    ("in training mode", lambda: put_regions(Decoder({kind!r}), "step", (ids,))),
+):
+    try:
+        made()
+        raise SystemExit(f"not refused: {{words}}")
+    except UsageError as error:
+        assert words in str(error), error
+"""
+    start = child("-W", "ignore", "-c", script)
+    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"PyTorch is not installed"):
@@ -173,6 +341,22 @@ def test_init_says_what_does_not_go_together(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["init", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["a:B", "--seq", "4", "--decode"], "--seq, --decode is for a config.json"),
+        (["config.json", "--arg", "x=4x8:float32"], "--arg describes a module, and config.json is a config.json"),
+        (["a:B", "--init", "width"], "is not NAME=VALUE"),
+    ],
+)
+def test_model_says_what_does_not_go_together(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["model", *words]) == 2
     assert message in capsys.readouterr().err
 
 

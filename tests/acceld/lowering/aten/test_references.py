@@ -191,6 +191,12 @@ def test_what_has_no_words_is_refused_by_name(program: Program, words: str) -> N
         (one("log_softmax", 1), lambda x: x - np.log(np.exp(x).sum(axis=1, keepdims=True))),
         (one("masked_fill", Named("x"), "-inf"), lambda x: np.where(x != 0, -1e30, x)),
         (one("leaky_relu", 0.1), lambda x: np.where(x > 0, x, 0.1 * x)),
+        (one("slice", 1, 3, -20, shape=(4, 0)), lambda x: x[:, 3:-20]),
+        (
+            one("constant_pad_nd", [1, 0], "-inf", shape=(4, 9)),
+            lambda x: np.pad(x, ((0, 0), (1, 0)), constant_values=-np.inf),
+        ),
+        (one("pad", [1, 0], "constant", None, shape=(4, 9)), lambda x: np.pad(x, ((0, 0), (1, 0)))),
         (one("constant_pad_nd", [1, 2], 3.0, shape=(4, 11)), lambda x: np.pad(x, ((0, 0), (1, 2)), constant_values=3)),
     ],
 )
@@ -231,6 +237,40 @@ def test_convolutions_and_pools_agree_with_sums_written_out(tmp_path: Path) -> N
     pool = call("y", "max_pool1d", (2, 4, 5), Named("x"), [2], [2], [0], [1], True)
     found = loaded(reference_text(Program("pool", inputs[:1], (), (pool,), ("y",))))["forward"](x)
     assert np.allclose(found, np.concatenate([x[..., :8].reshape(2, 4, 4, 2).max(-1), x[..., 8:]], -1))
+
+
+def test_images_without_a_batch_axis_are_convolved() -> None:
+    rng = np.random.default_rng(0)
+    x, w, t = rng.standard_normal((3, 9)), rng.standard_normal((4, 3, 3)), rng.standard_normal((3, 2, 3))
+    inputs = tuple(Input(n, Array(v.shape, F), "argument", n) for n, v in {"x": x, "w": w, "t": t}.items())
+    calls = (
+        call("c", "conv1d", (4, 7), Named("x"), Named("w")),
+        call("d", "conv_transpose1d", (2, 11), Named("x"), Named("t")),
+    )
+    c, d = loaded(reference_text(Program("conv", inputs, (), calls, ("c", "d"))))["forward"](x, w, t)
+    assert np.allclose(c, sum(w[:, :, tap] @ x[:, tap : tap + 7] for tap in range(3)))
+    wanted = np.zeros((2, 11))
+    for tap in range(3):
+        wanted[:, tap : tap + 9] += t[:, :, tap].T @ x
+    assert np.allclose(d, wanted)
+
+
+def test_the_greatest_are_different_places_whatever_their_values(tmp_path: Path) -> None:
+    top = Call("t", "topk", (Named("x"), 3), {}, (Array((4, 3), F), Array((4, 3), "int64")))
+    parts = tuple(Call(f"get{i}", "getitem", (Named("t"), i), {}, ()) for i in range(2))
+    path = tmp_path / "reference.py"
+    path.write_text(reference_text(Program("top", (X,), (), (top, *parts), ("get0", "get1"))), encoding="utf-8")
+    space: dict[str, Any] = {}
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), space)  # noqa: S102
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    x[0], x[1, 1:], x[2] = -3e30, -1e30, 7.0
+    places = np.argsort(-x, axis=1, kind="stable")[:, :3]
+    wanted: list[Any] = [np.take_along_axis(x, places, 1), places]
+    source = printed(lowered(traced(space["forward"], path, [("x", ((4, 8), F))]), "nki"), "nki")
+    every: list[Any] = [space["forward"](x), run_all(source, x)]
+    for found in every:
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert np.array_equal(ours, theirs)
 
 
 def test_inputs_that_no_output_needs_are_left_out() -> None:

@@ -1,0 +1,194 @@
+"""Lower KernelBench's problems and run the kernels on data: what is right, refused by name, wrong, or out of time.
+
+``python -m scripts.kernelbench DIR RESULTS.jsonl`` takes the problems of DIR (a copy of KernelBench, which stays where it
+is) one after another, at sizes reduced by the rule of ``acceld import kernelbench --reduced``. A problem with a line in
+RESULTS.jsonl is not run again: remove lines to repeat them. ``--table`` prints the file alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from acceld.cli.kernels import baseline_of, evaluated_once, parsed_kernel
+from acceld.cli.modules import write_module_workload
+from acceld.config import EvaluateConfig
+from acceld.errors import AcceldError
+from acceld.lowering.aten.requests import ModuleReference, ModuleRequest, Refused, module_references
+from acceld.model import Gate, Status
+from acceld.workloads import load_workload
+
+OUTCOMES = ("right", "refused", "wrong", "out of time", "out of memory")
+
+
+def main() -> int:
+    """Run what has no result yet, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("results", type=Path, metavar="RESULTS.jsonl")
+    parser.add_argument("--levels", default="1,2", help="levels to run (default 1,2)")
+    parser.add_argument("--only", default="", metavar="REGEX", help="problems whose name has this")
+    parser.add_argument("--seconds", type=float, default=300.0, help="deadline of a problem (default 300)")
+    parser.add_argument("--gib", type=float, default=10.0, help="memory that a process may use (default 10)")
+    parser.add_argument("--api", default="nki", help="API of the kernels (default nki)")
+    parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.answer:
+        limit = int(given.gib * 2**30)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        _answer([Path(line.strip()) for line in sys.stdin], given.api)
+        return 0
+    levels = given.levels.split(",")
+    if not given.table:
+        done = _read(given.results)
+        problems = [one for level in levels for one in _problems(given.folder, level)]
+        _run(given, [one for one in problems if _name(one) not in done and re.search(given.only, _name(one))])
+    _print(_read(given.results), levels)
+    return 0
+
+
+def _problems(folder: Path, level: str) -> list[Path]:
+    found = [one for one in folder.rglob("*.py") if one.parent.name == f"level{level}"]
+    return sorted(found, key=lambda one: (int(re.match(r"\d*", one.stem)[0] or 0), one.stem))  # type: ignore[index]
+
+
+def _name(problem: Path) -> str:
+    return f"{problem.parent.name}/{problem.stem}"
+
+
+def _read(results: Path) -> dict[str, dict[str, Any]]:
+    if not results.is_file():
+        return {}
+    lines = (json.loads(line) for line in results.read_text("utf-8").splitlines() if line.strip())
+    return {one["problem"]: one for one in lines}
+
+
+def _run(given: argparse.Namespace, problems: Sequence[Path]) -> None:
+    """Write a line for each problem."""
+    waiting = list(problems)
+    while waiting:
+        for found in _answers(given, tuple(waiting)):
+            record = {"problem": _name(waiting.pop(0)), **found}
+            with given.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+            print(f"{record['problem']}: {record['outcome']} ({record['seconds']} s) {record['why'][:150]}", flush=True)
+
+
+def _answers(given: argparse.Namespace, problems: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """Yield what becomes of each problem, from one process, up to the first that ends the process or its time."""
+    command = [sys.executable, "-m", "scripts.kernelbench", "--answer", "--api", given.api, "--gib", str(given.gib)]
+    with (
+        tempfile.TemporaryFile("w+") as told,
+        subprocess.Popen(
+            [*command, "-", "-"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=told,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write("".join(f"{one}\n" for one in problems))
+        process.stdin.close()
+        for _ in problems:
+            began = time.monotonic()
+            deadline = threading.Timer(given.seconds, os.killpg, (process.pid, signal.SIGKILL))
+            deadline.start()
+            line = process.stdout.readline()
+            deadline.cancel()
+            seconds = round(time.monotonic() - began, 1)
+            if line:
+                yield json.loads(line) | {"seconds": seconds}
+                continue
+            told.seek(0)
+            said = told.read().strip().splitlines()[-1:] or ["no message"]
+            if seconds >= given.seconds:
+                yield {"outcome": "out of time", "why": f"more than {given.seconds:.0f} s", "seconds": seconds}
+            else:
+                yield {
+                    "outcome": "wrong",
+                    "why": f"its process ended with {process.wait()}: {said[0]}",
+                    "seconds": seconds,
+                }
+            return
+
+
+def _answer(problems: Sequence[Path], api: str) -> None:
+    """Print what becomes of each problem."""
+    requests = [ModuleRequest(f"{one}:Model", training=True, reduced=True) for one in problems]
+    for found in module_references(requests):
+        try:
+            outcome = _outcome(found, api)
+        except MemoryError:
+            outcome = {"outcome": "out of memory", "why": ""}
+        print(json.dumps(outcome), flush=True)
+
+
+def _outcome(found: ModuleReference | Refused, api: str) -> dict[str, Any]:
+    """Return what becomes of one problem."""
+    if isinstance(found, Refused):
+        return {"outcome": _kind(found.why, "wrong" if "differs" in found.why else "refused"), "why": found.why}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "problem"
+        try:
+            lowered = write_module_workload(found, folder, name="problem")
+        except AcceldError as error:
+            return {"outcome": _kind(error.message, "wrong"), "why": error.message}
+        if api not in lowered.kernels:
+            return {"outcome": "refused", "why": lowered.refused[api]}
+        try:
+            return _checked(folder, Path(place), api)
+        except AcceldError as error:
+            return {"outcome": _kind(error.message, "wrong"), "why": error.message}
+
+
+def _kind(why: str, other: str) -> str:
+    """Return what a message says: that memory or time was not enough, or the other outcome."""
+    if re.search("MemoryError|allocate|memory", why):
+        return "out of memory"
+    return "out of time" if re.search("deadline|takes more than", why) else other
+
+
+def _checked(folder: Path, place: Path, api: str) -> dict[str, Any]:
+    """Return what a kernel gives on data."""
+    loaded = load_workload(folder)
+    kernel = parsed_kernel(baseline_of(loaded, api), api=api, entry=loaded.entry or "")
+    where = {"workload": loaded.name, "folder": str(folder.resolve()), "chip": "trn2"}
+    found = asyncio.run(evaluated_once(kernel, Gate.SEARCH, EvaluateConfig(slots=1), place, **where))
+    if found.status is Status.PASSED:
+        return {"outcome": "right", "why": "", "stages": dict(found.seconds)}
+    assert found.failure is not None
+    why = f"{found.status}: {found.failure.message}"
+    return {"outcome": _kind(why, "wrong"), "why": why, "stages": dict(found.seconds)}
+
+
+def _print(results: dict[str, dict[str, Any]], levels: Sequence[str]) -> None:
+    print("level  problems  " + "  ".join(OUTCOMES))
+    for level in levels:
+        own = [one for name, one in results.items() if name.startswith(f"level{level}/")]
+        counts = [sum(one["outcome"] == outcome for one in own) for outcome in OUTCOMES]
+        print(
+            f"{level:>5}  {len(own):>8}  " + "  ".join(f"{n:>{len(o)}}" for n, o in zip(counts, OUTCOMES, strict=True))
+        )
+    for name, one in results.items():
+        if one["outcome"] != "right" and name.removeprefix("level").split("/")[0] in levels:
+            print(f"{name}: {one['outcome']}: {one['why']}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
