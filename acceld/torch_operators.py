@@ -42,9 +42,9 @@ class Operator:
     not read, or that a list or dict holds.
     """
     places: Mapping[str, tuple[str | int, ...]]
-    """Where arguments are that are parts of a list or dict: the argument of the forward, then the places in it."""
+    """Places of arguments that are parts of a list or dict: the argument of the forward, then the places in it."""
     results: Any
-    """What the forward returns, with the numbers of outputs in place of arrays."""
+    """Structure of what the forward returns, with the numbers of outputs in place of arrays."""
 
 
 class Replaced(torch.nn.Module):

@@ -235,7 +235,7 @@ async def test_an_event_shows_without_a_key_being_pressed() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("2")
         seq = client.console.seq
-        best = BestChanged(2001, 100.0, 8.12, 90.0, "simulated", verdict=Verdict.CERTAIN)
+        best = BestChanged(2001, 100.0, 8.12, 90.0, "simulated", improved=True, verdict=Verdict.CERTAIN)
         await client.future.put([Event(best, 3, seq + 1, now())])
         await pilot.pause(0.2)
         shown = str(app.screen.query_one("#context", Line).render())

@@ -58,7 +58,7 @@ class _Row:
     text: str
     """The reference; empty if there is none."""
     why: str
-    """Why there is no reference."""
+    """Reason why there is no reference."""
     times_us: dict[str, float]
     """Least time by what bounds it: bytes, products, elements."""
 

@@ -73,7 +73,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._zygote = Zygote(TASKS, level=Level.L0)
         self._work: _Work | None = None
         self._ahead: dict[tuple[int, str], Ahead] = {}
-        """What is made for the strict gate of each run and workload, until a candidate needs it."""
+        """Work that is done ahead for the strict gate of each run and workload, until a candidate needs it."""
         self._known: Recent[tuple[str, str, str], Known] = Recent(_REMEMBERED)
         self._judge: Judge | None = None
         self._opinions: Recent[tuple[str, str, str], tuple[Opinion, ...]] = Recent(_REMEMBERED)

@@ -40,7 +40,7 @@ class Input:
     """Least and greatest value, where the values are known."""
 
     place: tuple[str | int, ...] = ()
-    """Where an argument is: the name of forward's parameter, then the places in its lists and dicts."""
+    """Place of an argument: the name of forward's parameter, then the places in its lists and dicts."""
 
     @property
     def variance(self) -> bool:
@@ -99,7 +99,7 @@ class Program:
     """Arguments of the forward that are no arrays, with their values; ``...`` for an array that no output depends on."""
 
     results: Any = 0
-    """What the forward returns, with the numbers of its outputs in place of arrays: ``0``, ``(0,)``, ``{"y": 0}``. A word
+    """Structure of what the forward returns, with the numbers of its outputs in place of arrays: ``0``, ``(0,)``, ``{"y": 0}``. A word
     names a type that no literal makes.
     """
 

@@ -27,6 +27,7 @@ from acceld.llm.pricing import Price
 from acceld.model import Gate, RunSpec, SearchParameters
 from acceld.nki.timing.calibration import Calibration, keep
 from acceld.nki.timing.parameters import PARAMS_VERSION
+from acceld.nki.timing.version import model_version
 from acceld.proposers.both import BothProposer
 from acceld.proposers.command import CommandProposer
 from acceld.proposers.llm.proposer import LLMProposer
@@ -97,7 +98,11 @@ async def test_a_run_states_the_model_that_its_latencies_come_from(store: Store,
     search = await (await builder(store)).search(await store.change(create_run, RunSpec("silu")), RunControl())
     basis = search.parts.basis
     assert basis.model in search.parts.context and basis.model.startswith(f"{PARAMS_VERSION}.")
-    assert (".c" in basis.model, basis.chip, len(basis.workload)) == (calibrated, "trn1", 12)
+    assert (".c" in basis.model.removeprefix(model_version()), basis.chip, len(basis.workload)) == (
+        calibrated,
+        "trn1",
+        12,
+    )
     request = EvaluationRequest(search.parts.root, "silu", "trn1", gate=Gate.TIMING)
     async with started(SimulatedEvaluator(EvaluateConfig(), store.path.parent)) as evaluator:
         found = await evaluator.evaluate(request)

@@ -1,4 +1,4 @@
-"""What a strict gate needs is made before it, while a slot is free."""
+"""The admission and the data sets of a strict gate are made before it, while a slot is free."""
 
 from __future__ import annotations
 
