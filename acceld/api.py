@@ -28,24 +28,27 @@ class Optimized:
     run: int
     """Id of the run, as in ``acceld show r12``."""
     state: str
-    """One of finished, cancelled and failed; paused if it waits for a higher budget, or for models that answer."""
+    """``finished``, ``cancelled``, ``failed``, or ``paused`` if the run waits for a higher budget or for its models."""
     message: str
     improved: bool
     """True if the best kernel is faster than the baseline beyond what the model or the measurement can resolve."""
     verdict: str | None
-    """Worth of the speed-up: certain, likely, tie or slower; None without one."""
+    """Judgement of the speed-up: ``certain``, ``likely``, ``tie`` or ``slower``; None without a speed-up."""
     speedup: float | None
-    """Baseline over best; None if nothing passed. It is a win only if ``improved``."""
+    """Baseline's latency over the best kernel's; None if no kernel passed. It is a win only if ``improved``."""
     tie_band: float | None
-    """Half width, in percent, inside which the speed-up is a tie; None if it is not known, as for unvalidated latencies."""
+    """Half the width, in percent, of the band around 1 in which a speed-up is a tie.
+
+    None if the band is not known, as for unvalidated latencies.
+    """
     baseline_latency_us: float | None
     best_latency_us: float | None
     interval_percent: float | None
-    """Uncertainty of the latencies, plus or minus."""
+    """Uncertainty of the latencies in percent, plus or minus; None if it is not known."""
     source: str
     """``simulated`` or ``measured``."""
     kernel: str | None
-    """Text of the best kernel's file."""
+    """Text of the best kernel's file; None without a best kernel."""
     record: Mapping[str, Any]
     """Everything ``acceld optimize --json`` prints."""
 
@@ -69,9 +72,10 @@ def optimize(
 ) -> Optimized:
     """Make a workload's kernel faster, or the kernel in a file evaluated by ``workload``; return when the run ends.
 
-    Arguments that are None come from acceld.toml. If no daemon runs, one is started that ends when idle. ``on_event``
-    is called with every event of the run; an exception in it is raised here, and the run continues. Raises AcceldError,
-    each kind with an exit code, if the run can not begin. A run that paused itself is returned ``paused``.
+    Arguments that are None come from acceld.toml. If no daemon runs, a new one is started, which ends when idle.
+    ``on_event`` is called with every event of the run. An exception in ``on_event`` is raised here, and the run
+    continues. Raises AcceldError, each kind with an exit code, if the run can not begin. A run that paused itself is
+    returned in the state ``paused``.
     """
     from acceld.cli.commands.optimize import add_arguments, as_body, specification
     from acceld.cli.connect import connected

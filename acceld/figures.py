@@ -23,7 +23,7 @@ STATUS_GLYPHS: dict[Status, str] = {
     Status.UNTESTED: "·",
     Status.UNCHECKED: "○",
 }
-"""A glyph for each status. The word is always shown beside it."""
+"""A glyph for each status. The status's word is always shown beside its glyph."""
 
 STATUS_WORDS: dict[Status, str] = {
     Status.PASSED: "passed",
@@ -48,7 +48,7 @@ def status(value: Status | str) -> str:
 
 
 def counted(counts: Mapping[Any, int]) -> str:
-    """Return counts by status, such as ``10 passed, 18 timed only``; empty if there are none."""
+    """Return counts by status as text, such as ``10 passed, 18 timed only``; empty without counts."""
     found = {Status(name): count for name, count in counts.items()}
     return ", ".join(f"{count} {STATUS_WORDS[name]}" for name in STATUS_WORDS if (count := found.get(name)))
 
@@ -64,8 +64,9 @@ def duration(latency_us: float | None) -> str:
 
 
 def latency(latency_us: float | None, source: Source | str, chip: str, interval_percent: float | None = None) -> str:
-    """Format a latency with its label: ``≈ 1.19 ms sim trn1 ±12 %`` or ``1.19 ms trn1``. Simulated ones always have
-    one.
+    """Format a latency with its label: ``≈ 1.19 ms sim trn1 ±12 %`` or ``1.19 ms trn1``.
+
+    A simulated latency always has the label ``sim``, and its uncertainty or ``unvalidated``.
     """
     if latency_us is None:
         return "—"
@@ -100,10 +101,10 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
 def gained(
     value: float | None, verdict: Verdict | str | None, tie_band_percent: float | None = None, reason: str = ""
 ) -> str:
-    """Format a speed-up that was judged: ``1.42x (1.34 – 1.50)``, ``1.26x likely (±34 %)``, or ``1.52x tie (unvalidated)``
-    for a tie without a band, with its reason.
+    """Format a judged speed-up: ``1.42x (1.34 – 1.50)``, ``1.26x likely (±34 %)``, ``1.52x tie (unvalidated)``.
 
-    A speed-up of 1 or less without a band stays as it is.
+    A verdict other than ``certain`` is followed by the band; without a band, by ``reason``. A speed-up of 1 or less is
+    formatted by :func:`speedup`.
     """
     if value is None or value <= 1:
         return speedup(value, tie_band_percent)
@@ -137,19 +138,22 @@ def cores(statistics: Mapping[str, Any]) -> list[str]:
 
 
 def beyond_peak(share: float | None) -> str:
-    """Return the reason why a share of the peak can be more than all of it; empty if it is not."""
+    """Return the reason why a share of the peak is above 100 %; empty for a smaller share, or for None."""
     if share is None or share <= 100:
         return ""
     return "above 100 %: the peak counts products of the declared type, and the kernel makes them of cheaper ones"
 
 
 def of_peak(share: float | None, source: str) -> str:
-    """Return a share of the peak with the source of the peak, and below it the reason if it is more than all of it."""
+    """Return a share of the peak with the source of the peak. A share above 100 % has its reason on a second line."""
     return "\n".join(filter(None, (f"{percent(share)}  ({source})", beyond_peak(share))))
 
 
 def change(parameter: str, title: str) -> str:
-    """Return a change in words, what tells it from its like first: ``4096 columns: widen tiles, l. 15``."""
+    """Return a change in words, such as ``4096 columns: widen tiles, l. 15``.
+
+    The parameter comes first, because changes of the same title differ by it.
+    """
     title = title.replace(", line ", ", l. ")
     return f"{parameter}: {title}" if parameter and title else parameter or title
 
@@ -181,7 +185,7 @@ def _cores(reported: Mapping[str, Any]) -> str:
 
 
 def crossed(partner: int | None) -> str:
-    """Return the words on a crossover's second parent that follow its title; empty for any other step."""
+    """Return the words on a crossover's second parent, which follow the step's title; empty for any other step."""
     return "" if partner is None else f" (crossover with c{partner})"
 
 
@@ -235,7 +239,7 @@ def _three(value: float) -> str:
 
 
 def memory_did(insight: Mapping[str, Any]) -> str:
-    """Return what the memory did with an insight: how often it was shown and won, and what it saved."""
+    """Return the record of an insight in words: how often it was shown and won, and the candidates that it saved."""
     decided, saved = insight["wins"] + insight["losses"], insight.get("saved")
     text = f"i{insight['id']}: shown {insight['uses']} times, {insight['wins']} wins of {decided} tried"
     if insight.get("confirmations"):

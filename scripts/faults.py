@@ -123,7 +123,7 @@ def stall_a_listener(folder: Path, rounds: int) -> Result:
             b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
             b"Authorization: Bearer " + b"t" * 64 + b"\r\n\r\n"
         )
-        await reader.readline()  # from here on it reads nothing
+        await reader.readline()  # from here on this connection reads nothing
 
         async def listen() -> int:
             client, seen, missed = HttpClient(socket_path=folder / "s", token="t" * 64), 0, 0

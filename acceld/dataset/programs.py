@@ -19,7 +19,7 @@ class Size:
     """Extents that programs of one size class are drawn from."""
 
     share: float
-    """Share of the programs."""
+    """Share of the programs that are of this size class."""
     rows: Sequence[int]
     columns: Sequence[int]
     inner: Sequence[int]
@@ -64,8 +64,8 @@ SIZES: Mapping[str, Size] = {
         steps=(64, 128),
     ),
 }
-"""The size classes. A small program is checked on data in a second; real ones have the sizes of a model of 1 to 8
-billion parameters, on one core of several.
+"""The size classes. A small program is checked on data in a second. A real program has the sizes of one core's share of
+a model of 1 to 8 billion parameters.
 """
 NARROW_SHARE = 0.15
 """Share of the programs in bfloat16, with float32 inside."""
@@ -90,12 +90,12 @@ class Drawn:
 
     @property
     def name(self) -> str:
-        """Return its name: family, and number."""
+        """Return the program's name: its family and number."""
         return f"{self.family}_{self.number:06d}"
 
     @property
     def formula_sha256(self) -> str:
-        """Return the hash that the split goes by."""
+        """Return the hash of the formula, by which programs are split."""
         return hashlib.sha256(self.formula.encode()).hexdigest()
 
 
@@ -153,7 +153,7 @@ class _Text:
         self.words: list[str] = []
         self.value, self.shape = "", ()  # type: str, Shape
         self.kept: list[tuple[str, Shape]] = []
-        """Earlier values."""
+        """Names and shapes of earlier values."""
         self._count = 0
 
     def argument(self, name: str, *shape: int, scale: float = 1.0) -> str:
@@ -168,7 +168,7 @@ class _Text:
         self.value, self.shape = self.argument(name, *shape), shape
 
     def let(self, expression: str, *shape: int) -> None:
-        """Bind an expression to a new name, which becomes the value. Without a shape the value keeps its own."""
+        """Bind an expression to a new name, which becomes the value. Without ``shape`` the value keeps its shape."""
         self.kept.append((self.value, self.shape))
         self._count += 1
         self.value = f"h{self._count}"
@@ -190,7 +190,7 @@ class _Text:
         return self.rng.choice(extents)
 
     def chance(self, share: float) -> bool:
-        """Return True in this share of the draws."""
+        """Return True in ``share`` of the draws, at random."""
         return self.rng.random() < share
 
 
@@ -394,7 +394,7 @@ def rows(text: _Text) -> None:
 
 
 def products(text: _Text) -> None:
-    """Write a product, or several, between steps on rows."""
+    """Write one or more matrix products, with steps on rows before or after them."""
     text.start("x", text.pick(text.size.rows), text.pick(text.size.columns))
     if text.chance(0.5):
         _normed(text)
@@ -416,7 +416,7 @@ def products(text: _Text) -> None:
 
 
 def attention(text: _Text) -> None:
-    """Write attention: scores, a mask, a softmax, and the values' sum, of some heads."""
+    """Write the attention of one or more heads: scores, often a mask, a softmax, and often the sum of the values."""
     heads, head = text.pick(text.size.heads), text.pick(text.size.head)
     keys = text.pick(text.size.keys)
     queries = text.rng.choice((keys, keys, 1, 8, max(16, keys // 2)))
@@ -475,7 +475,7 @@ def attention(text: _Text) -> None:
 
 
 def convolution(text: _Text) -> None:
-    """Write a convolution: of sequences a channel, of sequences, or of images."""
+    """Write a convolution of a sequence, in each channel alone or over all channels, or of an image."""
     kind = text.rng.randrange(3)
     if kind == 0:
         channels, length, taps = text.pick(text.size.rows), text.pick(text.size.columns), text.rng.choice((2, 3, 4))
@@ -521,7 +521,7 @@ def convolution(text: _Text) -> None:
 
 
 def scan(text: _Text) -> None:
-    """Write a recurrence over time, or running folds."""
+    """Write a recurrence over time, a running sum, or a running maximum."""
     kind = text.rng.randrange(3)
     if kind == 0:
         text.start("x", text.pick(text.size.rows), text.pick(text.size.steps))

@@ -30,7 +30,9 @@ from acceld.lowering.graph import (
 )
 
 Kind = Literal["b", "i", "f"]
-"""Truth values, integers or floats. A graph may hold the first two in float32: numpy's arithmetic goes by the kind."""
+"""Truth values, integers or floats. numpy's arithmetic goes by the kind, while a graph may hold truth values and
+integers in float32.
+"""
 
 ELEMENTWISE = {
     "absolute": "abs",
@@ -68,7 +70,7 @@ ELEMENTWISE = {
     "tanh": "tanh",
     "true_divide": "div",
 }
-"""Nodes by numpy's names of functions."""
+"""Names of graph nodes, by the names of numpy's functions."""
 COMPARISONS = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
 _TYPES: dict[str, np.dtype[Any]] = {"b": np.dtype(np.bool_), "i": np.dtype(np.int64), "f": np.dtype(np.float32)}
 NARROW = frozenset({"bfloat16", "float16"})
@@ -90,12 +92,12 @@ FOLDS: dict[tuple[str, str], str] = {
     ("maximum", "accumulate"): "cummax",
     ("minimum", "accumulate"): "cummin",
 }
-"""Functions that a method of a ufunc means."""
+"""Names of the functions that methods of ufuncs stand for, by ufunc and method."""
 Function = Callable[..., Any]
 
 
 def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
-    """Enter a function under numpy's names. Its parameters are those of numpy's function that are lowered, and no others."""
+    """Enter a function under numpy's names. The function has only those parameters of numpy's that are lowered."""
 
     def entered(function: Function) -> Function:
         (UFUNCS if ufunc else FUNCTIONS).update(dict.fromkeys(names, function))
@@ -229,7 +231,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         raise NotLowered(f"ndarray.{name} is not lowered", line_now())
 
     def part(self, of: Callable[[Any], Any]) -> Traced:
-        """Return a view of this array, which follows later stores to it, as it follows those to the view."""
+        """Return a view of this array. A later store to the array or to the view changes both."""
         return Traced(None, None, self, of)
 
     def __getitem__(self, key: Any) -> Any:
@@ -239,7 +241,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return self.part(lambda array: array[key if isinstance(key, tuple) and Ellipsis in key else _kept(array, key)])
 
     def _named(self, key: Any) -> Traced:
-        """Return the parts that arrays of positions name."""
+        """Return the parts of this array at the positions that the arrays in ``key`` hold."""
         found: Traced = FUNCTIONS["__getitem__"](self, key if isinstance(key, tuple) else (key,))
         return found
 
@@ -255,7 +257,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             raise NotLowered(
                 "a store to positions that an array names is not lowered; use slices or np.where", line_now()
             )
-        if not (isinstance(value, Traced) and value._base is not None and value.view == part.view):  # x[0] += 1 is done
+        if not (
+            isinstance(value, Traced) and value._base is not None and value.view == part.view
+        ):  # x[0] += 1 has stored already
             part.assign(value)
 
     def assign(self, value: Any) -> None:
@@ -332,12 +336,12 @@ def _into(out: Any, found: Any) -> Any:
 
 
 def _kept(array: Any, key: Any) -> Any:
-    """Return an index that leaves an array, also where numpy would return one element."""
+    """Return an index that selects an array, also where numpy would return one element."""
     return key if isinstance(array[key], np.ndarray) else (*(key if isinstance(key, tuple) else (key,)), Ellipsis)
 
 
 def called(name: str, *args: Any, **further: Any) -> Any:
-    """Return what a function of arrays makes of its arguments. NotLowered names an argument that is not lowered."""
+    """Return the result of a function of arrays. NotLowered, which names it, for an argument that is not lowered."""
     function = FUNCTIONS[name]
     out = further.pop("out", None)
     known = inspect.signature(function).parameters
@@ -357,7 +361,7 @@ def refused(what: str) -> Any:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype of a name."""
+    """Return numpy's dtype for a dtype's name."""
     if name == "bfloat16":
         import ml_dtypes
 
@@ -385,7 +389,7 @@ def line_now() -> int:
 
 
 def kind_named(letter: str) -> Kind:
-    """Return the kind of numpy's letter for types."""
+    """Return the kind that numpy's letter for a kind of types means."""
     return "b" if letter == "b" else "i" if letter in ("i", "u") else "f"
 
 
@@ -411,7 +415,7 @@ def wrapped(value: Any) -> Traced:
 
 
 def operand(value: Any) -> Operand:
-    """Return a value of the reference as an operand. NotLowered if it is neither an array of one value nor traced."""
+    """Return a value of the reference as an operand. NotLowered if the value is neither traced nor numeric."""
     if isinstance(value, Traced):
         view = settled(value.view, line_now())
         return view if view.node is not INDEX or any(view.strides) or view.shape else float(view.offset)
@@ -445,7 +449,7 @@ def cast(value: Any, kind: Kind) -> Any:
 
 
 def computed(ufunc: np.ufunc, *args: Any) -> Any:
-    """Return an element-wise function of values, of the kind that numpy gives it. numpy's own TypeErrors are raised."""
+    """Return the result of an element-wise function, in the kind that numpy gives it. Raises numpy's own TypeErrors."""
     name = ufunc.__name__
     if name == "divmod":
         return computed(np.floor_divide, *args), computed(np.remainder, *args)
@@ -469,7 +473,7 @@ def computed(ufunc: np.ufunc, *args: Any) -> Any:
 
 
 def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
-    """Return an element-wise function of values, by its name in the graph."""
+    """Return the result of the element-wise function that a graph calls ``name``."""
     line = line_now()
     given = [operand(arg) for arg in args]
     if not any(isinstance(arg, View) for arg in given):
@@ -491,7 +495,7 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
 
 
 def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) -> Any:
-    """Return what numpy makes of arrays that depend on shapes alone. NotLowered if one of them depends on an input."""
+    """Return the result of a numpy function on arguments that depend on shapes alone. NotLowered for any other."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Traced):

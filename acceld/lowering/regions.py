@@ -18,20 +18,21 @@ from acceld.lowering.graph import Graph, Node, Shape, View, dense
 from acceld.lowering.stores import COMPUTED, in_order
 
 WIDEST_VALUES = 40 * 1024
-"""Elements a row that the three widest values of a region with products may have together: 160 of the 192 KiB of a partition,
-in float32. Without products, wide values are computed again instead of kept."""
+"""Most elements in a row of the three widest values of a region together, if the region has products: in float32, 160
+of the 192 KiB of a partition. Without products, wide values are computed again instead of kept.
+"""
 LEAST_COLUMNS = 64
-"""Fewer columns leave the tensor engine idle."""
+"""Least columns of a product. Fewer columns leave the tensor engine idle."""
 MOST_NODES = 40
 Role = Literal["value", "left", "right", "store"]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A read or a write of HBM by a region, or a read of another node of it.
+    """A region's read or write of HBM, or a node's read of another node of the same region.
 
-    ``rows`` has an axis for each row axis of the region; ``columns`` walks the tile's columns; ``depth`` is what a dot
-    contracts.
+    ``rows`` has an axis for each row axis of the region; ``columns`` walks the tile's columns; ``depth`` has the axes
+    that a dot contracts.
     """
 
     node: Node
@@ -54,11 +55,11 @@ def fixed_rows(node: Node) -> Axes | None:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Rows of a region, and for each node its columns. A fold over a row axis has a role of its own."""
+    """Rows of a region, and the columns of each of its nodes. ``folds`` has the nodes that sum over a row axis."""
 
     rows: Shape
     columns: dict[int, int]
-    """Elements a row, by id of the node."""
+    """Elements in a row, by id of the node."""
     folds: dict[int, int]
     """The row axis that a node sums, by id of the node: its result has the rows of the other axes."""
 
@@ -78,10 +79,10 @@ class Region:
 
 
 def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) -> Layout | None:
-    """Return how nodes share rows, or None if they can not be one region.
+    """Return how nodes share rows, or None if the nodes can not be one region.
 
-    ``read_outside`` has the ids of nodes whose result is needed in HBM. ``rows_in_all`` asks for more rows than products
-    prescribe: leading axes of their columns become rows, such as the image rows of a convolution.
+    ``read_outside`` has the ids of nodes whose result is needed in HBM. ``rows_in_all`` asks for more rows than
+    products prescribe: leading axes of the products' columns become rows, such as the image rows of a convolution.
     """
     inside = {id(node) for node in nodes}
     folds: dict[int, int] = {}
@@ -139,7 +140,7 @@ def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
 
 
 def _sums_rows(node: Node, inside: set[int]) -> bool:
-    """Return True for a sum over an axis that its operand, a node of the region, may have among its rows."""
+    """Return True if a node sums another node of the region over an axis that may be among the region's rows."""
     operand = node.views[0] if node.views else None
     return (
         node.kind == "reduce"
@@ -151,7 +152,7 @@ def _sums_rows(node: Node, inside: set[int]) -> bool:
 
 
 def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
-    """Return the row axis over which a node sums a tile of the region; None if its operand lies in another way."""
+    """Return the row axis over which a node sums a tile of the region; None if the operand is laid out otherwise."""
     operand = node.views[0]
     width = columns.get(id(operand.node))
     if width is None or operand.offset:
@@ -252,15 +253,15 @@ def in_place(access: Access, width: int) -> bool:
 def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOST_NODES) -> tuple[list[Region], Graph]:
     """Return the regions of a graph in an order in which they can run, and the graph with copies where stores need them.
 
-    ``most_products`` is how many products a region may have: the right operands of many are loaded in turn for each row tile.
-    ``most_nodes`` is how many nodes of any kind.
+    A region has at most ``most_products`` products, because the right operands of many products are loaded in turn for
+    each row tile. It has at most ``most_nodes`` nodes of any kind.
     """
     graph, nodes, before = in_order(graph)
     return _Division(graph, nodes, before, most_products, most_nodes).result(), graph
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:
-    """Return the terms of products by their left operands."""
+    """Return the number of terms that products of each left operand add up, by the operand's node, offset and shape."""
     return {
         (id(left.node), left.offset, left.shape): math.prod(left.shape[len(left.shape) - node.folded :])
         for node in products
@@ -269,7 +270,7 @@ def _depths(products: Sequence[Node]) -> dict[object, int]:
 
 
 def _widest(found: Layout) -> int:
-    """Return the elements a row that the three widest values of a region have together."""
+    """Return the number of elements in a row of the three widest values of a region together."""
     return sum(sorted(found.columns.values(), reverse=True)[:3])
 
 
@@ -294,7 +295,7 @@ def _own_inputs(node: Node) -> list[View]:
 
 
 class _Division:
-    """The division of one graph, node by node, then joined where two regions share rows."""
+    """Divide one graph into regions, node by node, then join regions that share rows."""
 
     def __init__(
         self, graph: Graph, nodes: list[Node], before: dict[int, list[Node]], most_products: int, most_nodes: int
@@ -349,7 +350,7 @@ class _Division:
 
     def _fit(self, nodes: list[Node]) -> Layout | None:
         inside = {id(node) for node in nodes}
-        # Tiles of one region run in turn: a store of one must not come before what another has yet to do.
+        # The tiles of a region run one after another, so no tile may store over what a later tile has yet to read.
         if any(id(one) in inside for node in nodes for one in self.before.get(id(node), ())):
             return None
         products = [node for node in nodes if node.kind == "dot"]
@@ -392,7 +393,9 @@ class _Division:
         return seen
 
     def _needs(self, nodes: Sequence[Node]) -> list[Region]:
-        """Return the regions of which nodes read results, and of whose stores and reads theirs must come after."""
+        """Return the regions that must run before nodes: regions whose results the nodes read, and regions whose stores
+        and reads must precede those of the nodes.
+        """
         found = [region for node in nodes for view in node.views for region in self._writers(view)]
         return found + [self.home[id(one)] for node in nodes for one in self.before.get(id(node), ())]
 
@@ -406,7 +409,7 @@ class _Division:
         return through_hbm or any(id(region) in self._above(other) for other in needs)
 
     def _join(self) -> bool:
-        """Join one region with one that reads it, or one that shares its inputs, if they have the same rows."""
+        """Join a region with one that must run before it, if both can share rows. Return True if a pair was joined."""
         by_id = {id(region): region for region in self.regions}
         for later in self.regions:
             for key in later.before:

@@ -113,7 +113,7 @@ def _family(process: int) -> list[int]:
 def _memory(process: int) -> int:
     try:
         lines = Path("/proc", str(process), "smaps_rollup").read_text().splitlines()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return 0
     return 1024 * next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 

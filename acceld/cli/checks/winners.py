@@ -1,8 +1,7 @@
 """Evaluate stored winners, or a kernel against another revision, by the strict gate.
 
-A former winner must still be right, and no slower than allowed, under today's
-model, gates and rules. A measured win is measured again, interleaved with the kernel it beat: latencies of two days are
-never compared.
+A former winner must still be right, and no slower than allowed, under today's model, gates and rules. A measured win is
+measured again, interleaved with the kernel that it beat: measured latencies of two days are never compared.
 """
 
 from __future__ import annotations
@@ -37,8 +36,10 @@ ANSWER_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kernel and what it is compared with. Simulated: ``stored_us``, its earlier latency. Measured: ``other``, a kernel
-    timed in alternation with it.
+    """A kernel, and the latency or the kernel that it is compared with.
+
+    A simulated kernel is compared with its earlier latency ``stored_us``, or with the latency of ``other`` today. A
+    measured kernel is timed in alternation with ``other``.
     """
 
     name: str
@@ -60,9 +61,9 @@ class Case:
     run: int | None = None
     candidate: int | None = None
     model: str | None = None
-    """Performance model of ``stored_us``; None if it was not stored."""
+    """Version of the performance model that gave ``stored_us``; None if the version was not stored."""
     baseline: Kernel | None = None
-    """The run's baseline. If today's model is another one, it is timed today in place of ``stored_us``."""
+    """The run's baseline. If today's model is not ``model``, the baseline's latency today replaces ``stored_us``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Result:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate the cases and print the results. Return 7 if one does not hold."""
+    """Evaluate the cases and print the results. Return the exit code: 0 if every case holds, else 7."""
     if arguments.on == "device":
         from acceld.cli.checks.device import run as on_device
 
@@ -171,7 +172,7 @@ def _cases(arguments: argparse.Namespace, resolved: config.Resolved) -> list[Cas
 
 
 def _run(home: str | None, what: str) -> int | None:
-    """Return the id of the run that ``r12`` or a run's name means; None if there is no such name."""
+    """Return the id of the run that ``r12`` or a run's name means; None if no run has the name."""
     return int(what[1:]) if re.fullmatch(r"r[0-9]{1,15}", what) else run_named(home, what)
 
 
@@ -184,7 +185,7 @@ def _every_run(history: Any) -> list[dict[str, Any]]:
 
 
 def _mark(client: Client, result: Result) -> None:
-    """Store if a winner still holds. If no device was available, nothing is stored."""
+    """Store a note that says whether a winner still holds. If no device was available, nothing is stored."""
     case, failure = result.case, result.evaluation.failure
     if case.run is None or result.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
         return
@@ -229,7 +230,7 @@ def file_case(
     api: str | None = None,
     chip: str | None = None,
 ) -> Case:
-    """Return the case of a kernel file: compared with its text in the git revision ``against``, if given."""
+    """Return the case of a kernel file. With ``against``, the case compares it with its text in that git revision."""
     found = workload_of(path, workload, resolved.config)
     if found is None:
         raise UsageError(f"{path} has no workload to check it against", hint="name a workload with --workload")
@@ -242,7 +243,7 @@ def file_case(
 
 
 def _at_revision(path: Path, revision: str) -> str:
-    """Return the file's text in a git revision. UsageError if there is none."""
+    """Return the text of a file in a git revision. UsageError if git has no such text."""
     command = ["git", "show", f"{revision}:./{path.name}"]
     done = subprocess.run(command, cwd=path.resolve().parent, capture_output=True, text=True, check=False)
     if done.returncode:

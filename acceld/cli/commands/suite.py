@@ -26,7 +26,7 @@ _SLICES = 2
 _LEAST_S = 30.0
 """Shortest first slice of a kernel."""
 _ANSWER_S = 1800.0
-"""Seconds in which a competitor's kernel is evaluated by the strict gate."""
+"""Deadline, in seconds, of the evaluation of a competitor's kernel by the strict gate."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +127,7 @@ def _label(entry: Entry) -> str:
 
 
 def _work(entry: Entry) -> DeclaredWork | None:
-    """Return the declared work of an entry's workload; None if there is none, or no such workload."""
+    """Return the declared work of an entry's workload; None if the workload declares none, or is not known."""
     from acceld.cli.kernels import workload_folders
     from acceld.workloads import workload
 
@@ -156,7 +156,7 @@ def _note(
     outcome: dict[str, Any],
     length_s: float,
 ) -> None:
-    """Note a run of ``length_s`` at most as a slice of its entry, if it has latencies."""
+    """Record a run as a slice of its entry, if the run has latencies. ``length_s`` was the run's time limit."""
     from acceld.search.suites import Slice, worth
 
     before, after = outcome["baseline_latency_us"], outcome["best_latency_us"]
@@ -203,7 +203,7 @@ def _slice(
 
 
 def _wait(client: Client, number: int) -> None:
-    """Wait until a run has ended; cancel one that paused itself: its money is spent, or its models fail."""
+    """Wait until a run has ended. Cancel the run if it paused itself because its money is spent or its models fail."""
     for row in client.events(0, run=number, wait_s=5.0):
         match event_of(row).data:
             case RunStateChanged(state, message):
@@ -215,7 +215,7 @@ def _wait(client: Client, number: int) -> None:
 
 
 def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) -> dict[str, tuple[float | None, str]]:
-    """Return each competitor's latency after the strict gate, or the reason why it has none."""
+    """Return each competitor's latency after the strict gate, or the reason why the competitor has no latency."""
     from acceld.client import Client
     from acceld.search.suites import kernels_in
 

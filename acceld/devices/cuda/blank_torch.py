@@ -66,7 +66,7 @@ def _dtype(name: str) -> dtype:
 
 
 class device:
-    """The only device."""
+    """Stand in for ``torch.device``: the only device is ``cuda:0``."""
 
     type, index = "cuda", 0
 
@@ -90,7 +90,7 @@ device.__module__ = "torch"
 
 
 class Size(tuple[int, ...]):
-    """A shape."""
+    """Stand in for ``torch.Size``, the shape of a tensor."""
 
     def numel(self) -> int:
         """Return the number of elements."""
@@ -105,12 +105,12 @@ class Allocation:
 
     @property
     def address(self) -> int:
-        """Made-up address."""
+        """Return the made-up address of the first byte."""
         return _SPACING * (1 + self.number + (1 << 12 if self.kind == "buffer" else 0))
 
 
 class Tensor:
-    """A view of an allocation. ``place`` is the index of its first element."""
+    """A view of an allocation. ``place`` is the index, in the allocation, of the view's first element."""
 
     is_cuda, requires_grad, layout = True, False, "strided"
 
@@ -314,7 +314,7 @@ class _Nothing:
 
 
 class BlankTorch(ModuleType):
-    """Stand in for the module torch. ``allocations`` are those that the host code made, in order."""
+    """Stand in for the module torch. ``allocations`` has the memory that the host code allocated, in order."""
 
     tensor_class = Tensor
     allocation_class = Allocation
@@ -360,7 +360,7 @@ class BlankTorch(ModuleType):
         return self._allocate(tuple(tensor.shape), dtype or tensor.dtype, 0)
 
     def is_tensor(self, one: object) -> bool:
-        """Return True if the value is one of these tensors."""
+        """Return True if the value is a stand-in tensor."""
         return isinstance(one, Tensor)
 
     def _allocate(self, shape: Sequence[Any], kind: Any, fill: int | None) -> Tensor:
@@ -385,6 +385,6 @@ def _no_cuda(name: str) -> Any:
 
 
 def tensor_of(number: int, shape: Sequence[int], kind: str) -> Tensor:
-    """Return the input number ``number``, contiguous."""
+    """Return a contiguous tensor for the kernel's input ``number``. ``kind`` names its element type."""
     size = math.prod(shape) * _SIZES[kind]
     return Tensor(Allocation("input", number, size), _DTYPES[kind], shape, contiguous_strides(shape))

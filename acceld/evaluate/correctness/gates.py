@@ -73,7 +73,7 @@ class Seeds:
     """The secret seeds of one run. A trial always gets the same seed, which is unknown until drawn."""
 
     def __init__(self, secret: bytes = b"") -> None:
-        """Derive the seeds from ``secret``, if given, so that another process draws the same ones."""
+        """Derive the seeds from ``secret``, if given, so that another process draws the same seeds."""
         self._secret = secret
         self._drawn: dict[str, int] = {}
 
@@ -85,10 +85,10 @@ class Seeds:
 
 
 class RunSeeds:
-    """The secret seeds of each run on each workload, for the runs used last."""
+    """The secret seeds of each run on each workload. Only those of the runs used last are kept."""
 
     def __init__(self, secret: bytes = b"") -> None:
-        """Derive the seeds from ``secret``, if given, with the run and the workload."""
+        """Derive each run's seeds on a workload from ``secret``. Without a secret the seeds are random."""
         self._secret = secret
         self._of: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
 
@@ -114,10 +114,11 @@ def strict_trials(
     workload: Workload, seeds: Seeds, *, expensive: bool, shared: bool = False, modelled: bool = False
 ) -> list[Trial]:
     """Return the trials of the strict gate, which follows the search gate. The cheapest trial that is likely to fail
-    comes first. If the reference is expensive, those on the search gate's data set do.
+    comes first. If the reference is expensive, the trials on the search gate's data set come first.
 
-    ``shared``: seeds are the run's, so that all its candidates are tried on the same data sets. ``modelled``: a
-    performance model times the program, so on the data set with shuffled loops it also runs as it is timed.
+    With ``shared`` the seeds are the run's, so that all candidates of the run are tried on the same data sets. With
+    ``modelled`` a performance model times the program, so the program also runs as it is timed, on the data set with
+    shuffled loops.
     """
     variants = strict_variants(workload)
     if expensive:
@@ -125,7 +126,8 @@ def strict_trials(
         tried = [name for name in variants if name not in related[1:]]
         own = search_trial(seeds)
         timed = [replace(own, as_timed=True, again=True)] if modelled else []
-        # These two need no new data set. The loops in other orders take longest, so that trial runs beside the others.
+        # Trials on the search gate's data set need no new one. The trial with shuffled loops takes longest, so it
+        # begins early and runs beside the others.
         there = [*timed, replace(own, shuffled=True)]
         return [*there, *(Trial(name, seeds.seed(name), kept=True) for name in tried)]
     own_seeds = [
@@ -197,9 +199,9 @@ def check_errors(
     """Compare the errors of each output, or of each band of it, with its tolerance.
 
     ``floors`` is the noise of numpy in float32 on the same inputs, infinite for a band that is not used. ``baseline``
-    is that of the workload's baseline on the same backend and distribution, if known. The published tolerance is for
-    the workload's own inputs. On others, products of bfloat16 parts may exceed it by as much as these inputs amplify
-    their error.
+    is the noise of the workload's baseline on the same backend and distribution, if known. The published tolerance is
+    for the workload's own inputs. On other inputs, the error of products of bfloat16 parts may exceed the published
+    tolerance by as much as those inputs amplify that error.
     """
     worst, complaint = NONE, ""
     tightest = (NONE.rel_l2, 0.0)
@@ -257,7 +259,7 @@ async def first_failure(
     """
     waiting = deque(trials)
     begun: list[asyncio.Future[Bad | None]] = []
-    """Trials in order, without those before the first that runs."""
+    """Trials that have begun, in order, from the first one that still runs."""
     try:
         while waiting or begun:
             active = [one for one in begun if not one.done()]

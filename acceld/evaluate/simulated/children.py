@@ -1,7 +1,7 @@
 """Call the child processes: they trace a kernel, inspect a program, make a data set, and try a program on a data set.
 
-All are forks of one zygote, which holds no data: a request is in a file that only its own child has. Second traces are forks of
-another.
+The children are forks of one zygote, which holds no data: a request is in a file that only its own child has. Second
+traces are forks of another zygote.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ PROGRAM_BYTES = 64 << 20
 _MADE_BY = "\0".join(f"{name} {version(name)}" for name in ("acceld", "numpy", "ml_dtypes"))
 """Versions that decide what is in a data set. Several installs may share the folder of data sets."""
 _BUSY = 4.0
-"""Wall time in which a tracer must get its processor time. On a busy machine it gets a part of one core."""
+"""Wall time that a tracer may take, as a multiple of its processor time. On a busy machine it gets a part of a core."""
 ROOM_S = 1.0
 """Seconds between two tries of a data set for which the disk has no room."""
 _ORACLE_S = 900.0
 _ORACLE_NICE = 10
-"""Niceness of an oracle. It has several threads and the program that runs beside it has one, which must not end last."""
+"""Niceness of an oracle. An oracle has several threads; the program beside it has one thread, and must not end last."""
 _FOLDER = 6
 """Descriptor of a data set's folder in a child that begins before the data set is complete."""
 _READ_AGAIN_S = 30.0
@@ -79,7 +79,7 @@ class NoRoomError(Exception):
 
 @dataclass(slots=True)
 class Traced:
-    """A tracer's answer: bytes that may be a Program. The caller closes it."""
+    """A tracer's answer: bytes that may be a Program. The caller closes the answer."""
 
     reply: Reply
     offset: int
@@ -107,8 +107,8 @@ class Inspected:
 class Tried:
     """Errors of each output on one data set.
 
-    ``on_chip`` is their relative L2 with functions as inexact as the chip's. It is None unless requested, and unless
-    the program calls such functions.
+    ``on_chip`` is the relative L2 error of each output with functions as inexact as the chip's. It is None if it was
+    not requested, or if the program calls no such function.
     """
 
     errors: tuple[Errors, ...]
@@ -127,7 +127,7 @@ class Refused:
 
 
 class Children:
-    """Starts and calls the child processes, with the noise floors of a state folder.
+    """Start and call the child processes, with the noise floors of a state folder.
 
     A ``zygote`` with the tasks :data:`TASKS` is used instead of a new zygote.
     """
@@ -147,17 +147,17 @@ class Children:
         self._root = dataset_folder(state_folder)
         self._zygote = zygote or Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
         self._reading = Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
-        """Zygote for second traces, started with the first of them. Its hashes of strings and its addresses differ from
-        those of the first.
+        """Zygote for second traces, started with the first second trace. Its hashes of strings and its addresses differ
+        from those of the other zygote.
         """
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._memory_bytes = int(config.memory_gib * 2**30)
         self._coming_bytes = 0
         """Bytes of the data sets that are being made."""
         self._held_bytes = 0
-        self.waits_for = ""
-        """Reason why no data set can be made now, in words; empty if there is none."""
         """Bytes of the data sets on disk, as far as known without reading the folder."""
+        self.waits_for = ""
+        """Reason why no data set can be made now, in words; empty if data sets can be made."""
         self._read_s = -math.inf
         """Time of the last reading of the folder, by the monotonic clock."""
 
@@ -169,7 +169,7 @@ class Children:
             await self._zygote.start()
 
     async def load(self) -> None:
-        """Let the zygote import what most kernels need, so that the first one is timed as quickly as the next."""
+        """Let the zygote import what most kernels need, so that the first kernel is timed as quickly as the next."""
         await self._zygote.load(("trace", "inspect"), (*ALWAYS, *FRONT_ENDS.values()))
 
     async def stop(self) -> None:
@@ -231,7 +231,7 @@ class Children:
     async def inspect(
         self, traced: Traced, header: dict[str, Any], *, deadline_s: float | None = None
     ) -> Inspected | Failed:
-        """Decode, verify and time a tracer's answer. ``header`` describes the program that it must be."""
+        """Decode, verify and time a tracer's answer. ``header`` describes the program that the answer must be."""
         jail = self._judge_jail(deadline_s or self._config.time_s)
         outcome, reply = await self._zygote.run(
             "inspect", pack(header), jail, attachment=traced.reply, offset=traced.offset
@@ -297,10 +297,10 @@ class Children:
     async def tried(
         self, case: Case, traced: Traced, trial: Trial, deadline_s: float, allowed: asyncio.Event | None = None
     ) -> AsyncIterator[tuple[DataSet, Tried | Failed] | None]:
-        """Hold a trial's data set for the block, and try a program on it, not before it is ``allowed``. None, with a note
-        in the case, if the variant is not used. WorkloadError as in :meth:`data_for`.
+        """Hold a trial's data set for the block, and try a program on the data set once ``allowed`` is set.
 
-        On a new data set the program runs while the reference is computed.
+        Yields None, and notes that in the case, if the variant is not used. Raises WorkloadError as :meth:`data_for`
+        does. On a new data set the program runs while the reference is computed.
         """
 
         async def begin(complete: int, folder: int) -> Tried | Failed:
@@ -334,16 +334,17 @@ class Children:
     ) -> AsyncIterator[DataSet | Refused]:
         """Hold a data set, new or from disk, for the block. WorkloadError if the reference is at fault.
 
-        Afterwards it is removed, unless it is ``kept`` and there is room. Its floors are those stored for the variant.
-        With ``measured`` they are those of numpy on these very inputs (and of products of bfloat16 parts, if those are
-        allowed); such a data set is not shared. What runs ``beside`` begins when the inputs of a new data set are there.
+        Afterwards the data set is removed, unless it is ``kept`` and there is room. Its floors are those stored for the
+        variant. With ``measured`` the floors are those of numpy on these very inputs (and of products of bfloat16
+        parts, if such products are allowed), and the data set is not shared. The work ``beside`` begins when the inputs
+        of a new data set are there.
         """
         known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
         if known is not None and known.refused:
             yield Refused(variant, known.refused)
             return
         kind = f"{variant}\0{seed}" + (f"\0{secrets.token_hex(8)}" if measured else "")
-        # A folder's reference may import what its hash does not cover, so folders share nothing.
+        # A reference may import files that the workload's hash does not cover, so workload folders share no data sets.
         origin = f"{_MADE_BY}\0{workload.folder.resolve()}\0{workload.hash}"
         name = hashlib.sha256(f"{origin}\0{kind}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
         folder = self._root / name
@@ -356,7 +357,7 @@ class Children:
             return
         data, lock = found
         try:
-            if known is None:  # another state folder may have made it
+            if known is None:  # another state folder may have made the data set
                 learned = NumpyFloor(data.floors, seconds=data.seconds)
                 await asyncio.to_thread(self._floors.learn_numpy, workload, variant, learned)
             yield data
@@ -367,12 +368,12 @@ class Children:
             await self.trim()
 
     async def make_ahead(self, workload: Workload, variant: str, seed: int) -> None:
-        """Make a data set, unless it is there, and leave it on disk. WorkloadError if the reference is at fault."""
+        """Make a data set, if it does not exist, and leave it on disk. WorkloadError if the reference is at fault."""
         async with self.data_set(workload, variant, seed):
             pass
 
     def room_for(self, workload: Workload) -> int:
-        """Return the number of data sets of a workload that the disk may keep besides that of its search gate."""
+        """Return the number of a workload's data sets that the disk may keep besides the search gate's data set."""
         return max(0, self._config.cache_bytes // max(1, _disk_bytes(workload)) - 1)
 
     async def _write_with_room(
@@ -488,7 +489,7 @@ class Children:
     async def data_for(
         self, case: Case, trial: Trial, beside: Beside[Any] | None = None
     ) -> AsyncIterator[DataSet | None]:
-        """Hold a trial's data set for the block. Gives None, and notes it in the case, if the variant is not used.
+        """Hold a trial's data set for the block. Yields None, and notes that in the case, if the variant is not used.
 
         WorkloadError if the workload's own distribution is refused, or the reference is at fault.
         """
@@ -533,8 +534,9 @@ class Children:
         return answered(workload, *await self._zygote.run("admit", pack(request), jail))
 
     async def trim(self, *, again: bool = False) -> None:
-        """Remove the data sets used longest ago, until all others and those being made fit into the limit. With ``again``
-        the folder is read in any case.
+        """Remove the data sets used longest ago, until the others and the data sets being made fit into the limit.
+
+        With ``again`` the folder is read in any case.
         """
         most_bytes = self._config.cache_bytes - self._coming_bytes
         if again or self._held_bytes > most_bytes or time.monotonic() > self._read_s + _READ_AGAIN_S:

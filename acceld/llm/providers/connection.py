@@ -71,7 +71,7 @@ class SdkClient(ABC):
             try:
                 return await send()
             except LLMUnsupportedParameter as error:
-                if len(self.refused) == sent_without:  # else another call has just learned of it
+                if len(self.refused) == sent_without:  # else another call has just learned of the refusal
                     self.refuse(error.parameter)
                 if len(self.refused) == sent_without:
                     raise
@@ -101,7 +101,7 @@ class SdkClient(ABC):
                 error.partial = error.partial or watch.text
                 error.started = watch.started
                 raise
-            except Exception as error:  # the errors of SDKs have no common class; unknown ones go on
+            except Exception as error:  # the errors of SDKs have no common class; an unknown error is raised again
                 name = self.settings.name
                 known = translate(error, self.errors, name, partial=watch.text, started=watch.started, secret=self.key)
                 if known is None:
@@ -201,7 +201,7 @@ class SdkClient(ABC):
         return {"azure_ad_token_provider": token}
 
     def google(self) -> dict[str, Any]:
-        """Return project, region and credentials with which Vertex AI is reached: Google's own chain finds them.
+        """Return project, region and credentials with which Vertex AI is reached: Google's own chain finds all three.
 
         :raises LLMRefused: the chain finds no credentials, or no project.
         """

@@ -46,22 +46,22 @@ _EXTENTS = frozenset(
 _SMALL = 24
 """Greatest extent of images below 128 at reduced sizes. Chosen so that checks take seconds."""
 _ON_CHIP = {"float64": "float32", "int64": "int32"}
-"""Types of a chip for those of 64 bits."""
+"""Types that a chip has in place of types of 64 bits."""
 _LONGEST_CONSTANT = 64
 _CHECKED_ELEMENTS = 2**26
-"""Greatest number of elements of a module's arguments and weights with which it is run once, to compare its reference."""
+"""Most elements in a module's arguments and weights. A module with more is not run to check its reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A module with what it is called with; ``draw`` draws arguments if its file has a function that does."""
+    """A module and the arguments of its call. ``draw`` is the file's own function for arguments, if there is one."""
 
     title: str
     module: torch.nn.Module
     arguments: tuple[Any, ...]
     draw: Callable[[], Any] | None = None
     named: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments by name: those after one that is left to its default."""
+    """Arguments that are passed by name, because an argument before them is left to its default."""
 
     @property
     def places(self) -> list[tuple[tuple[str | int, ...], Any]]:
@@ -84,8 +84,9 @@ class Subject:
 
     @property
     def others(self) -> dict[str, Any]:
-        """Return the arguments of the forward that are no arrays, defaults too, with ``...`` for arrays in lists and dicts.
-        NotLowered for one without a literal.
+        """Return forward's arguments that are not arrays, also defaults, with ``...`` for arrays in lists and dicts.
+
+        NotLowered for an argument that no literal makes.
         """
         signature = inspect.signature(self.module.forward)
         found = signature.bind(*self.arguments, **self.named)
@@ -106,7 +107,7 @@ class Subject:
 
 
 class _Untouched(torch.overrides.TorchFunctionMode):
-    """Leaves the values of parameters as they are: nobody reads them, and a large module's take minutes to draw."""
+    """Leave parameters without values: nobody reads the values, and those of a large module take minutes to draw."""
 
     _SKIPPED = frozenset(
         "normal_ uniform_ trunc_normal_ kaiming_uniform_ kaiming_normal_ xavier_uniform_ orthogonal_".split()
@@ -120,12 +121,12 @@ class _Untouched(torch.overrides.TorchFunctionMode):
 
 
 def program_of(subject: Subject) -> Program:
-    """Return what a module does. NotLowered for what torch can not export, or what has no words."""
+    """Return a module's program. NotLowered if torch can not export the module, or if a part of it is not lowered."""
     return recorded(exported_of(subject), subject)
 
 
 def exported_of(subject: Subject) -> ExportedProgram:
-    """Return the operators of a module as torch has them. NotLowered for what torch can not export."""
+    """Return the operators of a module as torch has them. NotLowered if torch can not export the module."""
     try:
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch.export calls what torch deprecates
@@ -143,7 +144,7 @@ def exported_of(subject: Subject) -> ExportedProgram:
 
 
 def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True) -> Program:
-    """Return what a module does as plain data. Without ``values`` its buffers are arguments, whatever they hold."""
+    """Return a module's program as plain data. Without ``values`` the module's buffers are arguments, not constants."""
     kinds = {spec.arg.name: spec for spec in exported.graph_signature.input_specs}
     inputs: list[Input] = []
     constants: list[Constant] = []
@@ -207,7 +208,10 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
 
 
 def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
-    """Return an input of whole numbers with the range of what they number: rows of a table, or classes."""
+    """Return an input of indices with the range of the indices, which name rows of a table or classes.
+
+    An input of any other kind is returned as it is.
+    """
     if one.high is not None or not one.array.dtype.startswith("int"):
         return one
     own = Named(one.name)
@@ -224,14 +228,14 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
 
 
 def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:
-    """Return the range of an argument of whole numbers."""
+    """Return the least and the greatest value of an argument of whole numbers; None for any other argument."""
     if value.dtype.is_floating_point or not value.numel() or isinstance(value, FakeTensor):
         return None, None
     return float(value.min()), float(value.max())
 
 
 def _key(one: Any) -> str | int:
-    """Return the place in a list or dict that a path of torch's names."""
+    """Return the index or key that one step of torch's path names. NotLowered if the container is no list or dict."""
     found = getattr(one, "idx", getattr(one, "key", None))
     if not isinstance(found, str | int):
         raise NotLowered(f"an argument of forward with arrays at {one} is not lowered: give lists or dicts of arrays")
@@ -239,8 +243,9 @@ def _key(one: Any) -> str | int:
 
 
 def _structure(exported: ExportedProgram) -> Any:
-    """Return what the forward returns, with the numbers of its outputs in place of arrays; the name of its type if no
-    literal makes it.
+    """Return the structure of forward's result, with the number of an output in place of each array.
+
+    If no literal makes the structure, return the name of the result's type.
     """
     spec = exported.call_spec.out_spec
     assert spec is not None
@@ -264,7 +269,7 @@ def _array(value: torch.Tensor) -> Array:
 
 
 def _described(name: str, held: torch.Tensor, spec: Any) -> Constant | None:
-    """Return a buffer or constant that few words make; None if it is state that a checkpoint holds."""
+    """Return a buffer or constant that a short text makes; None if a checkpoint has to hold it."""
     array = _array(held)
     kept = spec.kind == InputKind.BUFFER and spec.persistent
     if not kept and held.numel() <= _LONGEST_CONSTANT:
@@ -284,7 +289,7 @@ def _constant(name: str, held: torch.Tensor) -> Constant:
 
 
 def _words(held: torch.Tensor, array: Array, *, state: bool) -> str | None:
-    """Return words of numpy for a triangle, for equal values or for values at equal distances."""
+    """Return numpy's words for a triangle, for equal values or for values at equal distances; None for any others."""
     flat = held.reshape(-1).to(torch.float64)
     rows, columns = array.shape[-2:] if len(array.shape) > 1 else (1, 0)
     if rows > 1 and held.numel() == rows * columns:
@@ -314,7 +319,7 @@ def _call(node: Any) -> Call:
         return Call(node.name, "getitem", tuple(map(_argument, node.args)), {}, (), "")
     if not hasattr(node.target, "_schema"):
         raise NotLowered(f"{node.target.__name__} is not lowered")
-    value = node.meta.get("val")  # a check of metadata has none
+    value = node.meta.get("val")  # a node that checks metadata has no value
     every = list(value) if isinstance(value, tuple | list) else [value]
     results = tuple(_array(one) if isinstance(one, torch.Tensor) else Array((), "float32") for one in every)
     packet, _, overload = node.target.name().split("::")[1].partition(".")
@@ -389,7 +394,7 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
 
 
 def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
-    """Give weights and buffers another type. Module.to can not do it to weights without memory."""
+    """Give weights and buffers another type. Module.to can not convert weights without memory."""
     made: dict[int, torch.nn.Parameter] = {}
     for one in module.modules():
         for name, value in list(one.named_parameters(recurse=False)):
@@ -403,7 +408,7 @@ def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
 def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments that forward takes by place, and those by name.
 
-    An argument without a name of its own has the parameter's. NotLowered for a name that forward does not have.
+    An argument without a name of its own gets the parameter's name. NotLowered for a name that forward does not have.
     """
     signature = inspect.signature(module.forward)
     if any(one.kind == one.VAR_POSITIONAL for one in signature.parameters.values()):
@@ -430,7 +435,7 @@ def _example(one: Mapping[str, Any]) -> Any:
 
 
 def _loaded(where: str, text: str) -> Any:
-    """Return a module of a text."""
+    """Return the Python module that a text defines."""
     import types
 
     module = types.ModuleType("subject")
@@ -443,8 +448,9 @@ def _loaded(where: str, text: str) -> Any:
 def reduced(text: str, least: int = _SMALL) -> str:
     """Return a problem's text with smaller sizes, by one rule for all problems.
 
-    A whole number of 128 and more at the top of the file becomes 128 and the rest of its division by 128. Smaller numbers are
-    kept, because layers depend on them, but for extents of images and sequences: at most ``least``. A batch of images is 2.
+    A whole number of 128 and more at the top of the file becomes 128 and the rest of its division by 128. Smaller
+    numbers are kept, because layers depend on them. Only extents of images and sequences are reduced, to at most
+    ``least``. A batch of images is 2.
     """
     tree = parse(text)
     assigned = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
@@ -510,7 +516,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
-    """Return the module and its program. A module that does not take reduced extents below 128 has its own."""
+    """Return the module and its program. A module that fails with reduced extents below 128 keeps its own extents."""
     try:
         subject = subject_of(request)
         return subject, program_of(subject)
@@ -533,7 +539,7 @@ def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _region(part: Part) -> dict[str, Any]:
-    """Return a region as JSON. One that has no reference has its bytes and why."""
+    """Return a region as JSON. A region without a reference has its bytes and the reason."""
     program = part.program
     found: dict[str, Any] = {"name": part.name, "count": part.count, "dtype": part.product_dtype}
     found["arguments"] = [
@@ -572,7 +578,7 @@ def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
 
 
 class _Drawn(torch.nn.Module):
-    """A module without arguments whose forward draws another module's."""
+    """A module without arguments, whose forward draws the arguments of another module."""
 
     def __init__(self, draw: Callable[[], Any]) -> None:
         super().__init__()
@@ -583,7 +589,10 @@ class _Drawn(torch.nn.Module):
 
 
 def _inputs_program(subject: Subject, program: Program) -> Program | None:
-    """Return what draws the arguments that a program reads, or None if it has no words: then shapes draw them."""
+    """Return the program that draws the arguments which ``program`` reads.
+
+    None if the drawing is not lowered; the arguments are then drawn from their shapes.
+    """
     assert subject.draw is not None
     try:
         drawing = program_of(Subject("inputs", _Drawn(subject.draw), ()))

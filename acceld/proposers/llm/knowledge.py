@@ -31,8 +31,9 @@ def knowledge_of(api: str, chip: str, mistakes: str, level: KnowledgeLevel) -> s
 
 @lru_cache(maxsize=256)
 def calls_of(api: str, chip: str, source: str, level: KnowledgeLevel) -> str:
-    """Return the facts about the calls in ``source`` and related calls; without a source, about all calls. Empty if
-    :func:`knowledge_of` has them.
+    """Return the facts about the calls in ``source`` and related calls; without a source, about all calls.
+
+    The text is empty if :func:`knowledge_of` gives these facts, or if the level has no facts about calls.
     """
     if level == "none":
         return ""
@@ -65,7 +66,10 @@ def _wrapped(facts: Iterable[str]) -> list[str]:
 
 
 def _device_lines(what: str, api: str, chip: str, argument: str) -> list[str]:
-    """Return the lines of a device's function of facts; none if the device has no such function."""
+    """Return the facts that a chip's device gives, as lines; an empty list if the device gives none.
+
+    ``what`` is the field of a device that names its function for these facts, which is called with ``argument``.
+    """
     for device in ALL_DEVICES:
         place: str = getattr(device, what)
         if place and any(chip in target.chips.get(api, ()) for target in device.targets):

@@ -21,7 +21,7 @@ class _Pair:
 
 
 class GridOrder(Rule):
-    """Renumber the two program numbers in groups of rows, or row by row."""
+    """Renumber the programs of a grid of two axes in groups of rows, or row by row."""
 
     name = "grid_order"
     reason = (
@@ -33,7 +33,7 @@ class GridOrder(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the kernels that read two program numbers, each once."""
+        """Yield a finding for each kernel that reads both program numbers, and each of them once."""
         for name, function in kernel.kernels.items():
             pair = _pair(kernel, name, function)
             if pair is not None:
@@ -55,7 +55,7 @@ class GridOrder(Rule):
 
 
 def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
-    """Return the source with lines after the two program numbers that renumber them."""
+    """Return the source with added lines that renumber the programs. They follow the reads of both program numbers."""
     group = int(variant.parameters["group"])
     order, start, size, span = (kernel.fresh(n) for n in ("order", "group_start", "group_size", "group_span"))
     lines = [
@@ -73,7 +73,7 @@ def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
 
 
 def _pair(kernel: TritonModule, name: str, function: FunctionNode) -> _Pair | None:
-    """Return the names of program numbers 0 and 1, if the kernel reads no other program number or count."""
+    """Return the names of program numbers 0 and 1; None if the kernel reads another program number or a count."""
     if any(len(launch.grid) != 2 for launch in kernel.launches if launch.kernel == name):
         return None
     asked = kernel.text(function)

@@ -45,7 +45,7 @@ class ColumnSteps:
     tiles: set[str]
     """Buffers declared in the loop, one step wide."""
     slots: set[str] = field(default_factory=set)
-    """Buffers declared before it, with a place for each step."""
+    """Buffers declared before the loop, with a place for each step."""
     accesses: list[Access] = field(default_factory=list)
     """Accesses with indices."""
     operations: int = 0
@@ -71,7 +71,7 @@ class _Part(Enum):
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
-    """Return the loop's steps; or the reason why none of them could be larger."""
+    """Return the loop's steps; or the reason why its steps can not be larger."""
     where = f"line {loop.line}:"
     if loop.trips is None or loop.trips < 2 or loop.kind == "range":
         return f"{where} the number of iterations is not known, or it is Python's range: say affine_range of a number"
@@ -100,7 +100,7 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
 
 
 def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
-    """Return columns of one step: the coefficient of the loop variable in an index with a range or slice."""
+    """Return the columns of one step: the coefficient of the loop variable in an index with a range or slice."""
     found = set()
     for dim in (dim for statement in ops for access in accesses(statement) for dim in access.dims or ()):
         if dim.form is None:
@@ -112,10 +112,10 @@ def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
 
 
 def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: set[str]) -> str:
-    """Record the parts of the statement that change with the step. Return the reason if one can not change; empty
-    otherwise.
+    """Record the parts of a statement that change with the step. Return the reason if a part can not change, else an
+    empty text.
 
-    ``own`` are names whose values live only within an iteration.
+    ``own`` has the names whose values live only within an iteration.
     """
     if len(statement.mentions) != len(statement.reads):
         return "an operand is an expression: give it a tile of its own"
@@ -159,10 +159,10 @@ def _only_rows(kernel: KernelModule, loop: Loop, mask: ast.expr) -> bool:
 
 
 def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
-    """Return the part of the buffer that an access touches; None if an index has another form."""
+    """Return the kind of part of a buffer that an access touches; None for a part of any other kind."""
     *places, last = dims
     if not places:
-        return None  # an only index may run over the partitions
+        return None  # the index of a buffer with one dimension may run over the partitions
     moving = 0
     for dim in places:
         coefficient = None if dim.form is None else dim.form.coefficient(steps.loop.variable)
@@ -195,7 +195,7 @@ def is_step_wide(dim: Dim, columns: int) -> bool:
 
 
 def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
-    """Return the reason why a buffer can not become wider; empty if all can."""
+    """Return the reason why a buffer can not become wider; empty if every buffer can."""
     loop = steps.loop
     for name in sorted(steps.slots | steps.tiles):
         shape = kernel.buffers[name].declaration.args.get("shape")
@@ -220,12 +220,12 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
 
 
 def _slot(dims: Sequence[Dim] | None, loop: Loop) -> int | None:
-    """Return the position of the index that is the step's number; None if there is none."""
+    """Return the position of the index that is the step's number; None if no index is."""
     return next((i for i, dim in enumerate(dims or ()) if dim.form and dim.form.coefficient(loop.variable) == 1), None)
 
 
 def last_index(access: Access) -> Dim | None:
-    """Return the index of the columns; None if all of the buffer is used."""
+    """Return an access's index of the columns; None if the access uses the whole buffer."""
     return access.dims[-1] if access.dims else None
 
 
@@ -241,7 +241,7 @@ def covers(access: Access, columns: int) -> bool:
 
 
 def columns_in(kernel: KernelModule, access: Access) -> ast.AST | None:
-    """Return the slice over the columns, or the term of the index that is the range; None if there is no such term."""
+    """Return the part of an access that names its columns: a slice, or a range in an index; None without either."""
     last = elements(access.node)[-1]
     return last if isinstance(last, ast.Slice) else _range_in(kernel, last)
 

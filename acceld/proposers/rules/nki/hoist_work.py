@@ -1,4 +1,4 @@
-"""Move work that gives the same result in every iteration before the loop, such as the transposes of an operand."""
+"""Move work in front of a loop if every iteration gives the same result, such as the transposes of an operand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HoistWork(Rule):
     relieves = ("tensor", "vector", "scalar", "dma")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every parallel loop that repeats such work. If the work can not be moved, the finding has the reason."""
+        """Yield a finding for every parallel loop that repeats work. It has the reason if the work can not be moved."""
         for loop in kernel.loops:
             repeated = _repeated(kernel, loop)
             if repeated is not None:
@@ -62,7 +62,7 @@ def _repeated(kernel: KernelModule, loop: Loop) -> Invariants | None:
 
 
 def hoisted(kernel: KernelModule, loop: Loop) -> str:
-    """Return the source with the work that ``loop`` repeats moved before it; unchanged if there is none."""
+    """Return the source with the work that ``loop`` repeats moved before the loop; unchanged if it repeats none."""
     repeated = _repeated(kernel, loop)
     return kernel.source if repeated is None else _hoisted(kernel, repeated, Variant("before the loop"))
 

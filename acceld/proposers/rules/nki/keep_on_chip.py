@@ -32,9 +32,9 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PARTITIONS = 128
 _SCRATCH = {"nki": ("private_hbm", "hbm"), "nki_legacy": ("private_hbm",)}
-"""Buffers of tensors that only the kernel sees."""
+"""Memories in which a kernel's scratch tensors may be declared, by API."""
 _VALUE = {"nki": "src", "nki_legacy": "value"}
-"""The argument with what is stored."""
+"""Argument of a store that holds the stored tile, by API."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -62,7 +62,7 @@ class KeepOnChip(Rule):
     change_class = "dma"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every tensor declared in private HBM."""
+        """Yield a finding for every scratch tensor in HBM. It has the reason if the tensor has to stay in HBM."""
         for buffer in kernel.buffers.values():
             if buffer.space not in _SCRATCH[kernel.api]:
                 continue
@@ -87,7 +87,7 @@ class KeepOnChip(Rule):
 
 
 def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
-    """Return the tensor with its transfers; or the reason why it has to stay in HBM."""
+    """Return the tensor with its transfers; or the reason why the tensor has to stay in HBM."""
     name = buffer.name
     stores, loads = kernel.writers(name), kernel.readers(name)
     where = f"line {buffer.declaration.line}"
@@ -121,7 +121,7 @@ def _partition_axis(access: Access, buffer: Buffer, *, slices: bool) -> int | No
         return None
     found = None
     for number, (dim, extent) in enumerate(zip(access.dims, buffer.shape, strict=True)):
-        if slices and (dim.extent is not None or dim.full):  # the first one is over the partitions
+        if slices and (dim.extent is not None or dim.full):  # the first slice is over the partitions
             whole = dim.full or (dim.form == Affine() and dim.extent == extent)
             return number if whole and (extent or 0) <= _PARTITIONS and found is None else None
         if dim.form is None or dim.full or dim.extent is not None:
@@ -191,7 +191,7 @@ def _place(access: Access, scratch: _Scratch) -> str:
 
 
 def _part(kernel: KernelModule, access: Access, scratch: _Scratch, reader: Access) -> str | None:
-    """Return the elements of the tensor that ``reader`` uses of a tile loaded by ``access``; None if unknown."""
+    """Return the elements of the tensor that ``reader`` uses, from a tile that ``access`` loads; None if unknown."""
     place = _place(access, scratch)
     if reader.dims is None:
         return place
@@ -264,7 +264,7 @@ def _read_there(
     scratch: _Scratch,
     without: Statement | None = None,
 ) -> None:
-    """Let the readers of a tile read the tensor."""
+    """Let the readers of a tile read the tensor in SBUF instead."""
     for reader in kernel.readers(writer.made.name):
         if reader is without:
             continue

@@ -7,13 +7,14 @@ reads and answers records until ``close`` or the pipe's end. Operations:
 - ``time``: ``warmups`` and ``iterations``, on the inputs of the last ``run``. Answers with
   ``samples_us`` (from the device's own clock) or ``summaries`` (the profiler's text, one for each execution).
 
-All but ``hello`` name a ``slot`` (0 where left out): several NEFFs stay loaded, so that rounds of them can alternate.
+All operations but ``hello`` name a ``slot`` (0 where left out): several NEFFs stay loaded, so that rounds of them can
+alternate.
 
-Every answer may have ``reported``, the other output of its tools. An error answer has ``ok: false``, ``kind`` (``nrt``, ``missing``,
-``protocol``, ``proof``, ``profiler``: the tool itself failed, or ``shape``: tensors that are not those of the kernel) and
-``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``libnrt`` (AWS's library by ctypes; the profiler times),
-``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF themselves). ``nki.baremetal`` is none of
-them: it would bring the candidate's Python next to the data.
+Every answer may have ``reported``, the other output of the tools. An error answer has ``ok: false``, ``kind`` (``nrt``,
+``missing``, ``protocol``, ``proof``, ``profiler``: the tool itself failed, or ``shape``: tensors that are not those of
+the kernel) and ``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``libnrt`` (AWS's library by ctypes; the
+profiler times), ``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF themselves).
+``nki.baremetal`` is not used: it would bring the candidate's Python next to the data.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-# beside this file, where a type checker does not look
+# These modules lie beside this file, where a type checker does not look.
 import confine  # type: ignore[import-not-found,unused-ignore]
 import frames  # type: ignore[import-not-found,unused-ignore]
 import libnrt  # type: ignore[import-not-found,unused-ignore]
@@ -48,7 +49,7 @@ class RunnerError(Exception):
 
 
 def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
-    """Return the bytes of each array of a record. RunnerError if lengths do not add up."""
+    """Return the bytes of each array of a record. RunnerError if the arrays' lengths do not add up to the data's."""
     parts, at = [], 0
     for spec in specs:
         parts.append(data[at : at + spec["nbytes"]])
@@ -59,7 +60,7 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 
 
 NRT = re.compile(r"NRT[ _]|NeuronCore\(s\) not available|execution timeout \(|INFER_ERROR_SUBTYPE")
-"""Marker of a failure that the runtime below a tool reported. Without it the tool itself failed."""
+"""Marker of a failure that the runtime below a tool reported. Without this marker the tool itself failed."""
 SAID: list[str] = []
 """Messages of the tools since the last answer."""
 _SAID_CHARACTERS = 4000
@@ -72,7 +73,7 @@ def call(command: list[str], folder: str) -> str:
     The error's kind is ``nrt`` if the runtime reported a failure, else ``profiler``.
     """
     me = os.getpid()
-    # The tool holds the core, so it must not outlive this process, however that ends.
+    # The tool holds the core, so it must end with this process, even if this process is killed.
     done = subprocess.run(
         command,
         cwd=folder,
@@ -94,7 +95,7 @@ def call(command: list[str], folder: str) -> str:
 
 
 def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what: str) -> list[str]:
-    """Return the NEFF's names of the kernel's tensors. RunnerError, with both lists, if they do not fit."""
+    """Return the NEFF's names of the kernel's tensors. RunnerError, with both lists, if the lists do not fit."""
     try:
         names: list[str] = neff_file.pair(wanted, reported, what)
     except ValueError as error:
@@ -232,7 +233,7 @@ class PythonRuntime:
         return b"".join(parts[name] for name in names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Return the device's time stamps of each execution, and one trace, which proves them and has the counters."""
+        """Return the device's time stamps of each execution, and one trace, which proves the times and has counters."""
         result = self.model.benchmark(self.arguments, warmup_iter=warmups, benchmark_iter=iterations, mode="device")
         trace = self.traces / "profile.ntff"
         self.model(inputs=self.arguments, save_trace=True, ntff_name=str(trace))
@@ -273,7 +274,7 @@ class LibraryRuntime:
             self.clock.load(request)
 
     def run(self, data: bytes) -> bytes:
-        """Return the outputs of one execution on the given inputs. Outputs are cleared before it."""
+        """Return the outputs of one execution on the given inputs. Outputs are cleared before the execution."""
         parts = split(data, self.input_specs)
         for number, (name, part) in enumerate(zip(self.input_names, parts)):  # noqa: B905
             self.neff.write(name, part)
@@ -303,7 +304,7 @@ def _dtype(name: str) -> Any:
 
 
 def find_runtime(profiler: str, wanted: str) -> Any:
-    """Return the best installed runtime, or the wanted one. RunnerError if there is none."""
+    """Return the best installed runtime, or the runtime ``wanted``. RunnerError if no such runtime is installed."""
     for name in ("nrtpy", "spike"):
         if wanted in ("", name):
             try:
