@@ -407,8 +407,10 @@ def project_file(folder: Path) -> Path | None:
 
 
 def settings_file(folder: Path | None = None) -> Path:
-    """Return the file in which a person sets a key, for messages: the nearest acceld.toml, else the user's own if there is
-    one, else the one that ``folder`` (default: the current one) would get.
+    """Return the file in which a person sets a key, for messages.
+
+    It is the nearest acceld.toml; else the user's own file, if that exists; else the acceld.toml that would be made in
+    ``folder`` (default: the current folder).
     """
     folder = folder or Path.cwd()
     own = user_file(os.environ)

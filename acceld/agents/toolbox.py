@@ -649,7 +649,7 @@ class Toolbox:
         return {name: value for name, value in answer.items() if value not in ("", [])} | {"next": following}
 
     async def _binding_of(self, row: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
-        """Return the floor that holds for a run's best kernel, and what binds it."""
+        """Return the physical least time of a run's best kernel, and what bounds the kernel's own time."""
         candidate = await self._client.get(f"/v1/candidates/{found['best']}")
         answer: Json = {}
         with suppress(AcceldError):  # the workload's folder may be gone

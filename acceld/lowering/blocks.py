@@ -1,7 +1,7 @@
 """Describe a transformer's step as regions: each a numpy reference with its shapes, and how often the step runs it.
 
-A ``config.json`` of Hugging Face has all that is needed; no weights and no PyTorch are. Regions are cut where a product's
-result has to be written anyway, and equal ones are one region with a count.
+A ``config.json`` of Hugging Face has all that is needed; weights and PyTorch are not needed. Regions are cut where a
+product's result has to be written anyway, and equal regions are one region with a count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from acceld.errors import UsageError, no_file
 FORM = "give the model's config.json, as Hugging Face has it"
 """Remedy for a file that is no config.json."""
 KINDS = ("llama", "qwen3", "qwen3_moe", "deepseek_v3")
-"""Values of ``model_type`` whose blocks are described here. Mistral's and Qwen2's shapes are not the same."""
+"""Values of ``model_type`` whose blocks are described here. Mistral's and Qwen2's blocks differ from these."""
 
 _PRELUDE = '''"""{title}"""
 
@@ -81,7 +81,7 @@ class Operand:
     dtype: str
     high: int | None = None
     spread: float = 1.0
-    """Standard deviation that keeps results near 1: that of weights falls with their columns."""
+    """Standard deviation that keeps results near 1. The deviation of weights falls with the number of their columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Size of a step: ``batch`` sequences of ``length`` tokens at once, or one token each after ``length`` others."""
+    """Size of a step: ``batch`` sequences of ``length`` tokens, or one token of each after ``length`` tokens."""
 
     batch: int
     length: int
@@ -116,9 +116,9 @@ class Latent:
     q_rank: int
     kv_rank: int
     nope: int
-    """Elements of a head's query and key that have no position."""
+    """Number of elements of a head's query and key that have no position."""
     rope: int
-    """Elements that have one; the key's are shared by all heads."""
+    """Number of elements of a head's query and key that have a position. All heads share these elements of the key."""
     value: int
     scale: float
     """Factor of the scores."""
@@ -126,7 +126,7 @@ class Latent:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Experts in groups: of the best groups the best experts, beside experts that every token has."""
+    """Experts in groups: each token has the best experts of the best groups, and the shared experts."""
 
     groups: int
     active_groups: int
@@ -137,7 +137,7 @@ class Grouped:
     dense_layers: int
     """Number of the first layers, which have no experts."""
     dense: int
-    """Width of their gated layer."""
+    """Width of the gated layer in those first layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ class Shape:
 
 
 def read_config(path: Path, parts: int = 1) -> Shape:
-    """Return the shape that a config.json of Hugging Face describes, of one of ``parts`` equal parts. UsageError if it
-    describes no model that is known here.
+    """Return the shape of one of ``parts`` equal parts of the model that a config.json of Hugging Face describes.
+    UsageError if no such model is known here.
     """
     if not path.is_file():
         raise no_file(path, hint=FORM)
@@ -245,7 +245,7 @@ def read_config(path: Path, parts: int = 1) -> Shape:
 
 
 def _scale(path: Path, raw: Mapping[str, Any], head: int) -> float:
-    """Return the factor of scores: heads of a context that was extended have a greater one."""
+    """Return the factor of scores, which is greater if the model's context was extended."""
     scaling = raw.get("rope_scaling") or {}
     if not isinstance(scaling, dict):
         raise UsageError(f"{path}: rope_scaling must be a table, not {scaling!r}")
@@ -283,7 +283,7 @@ def _latent_regions(made: _Regions, latent: Latent, grouped: Grouped) -> list[Re
 
 
 class _Regions:
-    """Writes each region of a step."""
+    """Write each region of a step."""
 
     def __init__(self, shape: Shape, step: Step) -> None:
         self.shape = shape
@@ -386,7 +386,10 @@ class _Regions:
         )
 
     def output(self, value: int = 0) -> Region:
-        """Return the attention's output product with the residual; ``value`` is the width of a head if not that of keys."""
+        """Return the attention's output product with the residual.
+
+        ``value`` is the width of a head's values, if it is not that of the head's keys.
+        """
         s, width = self.shape, value or self.shape.head
         return self._region(
             "attention_output",
@@ -400,7 +403,10 @@ class _Regions:
         )
 
     def gated(self, width: int = 0, layers: int = 0) -> Region:
-        """Return the norm with gate and up products and their gated product, of all layers or of some of another width."""
+        """Return the norm with gate and up products and their gated product.
+
+        ``layers`` is the number of gated layers, if not all layers are gated; ``width`` is their width, if it differs.
+        """
         s = self.shape
         return self._region(
             "norm_gate_up",
@@ -478,7 +484,7 @@ class _Regions:
         )
 
     def combined(self, layers: int = 0, *, shared: bool = False) -> Region:
-        """Return the sum of the experts' results for each token with the residual, and with that of shared experts."""
+        """Return the sum of each token's experts and the residual; with ``shared``, also of the shared experts."""
         s, tokens = self.shape, self.step.tokens
         return self._region(
             "combine",
@@ -527,7 +533,7 @@ class _Regions:
         return self._region(name, title, "", "return c @ w.T", self.shape.layers, *operands)
 
     def latent_positions(self, latent: Latent) -> Region:
-        """Return rotary positions of the parts of queries and of the key that have one."""
+        """Return rotary positions for the parts of queries and of the key that have positions."""
         s, tokens, half = self.shape, self.step.tokens, latent.rope // 2
         return self._region(
             "rope",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-# The modules that enter functions of numpy:
+# The import of contractions, functions and indexing enters their functions in FUNCTIONS.
 from acceld.lowering import contractions, functions, indexing
 from acceld.lowering.arrays import ELEMENTWISE, FUNCTIONS, SOURCE, Traced, applied, kind_named, line_now
 from acceld.lowering.constants import counted, placed
@@ -48,7 +48,7 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> A
 
 
 def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
-    """Return math.erf and its like for arrays."""
+    """Return a function of ``math``, such as ``math.erf``, for arrays."""
     name = ELEMENTWISE.get(getattr(pyfunc, "__name__", ""))
     plain = np.vectorize(pyfunc, otypes)
 
@@ -89,7 +89,7 @@ def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for references; numpy's own modules, which look up the same name, get the original."""
+    """Return a function that calls ``made`` for references, and ``original`` for modules of numpy, acceld or scipy."""
 
     def constructed(*args: Any, **further: Any) -> Any:
         caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
@@ -100,7 +100,7 @@ def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> C
 
 @contextlib.contextmanager
 def _traced_constructors() -> Iterator[None]:
-    """Let numpy's constructors make traced arrays. For a process that only traces: numpy is changed for all of it."""
+    """Let numpy's constructors make traced arrays. For a process that only traces, because numpy itself is changed."""
     made: dict[str, Callable[..., Any]] = {
         "empty": _empty,
         "zeros": _zeros,
@@ -124,7 +124,8 @@ def _traced_constructors() -> Iterator[None]:
 def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[str, Any]]) -> Graph:
     """Return the graph of ``forward``, defined in the file ``source``.
 
-    ``arguments`` are names with (shape, dtype) for an array or a number. NotLowered for what has no lowering.
+    ``arguments`` are names with (shape, dtype) for an array, or with a number. NotLowered if an operation has no
+    lowering.
     """
     SOURCE[0] = forward.__code__.co_filename
     inputs = [entry(name, *value) for name, value in arguments if isinstance(value, tuple)]

@@ -14,9 +14,9 @@ from acceld.lowering.instructions import INVERSE
 
 Rule = Callable[[Node, set[int]], View | None]
 MOST_STORES = 256
-"""Stores to one buffer that are compared with each other."""
+"""Most stores to one buffer that are compared with each other."""
 MOST_FOLDED = 9
-"""Elements of a window that is folded step by step."""
+"""Most elements of a window that is folded step by step."""
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"}
 
 
@@ -133,7 +133,7 @@ def _held(node: Node, made: dict[int, View]) -> View | None:
 
 
 def _identity(node: Node) -> object:
-    """Return what two equal nodes share; None for a node that is one of its kind."""
+    """Return a key that equal nodes share; None for a node that equals no other."""
     if node.kind in ("input", "index", "buffer"):
         return None
     args = tuple(
@@ -158,7 +158,7 @@ def _derived(node: Node, name: str, args: list[Operand]) -> Node:
 
 
 def _copied(node: Node, once: set[int]) -> View | None:
-    """A copy that changes no type is its operand."""
+    """Replace a copy that changes no type by its operand."""
     if node.name == "copy" and isinstance(node.args[0], View) and node.args[0].dtype == node.dtype:
         source = node.args[0]
         return source if source.node.kind != "buffer" or not source.node.args else None
@@ -166,7 +166,7 @@ def _copied(node: Node, once: set[int]) -> View | None:
 
 
 def _constant(node: Node, once: set[int]) -> View | None:
-    """A constant operand becomes a number."""
+    """Replace operands that hold one constant by a number."""
     if node.name == "fill" or not any(_number(arg) is not None for arg in node.views):
         return None
     args = [arg if (number := _number(arg)) is None else number for arg in node.args]
@@ -182,7 +182,7 @@ def _number(arg: Operand) -> float | None:
 
 
 def _narrow(node: Node, once: set[int]) -> View | None:
-    """A cast to float32 before arithmetic changes nothing: the engines compute in float32."""
+    """Drop casts to float32 before arithmetic, because the engines compute in float32 anyway."""
     if node.name in ("copy", "where") or node.dtype != "float32":
         return None
     args = [_uncast(arg) if isinstance(arg, View) else arg for arg in node.args]
@@ -203,7 +203,7 @@ def _uncast(view: View) -> View:
 
 
 def _neutral(node: Node, once: set[int]) -> View | None:
-    """``x * 1``, ``x / 1``, ``x + 0`` and ``x - 0`` are ``x``."""
+    """Replace ``x * 1``, ``x / 1``, ``x + 0`` and ``x - 0`` by ``x``."""
     if len(node.args) != 2:
         return None
     first, second = node.args
@@ -215,7 +215,7 @@ def _neutral(node: Node, once: set[int]) -> View | None:
 
 
 def _power(node: Node, once: set[int]) -> View | None:
-    """A power that an instruction has of its own becomes that instruction; ``x * x`` is a square."""
+    """Replace a power by the instruction that computes this power, and ``x * x`` by a square."""
     first = node.args[0]
     if node.name == "pow" and isinstance(node.args[1], float) and node.args[1] in _POWERS:
         return _cheaper(_derived(node, _POWERS[node.args[1]], [first]), once)
@@ -225,7 +225,7 @@ def _power(node: Node, once: set[int]) -> View | None:
 
 
 def _negation(node: Node, once: set[int]) -> View | None:
-    """A comparison that is compared with 0 is the other comparison."""
+    """Replace the negation of a comparison, or its comparison with 0, by the opposite comparison."""
     view = node.args[0]
     negated = node.name == "not" or (node.name == "eq" and node.args[1] == 0.0)
     if not negated or not isinstance(view, View) or view.node.name not in INVERSE or view.node.kind != "elementwise":
@@ -240,14 +240,17 @@ def _negation(node: Node, once: set[int]) -> View | None:
 
 
 def _cosine(node: Node, once: set[int]) -> View | None:
-    """The scalar engine has a sine, and no cosine."""
+    """Replace a cosine by a sine, because the scalar engine has no cosine."""
     if node.name != "cos":
         return None
     return whole(_derived(node, "sin", [whole(_derived(node, "add", [node.args[0], math.pi / 2]))]))
 
 
 def _divided(node: Node, once: set[int]) -> View | None:
-    """No engine divides: a number's reciprocal is a constant, an array's is computed where it has the fewest elements."""
+    """Replace a division by a product with the reciprocal, because no engine divides.
+
+    The reciprocal of a number is a constant. That of an array is computed where the array has the fewest elements.
+    """
     if node.name != "div":
         return None
     above, below = node.args
@@ -268,7 +271,7 @@ def _reciprocal(below: View, node: Node) -> View:
 
 
 def _scaled_sum(node: Node, once: set[int]) -> View | None:
-    """A sum of products with one number is the product of the sum with the number."""
+    """Replace a sum of products with one number by the product of the sum with the number."""
     operand = node.args[0]
     assert isinstance(operand, View)
     inner = operand.node
@@ -286,7 +289,7 @@ def _scaled_sum(node: Node, once: set[int]) -> View | None:
 
 
 def _small_fold(node: Node, once: set[int]) -> View | None:
-    """A fold over a few elements that do not lie together is a chain of element-wise steps: pooling."""
+    """Replace a fold over a few elements that do not lie together, as in pooling, by a chain of element-wise steps."""
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
@@ -308,14 +311,14 @@ def _small_fold(node: Node, once: set[int]) -> View | None:
 
 
 def _through(view: View, argument: View) -> View | None:
-    """Return the part of ``argument`` that a view of an element-wise result reads, or None if it is not affine."""
+    """Return the part of ``argument`` that a view of an element-wise result reads; None if that part is not affine."""
     base = {id(view.node): argument}
     found = _moved_view(view, base)
     return found if found.node is argument.node else None
 
 
 def _wide(node: Node, once: set[int]) -> View | None:
-    """A cast to float32 before a product changes nothing: the tensor engine adds in float32."""
+    """Drop casts to float32 before a product, because the tensor engine adds in float32 anyway."""
     args = [_uncast(view) for view in node.views]
     if tuple(args) == node.args or len({arg.dtype for arg in args}) != 1:
         return None
@@ -325,7 +328,7 @@ def _wide(node: Node, once: set[int]) -> View | None:
 
 
 def _gathered(node: Node, once: set[int]) -> View | None:
-    """A product reads what a copy was made of, where its axes can be divided so that the strides stay affine."""
+    """Let a product read the source of a copy, if the product's axes can be divided so that the strides stay affine."""
     if len(node.args) != 2:
         return None
     batch = len(node.views[0].shape) + len(node.views[1].shape) - 2 * node.folded - len(node.shape)
@@ -346,7 +349,7 @@ def _gathered(node: Node, once: set[int]) -> View | None:
 
 
 def _opened(view: View, source: View, axes: range) -> View | None:
-    """Return what a view of a copy reads in the copy's source. ``axes`` may be divided; None if that does not serve."""
+    """Return what a view of a copy reads in the copy's source. None if no view can, even with ``axes`` divided."""
     strides = dense(source.shape)
     shape: list[int] = []
     steps: list[int] = []
@@ -376,7 +379,7 @@ def _opened(view: View, source: View, axes: range) -> View | None:
 
 
 def _summed(node: Node, once: set[int]) -> View | None:
-    """A sum of two products is one product of more terms: PSUM adds them."""
+    """Replace a sum of two products by one product of more terms, because PSUM adds terms."""
     if node.name != "add" or len(node.views) != 2 or node.dtype != "float32":
         return None
     first, second = (view.node for view in node.views)
@@ -390,7 +393,9 @@ def _summed(node: Node, once: set[int]) -> View | None:
 
 
 def _rolled_terms(node: Node, once: set[int]) -> View | None:
-    """Terms of a product that differ by steps only are one term with more contracted axes: the taps of a convolution."""
+    """Replace terms of a product that differ by steps only, such as the taps of a convolution, by one term with more
+    contracted axes.
+    """
     lefts, rights = node.views[::2], node.views[1::2]
     terms = len(lefts)
     alike = {
@@ -428,7 +433,7 @@ def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
 
 
 def _scaled_product(node: Node, once: set[int]) -> View | None:
-    """Scale the results of a product instead of its left operand's rows, where there are fewer results."""
+    """Scale the results of a product instead of its left operand's rows, if there are fewer results."""
     if len(node.args) != 2:
         return None
     left, right = node.views
@@ -456,7 +461,7 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
 
 
 def _cut_depth(node: Node, once: set[int]) -> View | None:
-    """A product of more terms than a partition holds twice is a sum of products."""
+    """Replace a product of more terms than a partition holds twice by a sum of products."""
     left = node.views[0]
     kept = len(left.shape) - node.folded
     total = math.prod(left.shape[kept:])
@@ -487,7 +492,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
 
 
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_rolled_terms,)}
-"""Rules tried on the result: terms can be counted when all sums are products."""
+"""Rules tried on the result of ``RULES``: terms can be counted when all sums are products."""
 
 LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,)}
-"""Rules tried last, since they undo others."""
+"""Rules tried last, since they undo other rules."""

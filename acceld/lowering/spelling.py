@@ -45,7 +45,7 @@ class Spelling:
     """True if an access can be a pattern of strides; False if it is an index of each axis."""
 
     sums_beside: bool
-    """True if an activation beside products may sum its columns too: the legacy compiler computes its operand twice then."""
+    """True if an activation beside products may sum its columns too. The legacy compiler would compute it twice."""
 
 
 SPELLINGS = {
@@ -328,7 +328,7 @@ class _Printer:
             return f"{block.tensor.name}[{', '.join(map(_span, slices))}]"
         pattern = [list(pair) for pair in block.pattern]
         if not self.spelling.returns_results:
-            # Backward steps may cross the edges of axes, which the tensor as one axis has not.
+            # Backward steps may cross the edges of axes. The tensor reshaped to one axis has no such edges.
             flat = len(block.tensor.shape) > 1 and any(stride < 0 for stride, _ in block.pattern)
             name = f"{block.tensor.name}.reshape(({math.prod(block.tensor.shape)},))" if flat else block.tensor.name
             return f"{name}.ap(pattern={pattern}, offset={affine(block.offset)})"
@@ -397,7 +397,7 @@ def _span(span: Span) -> str:
 
 
 def sliced(block: Block, trips: Mapping[str, int]) -> list[Span] | None:
-    """Return a block as slices of its tensor's axes, or None if it is no such part."""
+    """Return a block as slices of its tensor's axes; None if slices can not name the block."""
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
     starts = _axes_of(block.offset, shape, trips)
@@ -495,7 +495,7 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
 
 
 def _by_axis(block: Block, walked: Sequence[tuple[int, int]], trips: Mapping[str, int]) -> list[str] | None:
-    """Return an index of each axis of a block's tensor; None if there is none that stays inside of each axis."""
+    """Return an index for each axis of a block's tensor; None if the block runs over the end of an axis."""
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
     starts = _axes_of(block.offset, shape, trips)

@@ -33,7 +33,7 @@ ZERO = Affine()
 
 
 def variable(name: str | None) -> Affine:
-    """Return a loop variable; 0 for a loop that runs once and has none."""
+    """Return a loop's variable as an affine value; 0 for a loop that runs once and has no variable."""
     return Affine(0, ((name, 1),)) if name else ZERO
 
 
@@ -58,7 +58,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """``count`` places from ``start``; an index, which drops the axis, if ``count`` is None."""
+    """``count`` places of an axis from ``start`` on. If ``count`` is None, only ``start``, and the axis is dropped."""
 
     start: Affine
     count: int | None
@@ -66,7 +66,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a tile; ``reshaped`` is the shape in which an instruction sees all of it."""
+    """A part of a tile. ``reshaped`` is the shape in which an instruction sees the part, if it is another shape."""
 
     tile: Tile
     spans: tuple[Span, ...]
@@ -128,7 +128,7 @@ Value = Piece | Strided | Block | Positions | Gathered | Condition | float | int
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An instruction. ``operation`` names it as ``nki.isa`` does; ``args`` are its keywords in order, ``dst`` apart."""
+    """An instruction. ``operation`` is its name in ``nki.isa``; ``args`` are its keywords in order, without ``dst``."""
 
     operation: str
     dst: Piece | Block
@@ -137,7 +137,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A tile comes to life here."""
+    """The declaration of a tile, from which on the tile exists."""
 
     tile: Tile
 
@@ -151,7 +151,7 @@ class Note:
 
 @dataclass(slots=True)
 class Loop:
-    """A loop with its body. ``ordered`` if a trip needs what the trip before left."""
+    """A loop with its body. ``ordered`` is True if a trip needs results of the trip before."""
 
     variable: str
     count: int

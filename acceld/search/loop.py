@@ -458,18 +458,19 @@ class Search:
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were evaluated")
         more = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
-        # A polished kernel is evaluated only if it was timed faster than the best, so it goes before a further draw.
+        # A polished kernel is evaluated only if it was timed faster than the best, so its place comes before another
+        # attempt's.
         kept = int(self.parts.polisher is not None)
         room = None if limit is None else limit - self._made
         return Allowance(room, parents * plan.plans * plan.attempts, more + kept, kept)
 
     def _turn(self, parent: int, plan: int, attempt: int = 0) -> int:
-        """Return an attempt's place among those that share the remaining candidates: first plans of all parents first."""
+        """Return an attempt's place among those that share the remaining candidates. All parents' first plans lead."""
         return (plan * len(self._parents) + parent) * self.strategy.attempts + attempt
 
     @property
     def _useful_below_us(self) -> float | None:
-        """The latency above which no candidate can enter the beam any more; None if there is none.
+        """Return the latency above which no candidate can enter the beam any more; None if any latency can.
 
         A slower candidate is not run on data now. Selection and teaching do so later if they need it.
         """

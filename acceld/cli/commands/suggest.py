@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print line, proven precondition, expected effect and diff of everything that would apply; then what rules refuse."""
+    """Print line, proven precondition, expected effect and diff of each rewrite that applies; then those refused."""
     path = Path(arguments.kernel)
     asked = arguments.api or api_of_file(path)
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": asked})
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config) -> Workload | None:
-    """Return the named workload, or that of the file's folder; None for a file without one."""
+    """Return the named workload, or the workload of the file's folder; None for a file without a workload."""
     if path.suffix not in (".py", ".c"):
         if arguments.workload:
             raise UsageError("--workload goes with a kernel file")

@@ -365,7 +365,7 @@ def decisive(
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])
     moved = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes, pieces)
-    # A narrow output is rounded by more than that anyway.
+    # An output of a narrow type is rounded by more than NOISY anyway.
     noisy = [NOISY if dtype == "float32" else _NARROW * NOISY for dtype in dtypes]
     found = [
         floor

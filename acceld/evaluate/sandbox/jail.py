@@ -18,15 +18,15 @@ from acceld.evaluate.sandbox import landlock, linux, namespaces, seccomp
 SLOT_UID = 65_100
 """First of the uids for evaluated processes if the daemon is root."""
 SLOTS = 430
-"""Number of user ids to choose from, so that daemons side by side rarely share one. All are below 65,534 (nobody),
-which containers map.
+"""Number of user ids to choose from, so that daemons side by side rarely share one. All ids are below 65,534 (nobody),
+because containers map those.
 """
 SHARED_BYTES = 1 << 30
 """Limit on the size of ``/dev/shm`` in a wide jail."""
 
 
 class Level(IntEnum):
-    """Strength of the sandbox; each level has the layers of those below it."""
+    """Strength of the sandbox. Each level also has the layers of the levels below it."""
 
     L0 = 0
     L1 = 1
@@ -53,9 +53,9 @@ _SUMMARIES = {
 class Jail:
     """Limits and rights of one evaluated process tree.
 
-    With ``processes`` = 1 it can make neither processes nor threads, so RLIMIT_AS caps its whole memory. With more, a
-    watchdog (or the cgroup) ends the tree above ``memory_bytes``. ``execute`` lets it start programs under
-    ``read_paths``. Paths are absolute; nothing else of the file system can be reached from L2 on.
+    With ``processes`` = 1 the process can make neither processes nor threads, so RLIMIT_AS caps its whole memory. With
+    more processes, a watchdog (or the cgroup) ends the tree above ``memory_bytes``. ``execute`` lets the tree start
+    programs under ``read_paths``. Paths are absolute; nothing else of the file system can be reached from L2 on.
     """
 
     memory_bytes: int = 2 << 30
@@ -63,7 +63,7 @@ class Jail:
     wall_s: float = 60.0
     cpu_s: int = 60
     output_bytes: int = 64 << 20
-    """Largest file that it may write, its answer included."""
+    """Size of the largest file that the process may write, its answer included."""
     scratch_bytes: int = 64 << 20
     processes: int = 1
     threads: int = 1
@@ -71,18 +71,18 @@ class Jail:
     open_files: int = 64
     execute: bool = False
     trusted: bool = False
-    """True for our own code or a workload's reference. It has limits and a process tree of its own, but may read files."""
+    """True for our own code or a workload's reference, which has limits and a process tree, but may read files."""
     devices: bool = False
-    """True if it may drive the devices among its ``write_paths``; for trusted processes only."""
+    """True if the process may drive the devices among its ``write_paths``; for trusted processes only."""
     wide: bool = False
     """True for a jail with the system facilities that compilers expect: a ``/proc`` of its own tree, ``/dev/shm``,
     socket pairs, signals within its tree, a user with a name, and address space without limit. Needs namespaces (L3);
     memory is watched.
     """
     nice: int = 0
-    """Added to its niceness; for trusted processes only."""
+    """Amount added to the niceness of the process; for trusted processes only."""
     cores: tuple[int, ...] = ()
-    """Processor cores that it is bound to; empty means any."""
+    """Processor cores that the process is bound to; empty means any."""
     read_paths: tuple[str, ...] = field(default=())
     write_paths: tuple[str, ...] = field(default=())
 
@@ -110,7 +110,8 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
     if jail.wide and (level < Level.L3 or jail.processes == 1):
         raise OSError(errno.ENOTSUP, "a wide jail needs namespaces (level L3) and a watched tree")
     base_bytes = _address_space_bytes()
-    # Root of a container often lacks these capabilities. Its jails keep its user, as an ordinary user's do.
+    # Root in a container often lacks these capabilities. Its jails then keep the user root, as an ordinary user's jails
+    # keep that user.
     others = linux.capable(linux.CAP_SETUID, linux.CAP_SETGID) and os.getuid() == 0
     uid = SLOT_UID + slot % SLOTS if others else os.getuid()
     if level >= Level.L3:
@@ -166,7 +167,9 @@ def _address_space_bytes() -> int:
 
 
 def _limit(jail: Jail, base_bytes: int, *, own_count: bool) -> None:
-    """Set the rlimits. ``own_count``: its processes are counted apart from the user's (own uid, or own user namespace)."""
+    """Set the rlimits. With ``own_count`` the jail's processes are counted apart from those of the user, because the
+    jail has its own uid or user namespace.
+    """
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: jail.cpu_s,

@@ -1,4 +1,4 @@
-"""Divide a recorded module into regions: each a program of its own, cut where the fewest bytes cross, equal ones counted.
+"""Divide a recorded module into regions, each a program of its own. Cuts are where the fewest bytes cross.
 
 A region has the products that read one value, or the products of an attention, with what is computed around them.
 """
@@ -24,7 +24,7 @@ _VIEWS = frozenset(
     "getitem view reshape _unsafe_view unflatten flatten squeeze unsqueeze permute transpose t expand slice select split "
     "split_with_sizes chunk unbind alias clone contiguous detach".split()
 )
-"""Operators that move no byte, or only those that their reader reads."""
+"""Operators that move no byte, or only the bytes that the reader of their result reads."""
 _TABLES = frozenset({"embedding", "index", "index_select"})
 """Operators that read some rows of their first operand."""
 
@@ -36,7 +36,7 @@ class Part:
     name: str
     program: Program
     places: tuple[tuple[Program, tuple[str, ...]], ...]
-    """For each run the program with the module's own names, and the calls that it stands for."""
+    """For each run of the region: the program with the module's own names, and the names of the module's calls."""
 
     @property
     def count(self) -> int:
@@ -45,7 +45,7 @@ class Part:
 
     @property
     def signature(self) -> str:
-        """Return what equal regions have in common, as a short text."""
+        """Return a short text that is the same for equal regions."""
         return signature(self.program)
 
     @property
@@ -77,7 +77,7 @@ def divided(program: Program) -> list[Part]:
 
 
 def signature(program: Program) -> str:
-    """Return what programs share that differ in names only."""
+    """Return a text that is the same for programs that differ in names only."""
     names: dict[str, str] = {}
     for name in [
         *(i.name for i in program.inputs),
@@ -110,7 +110,7 @@ def signature(program: Program) -> str:
 
 
 class _Division:
-    """Cuts the calls of a program."""
+    """Cut the calls of a program into regions."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -119,7 +119,7 @@ class _Division:
         self.arrays = {one.name: one.array for one in program.inputs}
         self.arrays |= {one.name: one.array for one in program.constants}
         self.free = {one.name for one in program.constants}
-        """Values that hold no data of an argument or weight: each region makes those that it reads."""
+        """Values that hold no data of an argument or weight. Each region makes the values that it reads."""
         self.calls: list[Call] = []
         taken = {one.name: [other for other in calls if _takes(other, one)] for one in calls if len(one.results) > 1}
         for call in calls:
@@ -171,7 +171,7 @@ class _Division:
             groups = self._groups(start, end)
             for before, after in itertools.pairwise(groups):
                 between = [at for at in range(before[-1] + 1, after[0] + 1) if self.calls[at].operator != "getitem"]
-                # Of equal places the last: what follows a product is computed where its result is.
+                # Among equal places the last is taken, so that work after a product stays in the product's region.
                 cuts.append(min(between, key=lambda at: (self._crossing(at), -at)))
         return cuts
 
@@ -207,8 +207,10 @@ class _Division:
         return groups
 
     def _joins(self, call: Call, behind: set[int], group: Sequence[int]) -> bool:
-        """Return True if a product belongs to the region of the products before it: it reads what they read, in the same
-        member of a list of modules, or both multiply values that no weights are.
+        """Return True if a product belongs to the region of the products before it.
+
+        It reads the same value as they do, in the same member of a list of modules. Or it reads a result of theirs, and
+        none of them multiplies weights.
         """
         inside = behind & set(group)
         if inside:
@@ -269,13 +271,13 @@ class _Division:
 
 
 def _filling(call: Call) -> Call:
-    """Return a call that fills an array like another one as a call that reads none."""
+    """Return a call such as ``zeros_like`` as a call that reads no array, such as ``zeros``; other calls unchanged."""
     operator = {"zeros_like": "zeros", "ones_like": "ones", "full_like": "full"}.get(call.operator)
     return call if operator is None else replace(call, operator=operator, args=call.args[1:])
 
 
 def _filled(keys: Sequence[str]) -> list[str]:
-    """Return layers with those calls in their middle that name no module."""
+    """Return the layer of each call. Calls in the middle of a layer that name no module belong to the layer."""
     found = list(keys)
     for key in {one for one in keys if one}:
         first, last = found.index(key), len(found) - 1 - found[::-1].index(key)
@@ -301,7 +303,7 @@ def _name(program: Program) -> str:
 
 
 def _name_of(calls: Sequence[Call]) -> str:
-    """Return a name by the modules that multiply, or by what computes last."""
+    """Return a name made of the names of modules that multiply; without such names, the operator that computes last."""
     products = [call for call in calls if call.operator in PRODUCTS]
     paths = dict.fromkeys(call.module.partition(" ")[0] for call in products or calls)
     last = dict.fromkeys(re.sub(r"\.?\d+\b", "", path).rpartition(".")[2] for path in paths)

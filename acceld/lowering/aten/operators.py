@@ -836,7 +836,7 @@ def _every(value: Any, rank: int) -> tuple[int, ...]:
 
 
 def _batched(value: Value, weight: Value) -> tuple[str, str]:
-    """Return images with a batch axis, and what takes it from the result if they have none."""
+    """Return images with a batch axis, and the text of the index that drops an added batch axis again."""
     return (str(value), "") if value.rank == weight.rank else (f"{value}[None]", "[0]")
 
 
