@@ -40,7 +40,7 @@ else:  # plug-ins add names; checked like any other Literal
 
 
 def _key(default: Any, doc: str, *, trusted: bool = False, inferred: bool = False) -> Any:
-    """Return a field. ``inferred``: what is not set may get another value than the default, so the file leaves it out."""
+    """Return a field. The file omits an ``inferred`` key: unless set, it may get another value than the default."""
     metadata = {"doc": doc, "trusted": trusted, "inferred": inferred}
     if isinstance(default, list | dict):
         raise TypeError("defaults are immutable")
@@ -112,7 +112,7 @@ class EvaluateConfig:
 
     @property
     def cache_bytes(self) -> int:
-        """``cache_gib`` in bytes."""
+        """Return ``cache_gib`` in bytes."""
         return int(self.cache_gib * 2**30)
 
 
@@ -343,7 +343,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A configuration and, for each dotted key that is not a default, where it was set."""
+    """A configuration. For each dotted key that was set, ``origins`` says in which place."""
 
     config: Config
     origins: Mapping[str, str]
@@ -361,7 +361,7 @@ def load(
     flags: Mapping[str, Any] | None = None,
     trusted_folders: frozenset[Path] | None = None,
 ) -> Resolved:
-    """Resolve the configuration for ``folder`` (default: the current one).
+    """Resolve the configuration for ``folder`` (default: the current folder).
 
     ``flags`` maps dotted keys to values; ``trusted_folders`` defaults to the user's own list. ConfigError for a file
     that can not be read, an unknown key, a value of the wrong type, or a trusted key in an untrusted folder.
@@ -399,7 +399,7 @@ def load(
 
 
 def project_file(folder: Path) -> Path | None:
-    """Return the nearest acceld.toml in ``folder`` or above it."""
+    """Return the nearest acceld.toml in ``folder`` or above it; None without such a file."""
     for parent in (folder.resolve(), *folder.resolve().parents):
         if (parent / FILE_NAME).is_file():
             return parent / FILE_NAME
@@ -443,7 +443,7 @@ def default_toml() -> str:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """Return the types of a record's fields. Reading them anew for each key would take most of the time of a start."""
+    """Return the types of a record's fields. They are kept, because reading them for each key slows every start."""
     return get_type_hints(kind)
 
 
@@ -532,7 +532,7 @@ def _variable_key(name: str) -> str | None:
 
 
 def _near(key: str, known: Sequence[str]) -> str:
-    """Return the nearest key as a hint. Parts are compared alone, because keys of one section are near by their section."""
+    """Return the nearest key as a hint. Names are compared without their sections, which would make all alike."""
     section, _, name = key.rpartition(".")
     own = [one for one in known if one.rpartition(".")[0] == section]
     if not own:

@@ -59,7 +59,7 @@ PAGE_CHARS = 3_500
 ANSWER_CHARS = 4_000
 """Longest answer without a source text, in characters."""
 LISTED_CHARS = 3_300
-"""Room of the lines of a list in one answer, in characters."""
+"""Longest list of lines in one answer, in characters."""
 MOST_KERNELS = 64
 MOST_SUGGESTIONS = 12
 MOST_TIMED = 8
@@ -75,7 +75,7 @@ async def _quiet(progress: float, total: float | None, message: str) -> None:
 
 
 class Toolbox:
-    """Hold the tools over one state folder. Call ``await close()`` when done."""
+    """Hold the tools over one state folder. The caller awaits ``close()`` when done."""
 
     def __init__(self, home: Home, places: Places) -> None:
         self.home = home
@@ -146,7 +146,7 @@ class Toolbox:
     async def _timed(
         self, kernel: Kernel, listed: Sequence[Mapping[str, Any]], found: Workload, chip: str
     ) -> dict[int, tuple[float, str]]:
-        """Return the predicted latency of the first changed kernels, by place, with its words."""
+        """Return the predicted latency of the first changed kernels, by place, each with words on its gain."""
         before = evaluation_from(await self._evaluated(kernel, found, Gate.TIMING, chip)).profile
         answers: dict[int, tuple[float, str]] = {}
         for at, one in enumerate(listed[:MOST_TIMED]):
@@ -212,7 +212,7 @@ class Toolbox:
     async def evaluate_kernels(
         self, *, kernels: Sequence[Mapping[str, str]], strict: bool = False, chip: str = "", report: Report = _quiet
     ) -> Json:
-        """Return a line of each of many kernels: those that pass first, fastest first; then the others."""
+        """Return a line for each of many kernels: first the kernels that pass, fastest first; then the others."""
         if not 1 <= len(kernels) <= MOST_KERNELS:
             raise UsageError(f"give 1 to {MOST_KERNELS} kernels", hint="more go into several calls")
         gate, done = Gate.STRICT if strict else Gate.SEARCH, 0
@@ -343,7 +343,8 @@ class Toolbox:
         """Write a run's best kernel, or a kernel of the agent's own, over a file and keep a copy of the old text beside it.
 
         UsageError if the kernel has not passed the strict gate, is not a drop-in for the file, does not pass now, or is
-        no certain or likely gain, unless ``even_if_tied``: a run's over its baseline, an own one over what the file holds.
+        no certain or likely gain. ``even_if_tied`` allows a tie. The gain of a run's kernel is over the run's baseline,
+        that of the agent's own kernel over the text of the file.
         """
         file = await asyncio.to_thread(self.places.kernel_file, path)
         expected = await asyncio.to_thread(seen, file)
@@ -393,7 +394,7 @@ class Toolbox:
     # Tools that look things up.
 
     async def list_workloads(self, *, contains: str = "") -> Json:
-        """Return the workloads below the agent's own folders, and a line of each known one with the words."""
+        """Return the workloads below the agent's own folders, and a line for each known workload that has the words."""
         listed = await asyncio.to_thread(find_workloads, self.places.config.paths.workloads)
         own = await asyncio.to_thread(self.places.own_workloads)
         words = contains.lower().split()
@@ -426,7 +427,7 @@ class Toolbox:
     ) -> Json:
         """Write a workload folder from a reference, with a first kernel if it can be lowered, and time that kernel.
 
-        UsageError with all that is wrong, at once.
+        UsageError names everything that is wrong at once.
         """
         made = await asyncio.to_thread(authoring.made, self.places, folder, reference, arguments, precision)
         found = await self._workload(str(made.folder))
@@ -498,7 +499,7 @@ class Toolbox:
     # Helpers of the tools.
 
     async def _ready(self) -> None:
-        """Start a daemon for the folder if none is running; it ends when idle."""
+        """Start a daemon for the state folder, if no daemon runs there. The new daemon ends when idle."""
         if await asyncio.to_thread(self.home.daemon) is None:
             await asyncio.to_thread(ensure, self.home, idle_exit_s=self.places.config.daemon.idle_exit_s)
 
@@ -713,7 +714,7 @@ def _shown(found: Workload, show: str) -> Json:
 
 
 def _facts(found: Workload) -> Json:
-    """Return what a kernel of a workload has to compute, how exactly, and the least time of that on each chip."""
+    """Return a workload's arguments, outputs and accuracy, and the least time of its work on each chip."""
     work = found.work
     answer: Json = {
         "arguments": [
@@ -751,7 +752,7 @@ def _argument(text: str, place: int) -> Json | float | int:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The result of one of many kernels."""
+    """The result of one kernel among many."""
 
     place: int
     name: str
@@ -763,12 +764,12 @@ class _Row:
 
     @property
     def passed(self) -> bool:
-        """True if the kernel is right."""
+        """Return True if the kernel is right."""
         return self.result is not None and self.result.status == "passed"
 
     @property
     def profile(self) -> Profile | None:
-        """The kernel's profile; None if it was not evaluated."""
+        """Return the kernel's profile; None if the kernel was not evaluated."""
         return self.result.profile if self.result is not None else None
 
 
@@ -831,7 +832,7 @@ def _within(lines: Sequence[str], room: int) -> list[str]:
 
 
 def _within_text(parts: Sequence[str]) -> str:
-    """Return texts, as many whole ones as fit in a part of an answer, but at least a part of one."""
+    """Return as many whole texts as fit in a part of an answer, but at least a part of the first text."""
     kept: list[str] = []
     for part in parts:
         if kept and sum(map(len, kept)) + len(part) > PAGE_CHARS:
@@ -841,7 +842,7 @@ def _within_text(parts: Sequence[str]) -> str:
 
 
 def fitted(answer: Json, limit: int = ANSWER_CHARS) -> str:
-    """Return an answer as JSON of at most ``limit`` characters: what is longest is shortened, the last items of a list first."""
+    """Return an answer as JSON of at most ``limit`` characters. The longest parts are cut, lists from their end."""
     text = json.dumps(answer, ensure_ascii=False, default=str)
     while len(text) > limit and _shortened(answer, len(text) - limit):
         text = json.dumps(answer, ensure_ascii=False, default=str)

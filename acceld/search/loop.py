@@ -79,7 +79,7 @@ from acceld.targets import SIMULATOR
 T = TypeVar("T")
 
 CODELESS: Final = 6
-"""Number of answers without a kernel in a row after which a run pauses. Each has been asked for once more already."""
+"""Number of answers in a row without a kernel after which a run pauses. Each of them was asked for twice."""
 
 FIXABLE = frozenset(
     {
@@ -92,12 +92,12 @@ FIXABLE = frozenset(
         Status.TIMEOUT,
     }
 )
-"""Statuses of failures that a fixer may try to repair. ``unsupported`` is the simulator's fault, and about ``suspect``
-a person decides.
+"""Statuses of failures that a fixer may try to repair. ``unsupported`` is left out because it is the simulator's fault,
+and ``suspect`` because a person decides about it.
 """
 
 CROSSOVER = 1
-"""Position, among a parent's plans, of the one that is a crossover if there is a partner."""
+"""Position, among a parent's plans, of the plan that is a crossover if there is a partner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class SearchParts:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The earlier plans for one parent, the steps that led to it, and its partner for a crossover."""
+    """The earlier plans for one parent, the steps that led to the parent, and the parent's partner for a crossover."""
 
     plans: tuple[Plan, ...]
     outcomes: Mapping[int, str] = field(default_factory=dict)
@@ -166,9 +166,9 @@ class Search:
         self._failure: LLMError | None = None
         """The newest failed call of the open iteration."""
         self._carried_out = 0
-        """Number of plans of the open iteration with an attempt at them, with code or without."""
+        """Number of attempts at plans of the open iteration, with code or without."""
         self._stopped: RunEnded | None = None
-        """The reason for which no more is asked of models; running work is finished first."""
+        """The reason why models are asked no more; None while they are asked. Running work is finished first."""
         self._allowance = Allowance(None, 0, 0)
         self._parents: tuple[Candidate, ...] = ()
         """Parents of the open iteration."""
@@ -214,7 +214,7 @@ class Search:
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     async def _asked(self, ask: Callable[[], Awaitable[T | None]]) -> T | None:
-        """Return the proposer's answer; None if its call failed, or if no more is asked because of lasting failures."""
+        """Return the proposer's answer; None if its call failed, or if lasting failures have ended all calls."""
         if self._stopped is not None:
             return None
         try:
@@ -237,7 +237,7 @@ class Search:
             )
 
     def _count_code(self, attempt: Attempt) -> None:
-        """Count a model's answer to a plan. After ``CODELESS`` without a kernel in a row no more is asked."""
+        """Count a model's answer to a plan. After ``CODELESS`` answers in a row without a kernel, no more is asked."""
         if attempt.text is not None or not self.parts.proposer.abilities.uses_models:
             self._codeless_in_a_row = 0
             return
@@ -269,8 +269,10 @@ class Search:
         return RunEnded(RunState.FINISHED, min(limits, key=limits.__getitem__))
 
     async def _settle_basis(self) -> None:
-        """Evaluate the kernels of an earlier daemon again if what their latencies depend on has changed, and write all
-        results at once, so that no table ever holds latencies of two bases. A run on a device ends instead.
+        """Evaluate the kernels of an earlier daemon again if the basis of their latencies has changed.
+
+        All results are written at once, so that no table ever holds latencies of two bases. A run on a device ends
+        instead.
         """
         store, run, now = self.parts.store, self.run_record, self.parts.basis
         known = await store.read(load_candidates, run.id, None, True)
@@ -347,7 +349,7 @@ class Search:
             self._history.setdefault(plan.parent, []).append(plan)
 
     async def _lowered(self) -> Candidate | None:
-        """Return the kernel that was lowered from the reference, if there is one and it passes: a root that needs no model."""
+        """Return the kernel that was lowered from the reference, without a model; None if no such kernel passes."""
         if not self.parts.root.text:
             return None
         order = (0, -1, 0, 0)  # before the kernels that models write from the reference
@@ -362,7 +364,7 @@ class Search:
 
     async def _first(self, *, needed: bool) -> Candidate | None:
         """Return the first kernel, written from the reference. Tries are made one after another, each with its repairs,
-        until one passes. None if none does and the run has another root.
+        until a kernel passes. None if no kernel passes and the run has another root.
         """
         parts, run, parameters = self.parts, self.run_record, self.parameters
         blank = replace(parts.root, text="", trusted=False, closure={})
@@ -542,7 +544,7 @@ class Search:
                 tasks.create_task(self._in_turn(parent, place, plan, attempt, children))
 
     async def _in_turn(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
-        """Begin an attempt once few enough others wait for evaluation."""
+        """Begin an attempt once few enough other attempts wait for evaluation."""
         async with self._begun:
             await self._attempt(parent, place, plan, index, children)
 
@@ -673,7 +675,7 @@ class Search:
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
         """Choose the next beam. Candidates that could enter it run on data, and a new best must pass the strict gate.
 
-        The beam is that of the steering at the moment it is stored: it is chosen again after each await.
+        The beam follows the steering of the moment at which it is stored. So it is chosen again after each await.
         """
         width, control, baseline = self.strategy.width, self.control, self._need(self.baseline)
         pool = {c.id: c for c in (baseline, *parents, *children)}

@@ -50,23 +50,23 @@ _BEGUN = 5
 _LARGEST = 3e38
 """Greatest value an output of type float32 may have."""
 _SAMPLE_ELEMENTS = 1 << 20
-"""Number of elements of an output in which the noise of float32 is measured if all its rows are drawn alike."""
+"""Number of elements of an output in which the noise of float32 is measured if all rows of it are drawn alike."""
 _OF_SAMPLES = 0.95
-"""Factor on the errors of a sample, or of parts of rows, so that chance makes no floor greater than that of the whole."""
+"""Factor on errors of a sample, or of parts of rows, so that chance makes no floor greater than the whole output's."""
 _DRAWS = 4
 """Number of random changes of the inputs. One change may by chance cancel in the row that decides."""
 _FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
 """Greatest relative change by rounding a float32 number: to its neighbor; to a sum of two bfloat16 numbers."""
 _BEYOND = {False: 4.0, True: 256.0}
-"""Multiple of that rounding by which a band's inputs are changed, to find outputs that depend on nearly equal values.
+"""Multiple of the rounding by which a band's inputs are changed, to find outputs that depend on nearly equal values.
+The key is True if products of bfloat16 parts are allowed.
 """
 _STEEP = 16.0
 """An output that changes by more than this multiple of its inputs' change may be decided by rounding."""
 _NARROW = 4.0
 """Factor between the allowed noise of a narrower output and that of a float32 output. bfloat16 rounds by 1.7e-3."""
 _DENORMAL = 1e-30
-"""Root mean square below which an output's values, or the values it was computed from, are rounded to zero by a chip.
-"""
+"""Root mean square below which a chip rounds an output's values, or the values that it was computed from, to zero."""
 
 
 def make(request: bytes, reply: int) -> None:
@@ -90,11 +90,11 @@ def make(request: bytes, reply: int) -> None:
 
 
 Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
-"""Returns the outputs for inputs, both in the reference's layout; in float64 if the flag says so."""
+"""Function from inputs and a flag to outputs, both in the reference's layout. With the flag it computes in float64."""
 
 
 def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
-    """Return the reference, or the program of the workload's own kernel if there is none."""
+    """Return the workload's reference. Without a reference, return the program of the workload's own kernel."""
     if workload.reference is None:
         return partial(_program_outputs, workload, decode(payload))
     blocks = row_blocks(workload)
@@ -158,7 +158,7 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callab
 def _whole(
     workload: Workload, raw: dict[str, Any], oracle: Oracle, inputs: Sequence[Any], writer: datasets.Writer
 ) -> Made | str:
-    """Write the expected outputs. Return findings, or the reason why the inputs are not used."""
+    """Write the expected outputs. Return the findings on them, or the reason why the inputs are not used."""
     seed, variant, started = raw["seed"], raw["variant"], time.process_time()
     expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
     if complaint := unfit(expected, variant):
@@ -179,8 +179,8 @@ def _whole(
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Findings on the expected outputs: their noise in float32, if it was measured, the processor seconds of the
-    reference, and each output's sum of squares, if all of it is one piece.
+    """Findings on the expected outputs: their noise in float32, if that was measured, the processor seconds of the
+    reference, and each output's sum of squares, if the whole output is one piece.
     """
 
     floors: list[Errors]
@@ -189,8 +189,8 @@ class Made:
 
 
 class ByRows:
-    """Computes a reference block by block on several cores: in float64, and before that some rows in float32 to measure
-    its noise.
+    """Compute a reference block by block on several cores: first some rows in float32, to measure their noise, then all
+    rows in float64.
     """
 
     def __init__(
@@ -210,8 +210,9 @@ class ByRows:
         return BlockedReference(self._workload, self._inputs, as_float64 if float64 else as_float32).outputs
 
     def write(self, writer: datasets.Writer, samples: Mapping[int, RowBlock]) -> Made | str:
-        """Write the expected outputs. Return findings, with the noise of the ``samples``, which are rows of some blocks by
-        the block's number; or the reason why the inputs are not used.
+        """Write the expected outputs. Return the findings on them, or the reason why the inputs are not used.
+
+        The findings have the noise of ``samples``: some rows of blocks, by the block's number.
         """
         noises = self._noises(samples) if samples else []
         reference = self._reference(True)
@@ -238,7 +239,7 @@ class ByRows:
         return Made(floors, sum(seconds), list(map(sum, zip(*squares, strict=True))))
 
     def _noises(self, samples: Mapping[int, RowBlock]) -> list[_Noise]:
-        """Compute the samples in float32."""
+        """Return the samples in float32, for each output, to be compared with the expected values."""
         reference = self._reference(False)
 
         def one(number: int) -> list[NDArray[Any]]:
@@ -254,7 +255,7 @@ class ByRows:
 
 
 class _Noise:
-    """The errors of an output in float32, rounded to its dtype: all of it, or parts of it, by number."""
+    """The errors of an output in float32, rounded to its dtype, for the whole output or for parts of it by number."""
 
     def __init__(self, output: Output, parts: Mapping[int, NDArray[Any]]) -> None:
         self._parts = {number: rows_of(part) for number, part in parts.items()}
@@ -267,21 +268,22 @@ class _Noise:
         self._factor = 1.0 if sum(counts) == math.prod(output.shape[:-1]) else _OF_SAMPLES
 
     def add(self, number: int, expected: NDArray[Any]) -> None:
-        """Compare a part."""
+        """Compare a part with its expected values."""
         got, want, first = self._parts[number], rows_of(expected), self._first[number]
         self._computed.add(first, got, want)
         if self._narrow is not None:
             self._narrow.add(first, want.astype(got.dtype), want)
 
     def errors(self) -> Errors:
-        """Return the greater of both errors, lowered a little if they are those of a sample."""
+        """Return the greater error of the computed and of the merely rounded result, lowered a little for a sample."""
         computed = self._computed.errors()
         return (computed if self._narrow is None else computed.worst(self._narrow.errors())).times(self._factor)
 
 
 def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed: int) -> Mapping[int, RowBlock]:
-    """Return the rows in which the noise of a variant is measured, by the number of their block: a sample if all rows are
-    drawn alike, else all.
+    """Return the rows in which the noise of a variant is measured, by the number of their block.
+
+    They are a sample if all rows are drawn alike, else all rows.
     """
     if variant not in DISTRIBUTIONS:
         return dict(enumerate(blocks))
@@ -289,8 +291,9 @@ def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed:
 
 
 def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
-    """Return the reason why the right outputs can not be used for a check; empty if they can. In bands some may be
-    infinite or NaN.
+    """Return the reason why the expected outputs can not be used for a check; empty if they can be.
+
+    In bands some outputs may be infinite or NaN.
     """
     if is_banded(variant):
         return ""
@@ -307,7 +310,7 @@ def floors_of(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the noise of float32 arithmetic on a trial's inputs, piece by piece; or the reason why they are not used."""
+    """Return the noise of float32 on a trial's inputs, piece by piece; or the reason why the inputs are not used."""
     variant, seed = trial["variant"], trial["seed"]
     if complaint := unfit(expected, variant):
         return complaint
@@ -333,9 +336,7 @@ def noise(
 
 
 def too_noisy(floors: Sequence[Errors], variant: str) -> str:
-    """Return the reason why inputs with these floors are not used; empty if they are used. Applies to inputs that are
-    not in bands.
-    """
+    """Return the reason why inputs with these floors are not used; empty if they are used. Not for inputs in bands."""
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
         return "float32 arithmetic is too inexact on these inputs"
     if not all(floor.finite for floor in floors):
@@ -359,8 +360,8 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the floors; a piece that can not distinguish right from wrong outputs has an infinite one. Return the
-    reason if no piece can.
+    """Return the floors, infinite for a piece that can not distinguish right from wrong outputs. If no piece can,
+    return the reason.
     """
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])
@@ -392,7 +393,7 @@ def _floors(
     dtypes: Sequence[str],
     pieces: Sequence[Piece],
 ) -> list[Errors]:
-    """Return the error of the reference in float32, rounded to the output's dtype as a kernel's would be."""
+    """Return the error of the reference in float32, rounded to the output's dtype as a kernel's output would be."""
     rounded = [one.astype(_dtype(dtype)) for one, dtype in zip(oracle(inputs, False), dtypes, strict=True)]
     floors = compare_pieces(rounded, expected, pieces)
     if all(dtype == "float32" for dtype in dtypes):

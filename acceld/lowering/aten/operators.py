@@ -1,4 +1,4 @@
-"""Say each operator of PyTorch in numpy: a table from an operator's name to a function that writes an expression.
+"""Write each operator of PyTorch in numpy: a table from an operator's name to a function that writes an expression.
 
 A writer's parameters have the names of the operator's schema, so that a call's operands are bound to them.
 """
@@ -18,12 +18,12 @@ from acceld.lowering.aten.program import Array
 from acceld.lowering.graph import NotLowered
 
 Expression = str | list[str]
-"""Text of numpy: one expression for each result."""
+"""Text in numpy's words, or a list with one text for each result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An operand that is a value: its name in the reference, and what is known of it."""
+    """An operand that is an array: its name in the reference, and its shape and type."""
 
     name: str
     array: Array
@@ -40,7 +40,7 @@ class Value:
 
     @property
     def dtype(self) -> str:
-        """Return the type by numpy's name."""
+        """Return numpy's name of the type."""
         return self.array.dtype
 
     def __str__(self) -> str:
@@ -567,7 +567,7 @@ def _constant_pad(out: Sequence[Array], self: Value, pad: Sequence[int], value: 
 
 
 def _widths(value: Value, pad: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the borders of all axes, of which torch names those of the last axes, the last one first."""
+    """Return the borders of all axes. torch gives borders of the last axes only, beginning with the last axis."""
     widths = [(0, 0)] * value.rank
     for place in range(len(pad) // 2):
         widths[value.rank - 1 - place] = (pad[2 * place], pad[2 * place + 1])
@@ -661,7 +661,7 @@ RANDOM: dict[str, Writer] = {
     "rand_like": _random("random_sample"),
     "randn": lambda out, *_, **__: f'np.random.standard_normal({out[0].shape!r}).astype("{out[0].dtype}")',
 }
-"""Writers of random operators, for functions that draw inputs. A module that calls one is not lowered."""
+"""Writers of random operators, for functions that draw inputs. A module that calls such an operator is not lowered."""
 RANDOM["randn_like"] = RANDOM["randn"]
 
 
@@ -901,7 +901,7 @@ def _convolution(
 def _borders(
     value: Value, kernel: Sequence[int], stride: Sequence[int], padding: Any, apart: Sequence[int], out: Array
 ) -> list[tuple[int, int]]:
-    """Return the border of each axis. A result that counts a last, partial window needs more of a border behind."""
+    """Return the border of each axis. A result that counts a last, partial window needs a wider border at the end."""
     rank = len(kernel)
     edges = _every(padding, rank)
     found = []
@@ -1036,7 +1036,7 @@ def _huber(out: Sequence[Array], self: Value, target: Value, reduction: int = 1,
 
 
 def _rounded_corner(self: Value, target: Value, corner: float, curve: float, reduction: int) -> Expression:
-    """Return a loss that grows like a square up to the distance ``corner``, and straight from there."""
+    """Return a loss that grows like a square up to the distance ``corner``, and linearly beyond it."""
     away = f"np.abs({self} - {target})"
     near, far = f"{0.5 * curve!r} * np.square({away})", f"{curve * corner!r} * ({away} - {0.5 * corner!r})"
     return f"folded_loss(np.where({away} < {corner!r}, {near}, {far}), {reduction})"
@@ -1112,9 +1112,9 @@ OPERATORS |= {"rnn_tanh": _recurrent("rnn_tanh"), "rnn_relu": _recurrent("rnn_re
 def written(
     operator: str, out: Sequence[Array], args: Sequence[Any], named: dict[str, Any], *, drawing: bool
 ) -> Expression:
-    """Return what an operator computes, in numpy. NotLowered if there is no writer for it or for its operands.
+    """Return the numpy text of an operator. NotLowered if no writer takes the operator with these operands.
 
-    ``drawing`` lets it draw random numbers.
+    ``drawing`` lets the operator draw random numbers.
     """
     writer = OPERATORS.get(operator) or (RANDOM.get(operator) if drawing else None)
     if writer is None:
@@ -1136,7 +1136,7 @@ FUNCTIONS = {
 
 
 def needed_functions(text: str) -> Iterable[str]:
-    """Return the source of the functions that a text calls, and of those that they call, in the order of their file."""
+    """Return the source of all functions that a text calls, directly or through others, in the order of their file."""
     needed: set[str] = set()
     todo = [text]
     while todo:
