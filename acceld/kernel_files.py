@@ -90,7 +90,7 @@ def _roots(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 def read(path: Path) -> str:
-    """Return the file's text. UsageError if there is none, and for a notebook."""
+    """Return a file's text. UsageError if the file can not be read, and for a notebook."""
     refuse_notebook(str(path))
     try:
         if path.stat().st_size > MAX_FILE_BYTES:

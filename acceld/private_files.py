@@ -28,7 +28,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Return the text of a file of this user that nobody else can write; empty if it is none, or a link."""
+    """Return the text of a file of this user that nobody else can write; empty for any other file, and for a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

@@ -52,7 +52,7 @@ def _without(words: Sequence[str], flags: Mapping[str, bool]) -> tuple[list[str]
 
 
 def _history(rest: list[str]) -> list[str]:
-    """The former table had the columns of the view, which a condition asks for."""
+    """Return the new form of ``history``: ``runs`` with a condition, because only then its table has those columns."""
     conditions = ("--sort", "--saved", "--search")
     asked = any(word.partition("=")[0] in (*conditions, "-h", "--help") for word in rest)
     return ["runs", *rest] if asked else ["runs", *rest, "--sort=-id"]
@@ -83,7 +83,7 @@ def _check(rest: list[str]) -> list[str] | None:
 
 
 def _second(word: str, *instead: str) -> Callable[[list[str]], list[str] | None]:
-    """The former command is ``word`` after the name."""
+    """Return the translation of a former command whose first argument is ``word``, which ``instead`` replaces."""
     return lambda rest: [*instead, *rest[1:]] if rest[:1] == [word] else None
 
 

@@ -390,7 +390,7 @@ class Fleet:
         return again is not None and _result(again.evaluation) == result
 
     async def _opinion(self, request: EvaluationRequest, barred: set[str]) -> _Answer | None:
-        """Return the answer of a host outside ``barred``; None if there is none."""
+        """Return the answer of a host outside ``barred``; None if no such host answers."""
         try:
             return await self._answer(replace(request, candidate=0), barred, patient=False)
         except DeviceError:

@@ -249,7 +249,7 @@ class Schedule:
         return len(self.seats) + bool(self.waiting)
 
     def why_idle(self, name: str) -> str:
-        """Return the reason why a host has free slots; empty if it has none."""
+        """Return the reason why a host has free slots; empty if no slot of it is free."""
         seat = self.seats[name]
         if seat.standing is not Standing.ACTIVE:
             return f"{seat.standing}: {seat.reason}".rstrip(": ")
@@ -268,7 +268,7 @@ _TRUSTED = (Standing.ACTIVE, Standing.DRAINING)
 
 
 def out_of_step(results: Mapping[str, Hashable]) -> str | None:
-    """Return the host that disagrees with two others that agree; None if there is none."""
+    """Return the one host whose result differs, if two other hosts have equal results; else None."""
     counted = Counter(results.values())
     for host, result in results.items():
         if counted[result] == 1 and max((n for other, n in counted.items() if other != result), default=0) >= 2:

@@ -39,7 +39,7 @@ async def notice(base_url: str = METADATA, *, period_s: float = PERIOD_S) -> str
 
 
 async def _ask(session: aiohttp.ClientSession, base_url: str) -> str | None:
-    """Return the notice; None if there is none yet."""
+    """Return the notice that the instance will be interrupted; None before such a notice."""
     asking = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     async with session.put(f"{base_url}/latest/api/token", headers=asking) as answer:
         token = await answer.text() if answer.status == 200 else ""

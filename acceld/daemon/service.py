@@ -557,12 +557,12 @@ class Daemon:
         self._stop.set()
 
     def client_came(self) -> None:
-        """A websocket was opened."""
+        """Count a client, whose websocket was opened."""
         self._clients += 1
         self._touch()
 
     def client_left(self) -> None:
-        """A websocket was closed."""
+        """Discount a client, whose websocket was closed."""
         self._clients -= 1
         self._touch()
 

@@ -58,7 +58,7 @@ def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[st
 
 
 def workload_of(asked: Mapping[str, Any], config: Config) -> Workload:
-    """Return the workload that a request names. WorkloadError if there is none."""
+    """Return the workload that a request names. WorkloadError if no such workload can be loaded."""
     folder = str(asked.get("workload_folder", ""))
     return load_workload(folder) if folder else workload(str(asked["workload"]), config.paths.workloads)
 

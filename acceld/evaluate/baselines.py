@@ -12,7 +12,7 @@ TARGETS = {"nki_legacy": "trn1", "nki": "trn2"}
 
 
 def baseline_kernel(found: Workload, api: str) -> Kernel:
-    """Return the workload's own kernel for an API, with its import closure. WorkloadError if it has none."""
+    """Return the workload's own kernel for an API, with its import closure. WorkloadError without such a kernel."""
     path = found.baselines.get(api)
     if path is None:
         known = ", ".join(sorted(found.baselines)) or "none"
@@ -23,7 +23,7 @@ def baseline_kernel(found: Workload, api: str) -> Kernel:
 
 
 def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
-    """Return the kernel in place of a missing reference, and the chip to trace it for. WorkloadError if there is none."""
+    """Return the kernel in place of a missing reference, and the chip to trace it for. WorkloadError without one."""
     for api, chip in TARGETS.items():
         if api in found.baselines:
             return baseline_kernel(found, api), chip

@@ -94,9 +94,9 @@ class Control(Protocol):
         ...
 
     def client_came(self) -> None:
-        """A websocket was opened."""
+        """Record that a client's websocket was opened."""
         ...
 
     def client_left(self) -> None:
-        """A websocket was closed."""
+        """Record that a client's websocket was closed."""
         ...

@@ -20,7 +20,7 @@ def squeezed(shape: Sequence[int], strides: Sequence[int]) -> Axes:
 
 
 def refined(first: Sequence[int], second: Sequence[int]) -> Shape | None:
-    """Return the coarsest extents to which both can be split; None if there are none."""
+    """Return the coarsest extents into which both shapes can be split; None if they have no such extents."""
     a, b = list(first), list(second)
     found: list[int] = []
     while a and b:

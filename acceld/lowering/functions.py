@@ -179,7 +179,7 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
 def _astype(
     a: Traced, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
 ) -> Traced:
-    """float64 is float32 here: the oracle has the wide type, a kernel has not."""
+    """Return a cast array. float64 becomes float32, because a kernel does not have the oracle's wide type."""
     wanted = np.dtype(dtype)
     kind = kind_named(wanted.kind)
     if wanted.kind == "c":
@@ -674,7 +674,7 @@ def _upper(m: Any, k: int = 0) -> Any:
 
 @lowers("diag")
 def _diagonal(v: Any, k: int = 0) -> Any:
-    """A matrix's diagonal; or a matrix with a diagonal, and 0 elsewhere."""
+    """Return a matrix's diagonal; for a row, the matrix with this row as its diagonal, and 0 elsewhere."""
     if v.ndim == 2:
         return np.diagonal(v, k)
     extent = v.shape[0] + abs(k)

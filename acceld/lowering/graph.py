@@ -159,7 +159,7 @@ def entry(name: str, shape: Sequence[int], dtype: str) -> Node:
 
 
 def common_shape(shapes: Sequence[Shape], line: int = 0) -> Shape:
-    """Return the shape to which numpy's rules broadcast ``shapes``. NotLowered if there is none."""
+    """Return the shape to which numpy's rules broadcast ``shapes``. NotLowered if the shapes can not be broadcast."""
     found = []
     for extents in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
         wide = {extent for extent in extents if extent != 1}

@@ -218,7 +218,7 @@ class Selection:
         raise NotLowered(f"'{node.name}' has no instruction", node.line)
 
     def _activation(self, node: Node, read: _Read, fused: Node | None) -> Selected:
-        """``f(x * scale + bias)``: the scalar engine's own form."""
+        """Select an activation ``f(x * scale + bias)``, the scalar engine's own form."""
         data, scale, bias, negative = read, None, None, False
         factor: float = 1.0
         if (inner := self._absorbable(data)) is not None and inner.name in ("add", "sub"):
@@ -267,7 +267,7 @@ class Selection:
         return Operand(number, read.node, read.place)
 
     def _chained(self, node: Node, read: _Read, op: str, value: float | _Read, reverse: bool) -> Selected:
-        """``x op value``, after another step of this form if one can be absorbed."""
+        """Select ``x op value``. It follows another step of this form, if such a step can be absorbed."""
         data, steps = read, [(op, value, reverse)]
         if (inner := self._absorbable(read)) is not None:
             step = self._step(inner)

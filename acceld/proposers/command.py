@@ -179,7 +179,7 @@ class CommandProposer:
         return None
 
     async def _called(self, question: CompletionRequest, key: str, files: Mapping[str, str], kernel: Kernel) -> str:
-        """Run the program and book its cost. Return the kernel that it left; empty if there is none to use."""
+        """Run the program and book its cost. Return the kernel that it left; empty if it left no kernel to use."""
         run = question.tags["run"]
         cap = None if self._settings.usd is None else Decimal(str(self._settings.usd))
         reservation = await self._purse.reserve(run if isinstance(run, int) else None, cap, question.role)

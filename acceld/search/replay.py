@@ -70,7 +70,7 @@ class Checked:
 
 
 def recording(connection: sqlite3.Connection, run: int) -> Recording:
-    """Read a run. StoreError if there is none."""
+    """Return a run's record with its events and rows. StoreError if there is no such run."""
     record = records.load_run(connection, run)
     events = records.load_events(connection, 0, run, EVENTS)
     wanted = [event.data.evaluation for event in events if isinstance(event.data, CandidateEvaluated)]
@@ -214,7 +214,7 @@ def _now(beam: Sequence[Candidate], known: Mapping[int, Candidate]) -> tuple[Can
 
 
 def _baseline(recorded: Recording, known: Mapping[int, Candidate]) -> Candidate | None:
-    """Return the run's baseline with the evaluation known by then; None if it has none."""
+    """Return the run's baseline with the evaluation known so far; None if the run has no baseline yet."""
     number = recorded.run.baseline
     return None if number is None else known.get(number)
 

@@ -89,7 +89,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def family(name: str, workloads: Mapping[str, Workload]) -> Suite:
-    """Return the suite of all workloads of a family. UsageError if there is none."""
+    """Return the suite of all workloads of a family. UsageError if the family has no workload."""
     members = sorted(one.name for one in workloads.values() if one.family == name)
     if not members:
         known = ", ".join(sorted({one.family for one in workloads.values()}))

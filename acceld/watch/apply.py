@@ -24,7 +24,7 @@ NO_KERNEL = "the file has no kernel of that name"
 
 
 def seen(path: Path) -> str:
-    """Return the sha256 of a file's present content. UsageError if there is none."""
+    """Return the sha256 of a file's present content. UsageError if the file does not exist or can not be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError as error:

@@ -40,7 +40,7 @@ class RowBlock:
     slices: Mapping[str, slice]
 
     def of(self, array: NDArray[Any], axes: Sequence[str]) -> NDArray[Any]:
-        """Return the part of an array with these axes that belongs to the block; all of it if it has none of them."""
+        """Return the block's part of an array with these axes; the whole array if the block cuts none of the axes."""
         index: tuple[Any, ...] = tuple(self.slices.get(axis, slice(None)) for axis in axes)
         return array[(*index, ...)]  # one value without axes stays an array
 

@@ -165,7 +165,7 @@ class LineList(ScrollView, can_focus=True):
         self._reveal()
 
     def move_to_key(self, key: Hashable) -> bool:
-        """Move the cursor to a key's line. Return False if there is none."""
+        """Move the cursor to a key's line. Return False if no line has the key."""
         try:
             self.move_to(self._keys.index(key))
         except ValueError:

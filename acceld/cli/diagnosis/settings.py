@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, parts: Sequence[str]) -> int:
 def findings(
     parts: Sequence[str], home: Home, admit: Sequence[str] | None, call: bool
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yield part, name, problem (empty if there is none) and a note for each item."""
+    """Yield part, name, problem (empty for an item in order) and a note for each item."""
     try:
         resolved = load(trusted_folders=trusted_folders())
     except AcceldError as error:

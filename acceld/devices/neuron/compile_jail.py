@@ -36,7 +36,7 @@ _PATHS = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.e
 
 
 def run(request: bytes, reply: int) -> None:
-    """In the jail, start the worker, send it the record, and copy its answer; if it has none, its error output."""
+    """Start the worker in the jail, send it the record, and copy its answer, or its error output without an answer."""
     raw = json.loads(request)
     try:
         done = subprocess.run(

@@ -28,7 +28,7 @@ _HINT = "Leave the argument out, declare it fixed, or give it a distribution tha
 class Admission:
     """Findings on one workload.
 
-    ``complaint`` is the reason why a pass on it means little; empty if there is none. ``regions`` is the number of
+    ``complaint`` is the reason why a pass on the workload means little, else empty. ``regions`` is the number of
     parts of each array that were replaced, ``variants`` the distributions tried. ``left`` names the arguments that were
     not examined for lack of time. ``untried`` is the reason why nothing was tried; empty if something was.
     """

@@ -200,9 +200,10 @@ def _strata(count: int, below: int, rng: np.random.Generator) -> NDArray[np.intp
 
 
 def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, int, int] | None:
-    """Return the argument that this one is multiplied with: its position and both axes; None if there is none.
+    """Return the position of the other argument that ``argument`` is multiplied with, and their common axis in both.
 
-    The axis is one that no output has, because it is summed over; else the last axis that both have.
+    None without such an argument. The axis is one that no output has, because it is summed over; else the last axis
+    that both arguments have.
     """
     shown = {axis for output in workload.outputs for axis in output.axes}
     for position, other in enumerate(workload.arguments):
@@ -224,7 +225,7 @@ def _bands(workload: Workload, symbol: str) -> list[str]:
 
 
 def _axis(workload: Workload, argument: Argument) -> str:
-    """Return the axis along which an argument is drawn by bands: the first with room for all; empty if there is none."""
+    """Return the axis along which an argument is drawn by bands: the first with room for all bands, else empty."""
     if not _changes(argument):
         return ""
     shared = [axis for output in workload.outputs for axis in output.axes if axis in argument.axes]

@@ -256,7 +256,7 @@ class Checker:
         return await asyncio.to_thread(self._floors.learn_kernel, *place, tried.errors, data.floors)
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
-        """Return the noise of numpy's float32 arithmetic on a trial's very inputs; empty if there is none."""
+        """Return the noise of numpy's float32 arithmetic on a trial's very inputs; empty if the variant is not used."""
         async with self._children.data_set(loaded, trial.variant, trial.seed, measured=True) as data:
             return () if isinstance(data, Refused) else data.floors
 

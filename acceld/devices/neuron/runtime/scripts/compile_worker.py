@@ -274,7 +274,7 @@ SIGNATURES: dict[str, str] = {}
 
 
 def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
-    """Compile by the named route, else by the first that this version has. MissingTool if it has none."""
+    """Compile by the named route, else by the first route that this version has. MissingTool if it has no route."""
     function = find_entry(load(request, folder), request["entry"])
     routes = ROUTES[request["api"]]
     missing = []
