@@ -74,6 +74,7 @@ def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
         found = history.get(f"/v1/runs/{number}")  # a row of the list lacks the workload's folder
         if found["best"] is None:
             raise UsageError(
-                f"r{found['id']} has no kernel that passed", hint=found["message"] or "the run may still be active"
+                f"r{found['id']} has no kernel that passed",
+                hint=found["message"] or f"acceld show r{found['id']} says if the run is still active",
             )
         return BestKernel(found, history.get(f"/v1/candidates/{found['best']}"))

@@ -71,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             stream = out.open("a", encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"can not write {out}: {error.strerror}", hint="give --out a file in a folder") from error
+            raise UsageError(
+                f"can not write {out}: {error.strerror}", hint="--out takes a file in a folder that exists"
+            ) from error
         with stream:
             for record in _evaluated(home, items[len(earlier) :], arguments.jobs):
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -151,7 +153,7 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
     try:
         raw = out.read_bytes()
     except OSError as error:
-        raise UsageError(f"can not read {out}: {error.strerror}", hint="give --out a file in a folder") from error
+        raise UsageError(f"can not read {out}: {error.strerror}", hint="name another file with --out") from error
     whole = raw[: raw.rfind(b"\n") + 1]
     try:
         records = [json.loads(line) for line in whole.splitlines()]

@@ -99,7 +99,10 @@ def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Ke
         return baseline_kernel(found, api) if api in found.baselines else None
     kernel = specs.kernel(given, api, api)
     if kernel.api != api:
-        raise UsageError(f"a kernel in {kernel.api} can not be timed interleaved with one in {api}")
+        raise UsageError(
+            f"against has a kernel in {kernel.api}, which can not be timed interleaved with a kernel in {api}",
+            hint=f"name kernels in {api}",
+        )
     return _launched(kernel, given, specs.workload_of(asked, config))
 
 

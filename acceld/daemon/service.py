@@ -502,7 +502,7 @@ class Daemon:
         if record.best is None:
             raise ConflictError(f"r{run} has no best kernel")
         if not path.is_absolute():
-            raise UsageError("path must be absolute")
+            raise UsageError(f"path = {str(path)!r} is not absolute", hint="give the whole path of the file, from / on")
         row = await self.store.read(listing.run_row, run)
         if not even_if_tied:
             check_win(row)

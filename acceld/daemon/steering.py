@@ -53,7 +53,7 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
         if name == "even_if_tied" and not isinstance(value, bool):
             raise UsageError(f"even_if_tied = {value!r} is not true or false")
         if name == "usd" and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9):
-            raise UsageError(f"usd = {value!r} is not an amount")
+            raise UsageError(f"usd = {value!r} is not an amount", hint="a number of USD from 0 on, below 1e9")
 
 
 def refuse_idle(action: str, spec: RunSpec, candidate: Candidate | None) -> None:

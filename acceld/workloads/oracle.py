@@ -69,7 +69,10 @@ def _module(path: Path) -> ModuleType:
 def reference_of(workload: Workload) -> Reference:
     """Return the workload's reference. Raises WorkloadError if it has none."""
     if workload.reference is None:
-        raise WorkloadError(f"workload {workload.name!r} has no reference")
+        raise WorkloadError(
+            f"workload {workload.name!r} has no reference",
+            hint='name a file in workload.toml: reference = "reference.py"',
+        )
     return load_reference(workload.reference)
 
 

@@ -223,7 +223,10 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
     path = Path(arguments.target)
     if path.suffix not in (".py", ".c"):
         if arguments.workload:
-            raise UsageError("--workload goes with a kernel file")
+            raise UsageError(
+                f"--workload goes with a kernel file, and {arguments.target} is none",
+                hint=f"acceld optimize KERNEL.py --workload {arguments.workload}, or leave --workload out",
+            )
         return None, arguments.target
     kernel = parsed_kernel(path, api=api, entry=arguments.entry or "")
     if arguments.workload:

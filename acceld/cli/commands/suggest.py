@@ -69,7 +69,10 @@ def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config
     """Return the named workload, or the workload of the file's folder; None for a file without a workload."""
     if path.suffix not in (".py", ".c"):
         if arguments.workload:
-            raise UsageError("--workload goes with a kernel file")
+            raise UsageError(
+                f"--workload goes with a kernel file, and {arguments.kernel} is none",
+                hint=f"acceld suggest KERNEL.py --workload {arguments.workload}, or leave --workload out",
+            )
         return workload(arguments.kernel, workload_folders(settings))
     return workload_of(path, arguments.workload, settings)
 

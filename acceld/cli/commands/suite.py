@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     suite = _suite(arguments)
     if arguments.hours <= 0:
-        raise UsageError("--hours must be more than 0")
+        raise UsageError(f"--hours must be more than 0, not {arguments.hours:g}")
     _, client = connected(arguments.home)
     entries = {_label(entry): entry for entry in suite.entries}
     share_s = shares_s(entries, arguments.hours * 3600 / _SLICES, _LEAST_S)

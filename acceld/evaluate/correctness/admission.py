@@ -118,7 +118,10 @@ def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
         try:
             header, _ = parse(reply)
         except BadMessage as error:
-            raise WorkloadError(f"admitting workload {workload.name!r} did not end: it {outcome.text}") from error
+            raise WorkloadError(
+                f"admitting workload {workload.name!r} did not end: it {outcome.text}",
+                hint=f"acceld doctor workloads --admit {workload.name} tries again",
+            ) from error
     if "error" in header:
         raise WorkloadError(clean(header["error"]), hint=clean(header.get("hint")))
     return Admission.from_plain(header)
