@@ -63,7 +63,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     state_with_runs(folder)
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "XDG_STATE_HOME") if name in os.environ}
     environment = kept | {
         "XDG_RUNTIME_DIR": str(runtime),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
@@ -92,7 +92,7 @@ def normalized(text: str) -> str:
 @pytest.mark.slow
 def test_a_session_at_three_sizes_looks_as_it_did(terminal: Terminal) -> None:
     terminal.until("daemon 0")
-    shown = {"runs-80x24": terminal.until("best ≈")}
+    shown = {"runs-80x24": terminal.until("A applies it")}
     for key, name, text in (("2", "beam-80x24", "best so far"), ("3", "candidate-80x24", "c1 source")):
         terminal.tmux("send-keys", "-t", "acceld", key)
         shown[name] = terminal.until(text)

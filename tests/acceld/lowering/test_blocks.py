@@ -85,8 +85,11 @@ def right(region: Region, folder: Path, tolerance: float) -> None:
     in_dialect(source)
     every = expected if isinstance(expected, tuple) else (expected,)
     for one, other in zip(run_all(source, *drawn), every, strict=True):
-        apart = np.asarray(one, np.float64).reshape(other.shape) - other
-        assert np.linalg.norm(apart) <= tolerance * np.linalg.norm(other), region.name
+        found = np.asarray(one, np.float64).reshape(other.shape)
+        if other.dtype.kind in "iu":  # choices among scores: rounding exchanges nearly equal ones
+            assert np.mean(found != other) <= tolerance, region.name
+        else:
+            assert np.linalg.norm(found - other) <= tolerance * np.linalg.norm(other), region.name
 
 
 @pytest.mark.parametrize("decode", [False, True])
