@@ -38,7 +38,7 @@ COLUMNS = (
     Column("workload", 24, keep=9, stretch=True),
     Column("chips", 14, keep=4),
     Column("runs", 5, keep=3, right=True),
-    Column("best x", 7, keep=5, right=True),
+    Column("best x", 12, keep=5, right=True),
 )
 
 

@@ -100,7 +100,7 @@ def test_a_session_at_three_sizes_looks_as_it_did(terminal: Terminal) -> None:
     terminal.tmux("send-keys", "-t", "acceld", "2", "B")
     shown["beam-120x40"] = terminal.until("Change from")
     terminal.tmux("resize-window", "-t", "acceld", "-x", "160", "-y", "50")
-    shown["beam-160x50"] = terminal.until("─ Now ─")
+    shown["beam-160x50"] = terminal.until("lineage")
     terminal.tmux("send-keys", "-t", "acceld", "p")
     assert "has ended" in terminal.until("has ended")
     terminal.tmux("send-keys", "-t", "acceld", "q")

@@ -32,7 +32,7 @@ COLUMNS = (
     Column("iter", 6, keep=5, right=True),
     Column("baseline", 8, keep=4, right=True),
     Column("best", 7, keep=6, right=True),
-    Column("x", 9, keep=9, right=True),
+    Column("x", 12, keep=9, right=True),
     Column("% peak", 6, keep=3, right=True),
     Column("cand", 6, keep=0, right=True),
     Column("$", 7, keep=2, right=True),
