@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from acceld.events import (
     AttemptFailed,
@@ -24,7 +25,8 @@ from acceld.events import (
     RunCreated,
     RunStateChanged,
 )
-from acceld.model import RunState, Status
+from acceld.gains import Verdict, verdict
+from acceld.model import SIMULATED_TIE_PERCENT, RunState, Source, Status
 
 START = 1_790_000_000.0
 
@@ -160,7 +162,7 @@ def events_of(
                     speedup=baseline_us / best_us,
                     percent_of_peak=33.1 * baseline_us / best_us,
                     source="simulated",
-                    improved=baseline_us / best_us > 1.34,
+                    **_worth(baseline_us / best_us),
                 )
             )
             insight += 1
@@ -169,6 +171,12 @@ def events_of(
             )
     if ends:
         yield event(RunStateChanged(state=RunState(ends), message="no further gain in 3 iterations"))
+
+
+def _worth(speedup: float) -> dict[str, Any]:
+    """Return what the events say of a speed-up by predictions."""
+    found = verdict(speedup, speedup > 1 + SIMULATED_TIE_PERCENT / 100, SIMULATED_TIE_PERCENT, Source.SIMULATED)
+    return {"improved": found is Verdict.CERTAIN, "verdict": found}
 
 
 def _result(candidate: int, latency_us: float, baseline_us: float) -> CandidateEvaluated:
@@ -180,7 +188,7 @@ def _result(candidate: int, latency_us: float, baseline_us: float) -> CandidateE
         percent_of_peak=round(33.1 * baseline_us / latency_us, 1),
         percent_of_attainable=round(44.0 * baseline_us / latency_us, 1),
         speedup=baseline_us / latency_us,
-        improved=baseline_us / latency_us > 1.34,
+        **_worth(baseline_us / latency_us),
         failure=None,
         gate="search",
         bound="DMA 86 %, 512 B rows",
