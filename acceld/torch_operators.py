@@ -22,6 +22,7 @@ import torch
 from acceld.errors import UsageError
 from acceld.production import Best, best
 from acceld.workloads import Workload, load_workload
+from acceld.workloads.oracle import reference_module
 
 if TYPE_CHECKING:
     from acceld.lowering.aten.program import Program
@@ -251,10 +252,7 @@ def _reference(workload: Workload) -> Any:
     """Return the module of a workload's reference. UsageError if it was not made from a PyTorch module."""
     if workload.reference is None:
         raise UsageError(f"{workload.name} has no reference")
-    spec = importlib.util.spec_from_file_location("reference", workload.reference)
-    assert spec is not None and spec.loader is not None
-    reference = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reference)
+    reference = reference_module(workload.reference)
     if not isinstance(getattr(reference, "PARAMETERS", None), dict):
         raise UsageError(
             f"{workload.reference} does not say which arguments are parameters",

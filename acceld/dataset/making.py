@@ -211,11 +211,13 @@ class _Family:
 
 
 def _kept(reported: Evaluation) -> Evaluation:
-    """Return a result without what depends on the machine or the moment, and without its timeline."""
+    """Return a result without what depends on the machine or the moment, and without its timeline. Times of engines stay:
+    the band of a pair depends on them.
+    """
     assert reported.profile is not None
     band = reported.profile.details.get("tie_percent")
     details = {} if band is None else {"tie_percent": band}
-    profile = replace(reported.profile, details=details, engines_us={}, counters={}, notes=())
+    profile = replace(reported.profile, details=details, counters={}, notes=())
     return replace(reported, profile=profile, seconds={}, sandbox_level="", log="", reused=False)
 
 

@@ -344,13 +344,8 @@ class _Regions:
         """Return causal attention of whole sequences, with several query heads for each key head."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         group = s.heads // s.kv_heads
-        body = (
-            f"scores = cast(q @ np.swapaxes(k, -1, -2)[:, :, None], 'float32') * {s.head**-0.5!r}\n"
-            f"seen = np.arange({length})[:, None] >= np.arange({length})[None, :]\n"
-            "scores = np.where(seen, scores, -1e30)\n"
-            "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
-            f"return cast(p / p.sum(axis=-1, keepdims=True), '{s.dtype}') @ v[:, :, None]"
-        )
+        scores, seen = "q @ np.swapaxes(k, -1, -2)[:, :, None]", _causal(length)
+        body = _attended(scores, s.head**-0.5, seen, "seen", s.dtype, "v[:, :, None]")
         return self._region(
             "attention",
             "Causal attention: scores, mask, softmax, weighted values.",
@@ -366,13 +361,8 @@ class _Regions:
         """Return attention of one token of each sequence over the cache of keys and values."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         group = s.heads // s.kv_heads
-        body = (
-            f"scores = cast(q @ np.swapaxes(k, -1, -2), 'float32') * {s.head**-0.5!r}\n"
-            f"seen = np.arange({length})[None, :] < lengths[:, None]\n"
-            "scores = np.where(seen[:, None, None, :], scores, -1e30)\n"
-            "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
-            f"return cast(p / p.sum(axis=-1, keepdims=True), '{s.dtype}') @ v"
-        )
+        scores, seen = "q @ np.swapaxes(k, -1, -2)", _cached(length)
+        body = _attended(scores, s.head**-0.5, seen, "seen[:, None, None, :]", s.dtype, "v")
         return self._region(
             "attention_decode",
             "Attention of one token over the cache, up to each sequence's length.",
@@ -550,13 +540,8 @@ class _Regions:
     def latent_attention(self, latent: Latent) -> Region:
         """Return causal attention of whole sequences: scores of the parts with and without positions are added."""
         s, batch, length = self.shape, self.step.batch, self.step.length
-        body = (
-            "scores = q @ np.swapaxes(k, -1, -2) + qr @ np.swapaxes(kr, -1, -2)[:, None]\n"
-            f"seen = np.arange({length})[:, None] >= np.arange({length})[None, :]\n"
-            f"scores = np.where(seen, cast(scores, 'float32') * {latent.scale!r}, -1e30)\n"
-            "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
-            f"return cast(p / p.sum(axis=-1, keepdims=True), '{s.dtype}') @ v"
-        )
+        scores, seen = "q @ np.swapaxes(k, -1, -2) + qr @ np.swapaxes(kr, -1, -2)[:, None]", _causal(length)
+        body = _attended(scores, latent.scale, seen, "seen", s.dtype, "v")
         return self._region(
             "attention",
             "Causal attention: scores of both parts of a head, mask, softmax, weighted values.",
@@ -586,13 +571,8 @@ class _Regions:
     def latent_decoding(self, latent: Latent) -> Region:
         """Return attention of one token over the cache of latents, which all heads share."""
         s, batch, length = self.shape, self.step.batch, self.step.length
-        body = (
-            "scores = q @ np.swapaxes(c, -1, -2) + qr @ np.swapaxes(kr, -1, -2)\n"
-            f"seen = np.arange({length})[None, :] < lengths[:, None]\n"
-            f"scores = np.where(seen[:, None, :], cast(scores, 'float32') * {latent.scale!r}, -1e30)\n"
-            "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
-            f"return cast(p / p.sum(axis=-1, keepdims=True), '{s.dtype}') @ c"
-        )
+        scores, seen = "q @ np.swapaxes(c, -1, -2) + qr @ np.swapaxes(kr, -1, -2)", _cached(length)
+        body = _attended(scores, latent.scale, seen, "seen[:, None, :]", s.dtype, "c")
         return self._region(
             "attention_decode",
             "Attention of one token over the cache of latents, up to each sequence's length.",
@@ -708,3 +688,24 @@ def _drawn(operands: tuple[Operand, ...]) -> str:
         lines.append(f'    {one.name} = {drawn}.astype("{one.dtype}")')
     lines.append(f"    return [{', '.join(one.name for one in operands)}]")
     return "\n".join(lines) + "\n\n\n"
+
+
+def _attended(scores: str, scale: float, seen: str, mask: str, dtype: str, values: str) -> str:
+    """Return lines that weight values by a softmax of scaled scores, without the places that ``mask`` leaves out."""
+    return (
+        f"scores = cast({scores}, 'float32') * {scale!r}\n"
+        f"seen = {seen}\n"
+        f"scores = np.where({mask}, scores, -1e30)\n"
+        "p = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
+        f"return cast(p / p.sum(axis=-1, keepdims=True), '{dtype}') @ {values}"
+    )
+
+
+def _causal(length: int) -> str:
+    """Return a mask of the tokens up to a query's own."""
+    return f"np.arange({length})[:, None] >= np.arange({length})[None, :]"
+
+
+def _cached(length: int) -> str:
+    """Return a mask of the tokens that a sequence has in its cache."""
+    return f"np.arange({length})[None, :] < lengths[:, None]"

@@ -33,7 +33,7 @@ class Reference:
 
 def load_reference(path: Path) -> Reference:
     """Return the reference in the file ``path``. Raises WorkloadError if it can not be imported or lacks ``forward``."""
-    module = _module(path)
+    module = reference_module(path)
     found = {name: getattr(module, name, None) for name in _FUNCTIONS}
     if not callable(found["forward"]):
         near = did_you_mean("forward", [name for name in vars(module) if not name.startswith("_")])
@@ -54,7 +54,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
         """Write nothing."""
 
 
-def _module(path: Path) -> ModuleType:
+def reference_module(path: Path) -> ModuleType:
+    """Return the module of a reference's file. Raises WorkloadError if it can not be imported."""
     name = f"acceld_reference_{path.parent.name}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None and spec.loader is not None

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _EVERY_S = 10.0
 """Seconds between two lines of progress, where it is no terminal."""
-INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,10 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
             asyncio.run(make(order, journal, folder / ".work", settings, progress.update))
         except KeyboardInterrupt:
             kept = sum(journal.numbers().values())
-            say(
-                f"\ninterrupted: {kept} of {order.programs} programs are kept in {folder}; the same command goes on with them"
-            )
-            return INTERRUPTED
+            say(f"\n{kept} of {order.programs} programs are kept in {folder}; the same command goes on with them")
+            raise
         finally:
             progress.close()
         written = write(order, journal, folder, basis)

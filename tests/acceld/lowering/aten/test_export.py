@@ -29,6 +29,13 @@ def asked(name: str, *arrays: tuple[tuple[int, ...], str], **further: Any) -> Mo
     return ModuleRequest(f"{MODULES}:{name}", given, **further)
 
 
+def run(script: str) -> None:
+    """Run a script, which imports torch, in a process of its own."""
+    start = child("-W", "ignore", "-c", script)
+    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @with_torch
 @pytest.mark.slow
 def test_modules_become_references_that_agree_with_them() -> None:
@@ -111,9 +118,7 @@ try:
 except UsageError as error:
     assert "no submodule of the class 'Absent'" in str(error)
 """
-    start = child("-W", "ignore", "-c", script)
-    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(script)
 
 
 @with_torch
@@ -149,9 +154,7 @@ try:
 except UsageError as error:
     assert "Draws has no first_bias, second_weight, second_bias, which options takes" in str(error), error
 """
-    start = child("-W", "ignore", "-c", script)
-    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(script)
 
 
 @with_torch
@@ -214,9 +217,7 @@ with torch.no_grad():
     model.one(x)
     assert calls.pop(), "in training mode the module itself runs"
 """
-    start = child("-W", "ignore", "-c", script)
-    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(script)
 
 
 @with_torch
@@ -249,9 +250,7 @@ assert "(Tensor x, Tensor linear_weight, Tensor linear_bias) -> Tensor[]" in sch
 with torch.no_grad():
     assert torch.allclose(model[0](x)[0], model[0].module(x)[0], atol=1e-6)
 """
-    start = child("-W", "ignore", "-c", script)
-    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(script)
 
 
 REGIONS = {
@@ -317,9 +316,7 @@ for words, made in (
     except UsageError as error:
         assert words in str(error), error
 """
-    start = child("-W", "ignore", "-c", script)
-    done = subprocess.run(start.command, env=start.environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(script)
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
