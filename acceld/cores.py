@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -17,17 +22,38 @@ THREADS = min(CORES, _MOST_THREADS)
 """Number of threads that share work on arrays."""
 
 
+_own = threading.local()
+"""``busy`` is True in the threads of the pool."""
+
+
 def on_several_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the function's results in order. It must allow several calls at the same time."""
+    """Return the function's results in the order of ``items``. The function must allow several calls at the same time.
+
+    A call from inside ``function`` runs in the calling thread.
+    """
     import numpy as np
 
     def quietly(item: Item) -> Result:
         with np.errstate(all="ignore"):  # a new thread does not inherit it
             return function(item)
 
-    if min(THREADS, len(items)) <= 1:
+    if min(THREADS, len(items)) <= 1 or getattr(_own, "busy", False):
         return [quietly(item) for item in items]
+    return list(_pool(os.getpid()).map(quietly, items))
+
+
+@cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """Return the threads of a process, by its number because a fork inherits none.
+
+    The threads live as long as the process does: a jail limits the number of threads, and the system may count a thread
+    for a while after the thread has ended.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(THREADS, len(items))) as pool:
-        return list(pool.map(quietly, items))
+    return ThreadPoolExecutor(THREADS, initializer=_begin)
+
+
+def _begin() -> None:
+    """Mark the current thread as one of the pool."""
+    _own.busy = True

@@ -87,6 +87,8 @@ def make(request: bytes, reply: int) -> None:
             send(reply, {"no_room": error.strerror})
         else:
             send(reply, {"error": f"a data set of {raw['workload']} can not be written: {error}"})
+    except Exception as error:  # noqa: BLE001 -- an error that is not sent is not seen by anybody
+        send(reply, {"error": f"a data set of {raw['workload']} can not be made: {type(error).__name__}: {error}"})
 
 
 Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]

@@ -314,7 +314,7 @@ class Zygote:
             return ""
         name = f"acceld-{os.getpid()}-{next(_JOBS)}"
         memory = jail.memory_bytes + (256 << 20)
-        processes = jail.processes + 1 + 2 * (jail.threads - 1)  # a thread that has ended counts for a moment
+        processes = jail.processes + 1 + 2 * jail.threads  # a thread that has ended may count for a while
         return cgroups.create(self._cgroup_folder, name, memory_bytes=memory, processes=processes)
 
     async def _send(self, message: bytes, descriptors: list[int]) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -39,6 +37,19 @@ from acceld.dataset import making
 making.PLAINER, making.TRIES, making.OTHER_TRIES = making.PLAINER[:1], {1: 2}, 1
 sys.exit(main(["dataset", "make", *sys.argv[1:]]))
 """
+CUT = """
+import os
+import sys
+from acceld.dataset.journal import Journal
+how, code = int(sys.argv.pop(1)), sys.argv.pop(1)
+add = Journal.add
+def cut(*given, **named):
+    add(*given, **named)
+    (os.killpg if how == 9 else os.kill)(os.getpid(), how)
+Journal.add = cut
+exec(code)
+"""
+"""Runs the program that is its second argument, and sends itself a signal after each program of the data set."""
 
 
 @pytest.fixture(scope="module")
@@ -122,20 +133,20 @@ def test_a_reference_stands_beside_its_kernels(made: Path) -> None:
 def test_a_data_set_that_was_cut_off_goes_on_and_ends_with_the_same_bytes(
     how: signal.Signals, made: Path, tmp_path: Path
 ) -> None:
-    folder, said = tmp_path / "data", tmp_path / "said.txt"
+    folder = tmp_path / "data"
     command = [sys.executable, "-c", CHILD, str(folder), *WORDS]
-    with said.open("w") as stream:
-        first = subprocess.Popen([*command[:-1], "1"], start_new_session=True, stderr=stream)
-    while not finished(folder):
-        assert first.poll() is None, "it ended before it had made a program"
-        time.sleep(0.02)
+    first = subprocess.run(
+        [sys.executable, "-c", CUT, str(int(how)), *command[2:-1], "1"],
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
     if how is signal.SIGKILL:
-        os.killpg(first.pid, how)
-        first.wait()
+        assert first.returncode == -how
     else:
-        first.send_signal(how)
-        assert first.wait() == 130
-        assert "the same command goes on" in said.read_text()
+        assert first.returncode == 130
+        assert "the same command goes on" in first.stderr
         assert not (folder / ".work").exists()
     kept = finished(folder)
     assert 1 <= len(kept) < PROGRAMS

@@ -16,6 +16,7 @@ import pytest
 from acceld.evaluate.correctness import datasets, oracle
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.oracle import ByRows
+from acceld.evaluate.sandbox.messages import pack, unpack
 from acceld.evaluate.simulated.beside import Beside
 from acceld.workloads import Workload, load_workload, make_inputs, reference_outputs
 from acceld.workloads.rows import RowBlock, row_blocks, sampled
@@ -271,3 +272,16 @@ def test_a_reference_computed_by_blocks_is_that_of_the_whole(tmp_path: Path, dty
     (parts,) = oracle._by_blocks(blocks, loaded, inputs, float64)
     assert parts.dtype == whole.dtype and whole.dtype.name == ("float64" if float64 else dtype)
     np.testing.assert_allclose(parts.astype(np.float64), whole.astype(np.float64), rtol=1e-6)
+
+
+def test_an_error_that_nobody_expects_is_sent_with_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    made = normalization(tmp_path / "one", "float32")
+    monkeypatch.setattr(oracle, "_make", failing)
+    with (tmp_path / "reply").open("w+b") as reply:
+        oracle.make(pack({"workload": str(made.folder)}), reply.fileno())
+        reply.seek(0)
+        answer, _ = unpack(reply.read())
+    assert answer["error"] == f"a data set of {made.folder} can not be made: RuntimeError: can't start new thread"
