@@ -72,7 +72,7 @@ def matmul(context: Context) -> Step:
         if moved is not None and out is not None and out.shape == shape and math.isfinite(moved.sum()):
             plus_zeros = (
                 moved + _ZERO
-            )  # -0 becomes 0; compact, for rows of a power of two apart share lines of the cache
+            )  # -0 becomes 0; a new compact array is faster, since rows at distances of a power of two share cache lines
             out[...] = plus_zeros.T if turned else plus_zeros
             return
         if mode == "no" and out is not None and out.shape == shape:
