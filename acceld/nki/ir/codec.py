@@ -260,13 +260,8 @@ class _Canonical:
     def node(self, node: Node) -> str:
         if isinstance(node, Loop):
             return f'{_json(_loop(node))[:-1]},"body":[{self.body(node.body)}]}}'
-        key = (
-            node.op,
-            node.engine,
-            id(node.attrs),
-            id(node.mask),
-            id(node.pattern),
-        )  # the program keeps these objects, so ids stay unique
+        # the program keeps these objects, so their ids stay unique
+        key = (node.op, node.engine, id(node.attrs), id(node.mask), id(node.pattern))
         form = self.forms.get(key)
         if form is None:
             rest = _form(node)
