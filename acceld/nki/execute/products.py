@@ -70,9 +70,8 @@ def matmul(context: Context) -> Step:
         out = dst.target(env, window)
         shape = (s.shape[1], m.shape[1])
         if moved is not None and out is not None and out.shape == shape and math.isfinite(moved.sum()):
-            plus_zeros = (
-                moved + _ZERO
-            )  # -0 becomes 0; a new compact array is faster, since rows at distances of a power of two share cache lines
+            # -0 becomes 0; a new compact array is faster, since rows at distances of a power of two share cache lines
+            plus_zeros = moved + _ZERO
             out[...] = plus_zeros.T if turned else plus_zeros
             return
         if mode == "no" and out is not None and out.shape == shape:

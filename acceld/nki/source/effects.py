@@ -13,8 +13,7 @@ from acceld.nki.source.syntax import Item, Loop, Statement, accesses, flatten, n
 
 
 def understood(items: Sequence[Item], *, names: bool = False) -> str:
-    """Return the first statement that is neither an operation, a declaration nor a marker, as a reason; empty if there
-    is none.
+    """Return a reason if some statement is neither an operation, a declaration nor a marker; empty text otherwise.
 
     With ``names``, statements that name an index, and ``return``, are allowed too.
     """
@@ -26,7 +25,7 @@ def understood(items: Sequence[Item], *, names: bool = False) -> str:
 
 
 def parallel(loops: Iterable[Loop]) -> str:
-    """Return the first loop whose iterations may depend on each other, as a reason; empty if there is none."""
+    """Return a reason if one of ``loops`` may have iterations that depend on each other; empty text otherwise."""
     loop = next((loop for loop in loops if loop.kind != "affine_range"), None)
     if loop is None:
         return ""
@@ -34,16 +33,15 @@ def parallel(loops: Iterable[Loop]) -> str:
 
 
 def same_range(loop: Loop, variables: Iterable[str]) -> str:
-    """Return the variable in ``variables`` that the range of ``loop`` depends on, as a reason; empty if there is none."""
+    """Return a reason if the range of ``loop`` depends on one of ``variables``; empty text otherwise."""
     used = sorted({name.id for name in names_in(loop.node.iter)} & set(variables))
     return f"line {loop.line}: the range of {loop.variable} depends on {used[0]}: give it as a number" if used else ""
 
 
 def undisturbed(first: Sequence[Item], second: Sequence[Item], handed: Iterable[str] = ()) -> str:
-    """Return why ``second`` can not run without regard to ``first``, as a reason; empty if it can.
+    """Return a reason if ``second`` writes what ``first`` uses, or reads what ``first`` writes; empty text otherwise.
 
-    It can if it writes nothing that ``first`` uses, and reads nothing that ``first`` writes except the tiles
-    ``handed``.
+    Reading the tiles ``handed`` is allowed.
     """
     made, used = written(first), read(first)
     changed = sorted((made | used) & written(second)) or sorted(made & read(second) - set(handed))
@@ -55,8 +53,6 @@ def _user(items: Sequence[Item], name: str) -> int:
 
 
 def one_result(statements: Iterable[Statement]) -> str:
-    """Return the first statement that writes a second result (such as a sum in ``reduce_res``), as a reason; empty if
-    there is none.
-    """
+    """Return a reason if some statement writes a second result, such as a sum in ``reduce_res``; empty text otherwise."""
     one = next((one for one in statements if one.second is not None), None)
     return f"line {one.line} has a second result: compute it by an instruction of its own" if one is not None else ""

@@ -38,7 +38,7 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
 
 
 def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """Return what else reads the result of ``made``, as a reason; empty if ``reader`` alone reads it, and once."""
+    """Return a reason unless ``reader`` alone reads the result of ``made``, and only once; empty text if that holds."""
     name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]
     if others:
@@ -52,9 +52,7 @@ def uses(reader: Statement, name: str) -> int:
 
 
 def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
-    """Return the first of ``names`` that may have a second name, or that an opaque statement uses, as a reason; empty
-    if there is none.
-    """
+    """Return a reason if one of ``names`` may have a second name, or an opaque statement uses it; empty text otherwise."""
     doubtful = sorted(kernel.ambiguous & set(names))
     if not doubtful:
         return ""
@@ -64,16 +62,15 @@ def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
 
 
 def same_mask(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """Return that the two statements have different masks, as a reason; empty if they have the same."""
+    """Return a reason if the two statements have different masks; empty text otherwise."""
     if kernel.mask(made) == kernel.mask(reader):
         return ""
     return f"lines {made.line} and {reader.line} have different masks: give both the same"
 
 
 def keeps_float32(kernel: KernelModule, made: Statement) -> str:
-    """Return how the statement rounds its result to a narrower type, as a reason; empty if the result stays float32.
-
-    A dtype of the statement, or of the tile that it writes, rounds.
+    """Return a reason if the statement, or the tile that it writes, rounds to a narrower type than float32; empty text
+    otherwise.
     """
     buffer = kernel.buffers.get(made.made.name)
     for dtype in (kernel.text_of(made, "dtype"), "" if buffer is None else kernel.text_of(buffer.declaration, "dtype")):
@@ -90,9 +87,7 @@ def _dtype(kernel: KernelModule, text: str) -> str:
 
 
 def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last: Statement) -> str:
-    """Return the first statement between ``first`` and ``last`` that writes one of ``names``, as a reason; empty if
-    there is none.
-    """
+    """Return a reason if a statement between ``first`` and ``last`` writes one of ``names``; empty text otherwise."""
     for name in sorted(set(names)):
         for writer in kernel.writers(name):
             if first.start < writer.start < last.start:
@@ -101,7 +96,7 @@ def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last
 
 
 def same_body(made: Statement, reader: Statement) -> str:
-    """Return that ``reader`` does not follow ``made`` in the same loop body, as a reason; empty if it does."""
+    """Return a reason unless ``reader`` follows ``made`` in the same loop body; empty text if it does."""
     if reader.parent is made.parent and reader.start > made.start:
         return ""
     return f"line {reader.line} is not in the loop body of line {made.line}, after it"

@@ -15,9 +15,8 @@ Signatures = Mapping[str, tuple[str, ...]]
 @cache
 def positional(api: str, module: str) -> Signatures:
     """Return the positional parameters of every function in the module ``isa`` or ``language`` of an API."""
-    from acceld.nki.frontend.core import (
-        language as shared,
-    )  # imported here, because the front ends take 0.2 s to import
+    # imported here, because the front ends take 0.2 s to import
+    from acceld.nki.frontend.core import language as shared
 
     if api == "nki":
         from acceld.nki.frontend.current import declarations, isa
