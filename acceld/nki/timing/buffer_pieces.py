@@ -138,7 +138,7 @@ def make_grids(
         buffer, distinct = buffers[number], {(one.start, axes.number(one.dims), one.indirect): one for one in found}
         key = buffer.shape, buffer.dtype, buffer.space, buffer.partition_axis, frozenset(distinct)
         grid = known.get(key)
-        if grid is None:  # equal for the buffers that an unrolled loop declares
+        if grid is None:  # buffers that an unrolled loop declares share one grid
             grid = known[key] = _grid(buffer, distinct.values(), trips)
         grids[number] = grid
     return grids

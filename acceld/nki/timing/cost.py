@@ -309,9 +309,8 @@ class CostModel:
         data = _tile(instruction.srcs[0])
         partitions, free = data.shape[0], prod(data.shape[1:])
         dtype = self.dtype(data)
-        whole = (
-            self.chip.generation < 3 and dtype not in FLOAT_DTYPES
-        )  # multiplied as float32, before there was a mode that moves bits
+        # before trn2 a transpose is a product, and integers are multiplied as float32
+        whole = self.chip.generation < 3 and dtype not in FLOAT_DTYPES
         wide = DTYPE_BYTES[dtype] >= 4 or whole
         passes = self.params.transpose_passes if wide else 1
         flops = 2 * partitions * free * partitions * (2 if wide else 1)
@@ -443,7 +442,7 @@ class CostModel:
         if not isinstance(data, Access) or not self._all_narrow(instruction):
             return 1.0
         if any(access.buffer in self.recast for access in instruction.accesses):
-            return 1.0  # the arithmetic is in float32, and is not documented to keep the bits of parts of wider numbers
+            return 1.0  # the fast mode is not documented to keep the bits of halves of 32-bit values
         if any(self.buffers[a.buffer].space is Space.PSUM for a in (data, instruction.dsts[0])):
             gain /= 2
         return gain if self._neighbors(instruction) else gain / 2

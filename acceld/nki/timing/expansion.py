@@ -329,10 +329,11 @@ class _Templates:
             pass
         elif node.op in DMA_OPS:
             within = _merged_within(node, around.loops, self.model)
-        elif made.costs:  # a loop without iterations has none
+        elif made.costs:  # an instruction in a loop without iterations has no costs
             within = _computed_within(node, made.engine, made.costs[0], self.model, self.varying)
         placed = any(self.model.buffers[dst.buffer].places for dst in node.dsts)
-        signature = -1 if placed else made.signature  # an address holds no two tiles, so nothing stays for a repeat
+        # a later tile at the same address overwrites this one, so a repeat could not reuse it
+        signature = -1 if placed else made.signature
         return Template(
             number, node, made.engine, made.costs, made.variants, reads, writes, inputs, signature,
             made.accumulates, around.executions, made.first, made.stores, made.traffic, made.invariant_only,

@@ -99,7 +99,7 @@ class Lives:
                     axis = self.program.buffers[use.access.buffer].partition_axis
                     start = use.access.start[axis]
                     steps = [step for dim in use.access.dims if (step := dim.steps[axis]) and dim.count > 1]
-                    if steps == [1]:  # a run of partitions
+                    if steps == [1]:  # consecutive partitions count as one part
                         steps = [next(dim.count for dim in use.access.dims if dim.steps[axis] and dim.count > 1)]
                     elif not steps:
                         steps = [1]

@@ -251,8 +251,9 @@ def _front(tuner: Tuner, rank: Callable[[Tuned], tuple[float, int, str]]) -> lis
 
 
 async def evolve(tuner: Tuner, root: Tuned) -> None:
-    """Change kernels drawn from the fastest ones, by one to three moves or by the steps of another kernel, until the
-    limit is reached.
+    """Change kernels drawn from the fastest ones, by one to three moves or by the steps of another kernel.
+
+    The search ends when the tuner's limit is reached, or when four rounds in a row found nothing to time.
     """
     idle = 0
     while tuner.left > 0 and idle < 4:

@@ -115,7 +115,7 @@ def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
     loops = around(statement)
     writers = kernel.writers(operand.name)
     outermost: Loop | None = None
-    for loop in loops:  # innermost first
+    for loop in loops:  # loops are listed from the innermost outwards
         if any(inside(writer, loop) for writer in writers):
             break
         if loop.variable not in names and loop.kind == "affine_range" and loop.trips:
