@@ -122,7 +122,7 @@ HIDDEN: Mapping[str, str] = {
     "nl.var": "several instructions: two means and a product",
     "nl.rms_norm": "several instructions: square, sum, reciprocal square root, two products",
 }
-"""What a call does besides the instruction that its name stands for."""
+"""Work that a call does besides the instruction that its name stands for, by call."""
 
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 """Traits that two operations must share for one to be able to replace the other."""

@@ -56,7 +56,7 @@ COSTS = ("total_cost_usd", "cost_usd")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: its exit code (None if it was stopped), its output, and its run time in seconds."""
+    """Hold the end of a program: its exit code (None if it was stopped), its output, and its run time in seconds."""
 
     code: int | None
     output: str

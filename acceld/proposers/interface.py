@@ -32,7 +32,7 @@ class ProblemArgument:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a proposer may know of the workload that is optimized."""
+    """Hold the facts that a proposer may know about the optimized workload."""
 
     workload: str
     description: str

@@ -24,7 +24,7 @@ OBSERVED = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Na
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is known of one value that an expression had.
+    """Hold what is known about one value of an expression.
 
     ``kind`` is ``tile``, ``grid``, ``scalar`` (of loop variables), ``predicate``, ``number``, ``none`` or ``other``.
     ``value`` is the value of a number; for a predicate it is True if the predicate holds everywhere.
@@ -41,7 +41,7 @@ class Fact:
 
 
 class Facts:
-    """What a trace found out about each expression of a source.
+    """Hold what a trace found out about each expression of a source.
 
     An expression has one fact for each distinct value, in the order of the trace.
     """

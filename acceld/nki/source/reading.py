@@ -80,7 +80,7 @@ class KernelModule(SourceReader):
 
     @cached_property
     def named(self) -> Counter[str]:
-        """How many times each name occurs in the kernel."""
+        """Number of times that each name occurs in the kernel."""
         return Counter(node.id for node in names_in(self.function))
 
     def writers(self, name: str) -> list[Statement]:

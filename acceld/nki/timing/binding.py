@@ -37,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How the busiest engine spends the latency.
+    """Divide the latency into what the busiest engine spends it on.
 
     ``start_us + busy_us + waits_us + end_us + margin_us`` is the whole latency.
     """

@@ -22,14 +22,14 @@ FACTORS: Mapping[str, str] = {
     "transfers": "time of DMA transfers",
     "slack": "how much longer a schedule takes than the best one",
 }
-"""What each factor multiplies. A factor of 1 leaves the published model as it is."""
+"""Quantity that each factor multiplies. A factor of 1 leaves the published model as it is."""
 RANGE = (0.75, 1.5)
 """Least and greatest factor. A larger deviation is taken for an error of the model, not a property of the machine."""
 CONSTANTS: Mapping[str, str] = {
     "launch": "time of a launch in addition to the published model's",
     "transfer": "time that each DMA transfer takes of its engines beyond that of its rows",
 }
-"""What each constant adds, in microseconds. A constant of 0 leaves the published model unchanged. Only short kernels
+"""Time that each constant adds, in microseconds. A constant of 0 leaves the published model unchanged. Only short kernels
 show them clearly.
 """
 CONSTANT_RANGE = (-10.0, 30.0)

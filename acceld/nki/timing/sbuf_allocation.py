@@ -121,7 +121,7 @@ def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpe
 
 @dataclass(slots=True)
 class _Operation:
-    """What all executions of an instruction with the same cost share, and how many of them became operations."""
+    """Hold what all executions of an instruction with the same cost share, and the number that became operations."""
 
     template: Template
     cost: Cost

@@ -120,7 +120,7 @@ class Timeline:
     critical_path: tuple[PathStep, ...]
     hot_spots: tuple[HotSpot, ...]
     binding: Binding | None
-    """How the busiest engine spends the latency; None if there is no latency or it was extrapolated."""
+    """Parts of the latency by what the busiest engine spends them on; None if there is no latency or it was extrapolated."""
     unproven: tuple[str, ...]
     """Parts of the latency that no measured kernel confirms, in words."""
     bound: str

@@ -29,7 +29,7 @@ of a load and a reduction. One place does not agree, nor do as many as fit SBUF.
 
 @dataclass(slots=True)
 class Kind:
-    """What all values that one access of an instruction writes have in common."""
+    """Hold what all values that one access of an instruction writes have in common."""
 
     template: Template
     bytes: float
@@ -82,7 +82,7 @@ _Moved = dict[int, tuple[int, int, int]]
 holds it, and the instruction that wrote it.
 """
 _Cells = tuple[dict[int, int], list[int], tuple[int, ...], _Moved]
-"""What an access looks up: values by cell, the first cell of each execution, the offsets of further cells, and the
+"""Data that an access looks up: values by cell, the first cell of each execution, the offsets of further cells, and the
 cells whose values lie elsewhere.
 """
 

@@ -20,7 +20,7 @@ from acceld.nki.ir.program import Access, Buffer, Program, Role
 MOST_ELEMENTS = 2**26
 """Greatest number of elements of a buffer, and of marked elements in total. Beyond it nothing is reported."""
 FARTHEST = 4
-"""How many times a dimension's length the positions of an access may span to be computed one by one."""
+"""Limit on the positions that an access may span to be computed one by one, as a multiple of a dimension's length."""
 
 Marks = NDArray[np.bool_]
 

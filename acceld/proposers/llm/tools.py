@@ -47,7 +47,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Spent:
-    """What an attempt has used: turns, tokens, seconds and USD. ``usd`` is None after a call whose price was not known."""
+    """Hold the turns, tokens, seconds and USD that an attempt has used. ``usd`` is None after a call whose price was not known."""
 
     turns: int = 0
     tokens: int = 0

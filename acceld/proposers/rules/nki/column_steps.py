@@ -59,7 +59,7 @@ class ColumnSteps:
 
 
 class _Part(Enum):
-    """Which part of a buffer an access touches from one step ``c`` to the next, for steps of 512 columns."""
+    """Name the part of a buffer that an access touches from one step ``c`` to the next, for steps of 512 columns."""
 
     STEP = auto()
     """The columns of the step in a wider buffer: ``x[p, 512 * c + f]``."""

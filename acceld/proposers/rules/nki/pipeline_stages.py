@@ -43,7 +43,7 @@ class _Cut:
     names: tuple[str, ...]
     """Tiles that the second stage reads from the first."""
     kind: str
-    """What the first stage does: ``products`` or ``loads``."""
+    """Work of the first stage: ``products`` or ``loads``."""
     products: bool
     """True if the second stage begins with a loop over products."""
     tied: str
