@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 
 class Store:
-    """An open database."""
+    """Hold an open database."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock, writer_options: Any) -> None:
         self.path = path
         self.migrated_from: Path | None = None
-        """Path of the copy made before a migration; None if none was needed."""
+        """Path of the copy that was made before a migration; None if no migration was needed."""
         self._connection = connection
         self._lock = lock
         self._readers = Readers(path)
@@ -54,11 +54,11 @@ class Store:
         reserve_bytes: int = 0,
         redact: Callable[[str], str] | None = None,
     ) -> Store:
-        """Open (or create) the database, and migrate it to this acceld's schema. Blocks; call it off the event loop.
+        """Open or create the database, and migrate it to this acceld's schema. Blocks; call it outside the event loop.
 
-        ``reserve_bytes`` of disk are reserved beside it, and freed when the disk is full. ``redact`` is applied to
-        every text that is written. StoreError if the file can not be opened, is newer, or is written by another
-        process.
+        ``reserve_bytes`` of disk space are reserved beside the file, and freed when the disk is full. ``redact`` is
+        applied to every text that is written. Raise StoreError if the file can not be opened, has a newer schema, or is
+        being written by another process.
         """
         path = Path(path).absolute()
         refuse_emptied(path)
@@ -81,11 +81,11 @@ class Store:
         return store
 
     async def close(self) -> None:
-        """Commit waiting changes, end subscriptions, and close."""
+        """Commit waiting changes, end subscriptions, and close the database."""
         await asyncio.to_thread(self.close_now)
 
     def close_now(self) -> None:
-        """Close as :meth:`close` does, blocking, for use without an event loop."""
+        """Close the database as :meth:`close` does, blocking, for use without an event loop."""
         self.writer.close()
         self.hub.close()
         self._readers.close()
@@ -93,14 +93,14 @@ class Store:
         self._lock.release()
 
     async def change(self, function: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``function(transaction, ...)`` as one transaction. Return its result after the commit."""
+        """Run ``function(transaction, ...)`` as one transaction, and return its result after the commit."""
         result: T = await self.writer.submit(lambda tx: function(tx, *args, **kwargs))
         return result
 
     async def read(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run ``function(connection, ...)`` on a reader thread with a read-only connection."""
+        """Run ``function(connection, ...)`` on a reader thread with a read-only connection, and return its result."""
         return await self._readers.read(function, *args, **kwargs)
 
     async def _events_after(self, after: int, limit: int) -> list[Event]:
@@ -111,7 +111,9 @@ class Store:
         return self.hub.pages(after_seq)
 
     async def subscribe(self, after_seq: int) -> AsyncIterator[Event]:
-        """Yield every event after ``after_seq``, in order and without a gap: the existing ones, then each new one."""
+        """Yield every event after ``after_seq``, in order and without a gap: first the stored events, then each new
+        one.
+        """
         async for page in self.hub.pages(after_seq):
             for event in page:
                 yield event

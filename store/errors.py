@@ -11,16 +11,16 @@ WHERE_LISTED = {
     "evaluation": "acceld query 'select id, candidate from evaluations' lists them",
     "call": "acceld query 'select id, run, role from llm_calls' lists them",
 }
-"""Commands that list the ids that exist, by kind of record."""
+"""Commands that list the existing ids, by kind of record."""
 
 
 class NotFoundError(StoreError):
-    """The run, candidate, insight, evaluation or call does not exist."""
+    """Report that a run, candidate, insight, evaluation or call does not exist."""
 
     exit_code = UsageError.exit_code
 
 
 def unknown(kind: str, number: int) -> NotFoundError:
-    """Return the error for an unknown id; ``kind`` as in WHERE_LISTED."""
+    """Return the error for an unknown id; ``kind`` is a key of ``WHERE_LISTED``."""
     letter = "" if kind == "call" else kind[0]
     return NotFoundError(f"there is no {kind} {letter}{number}", hint=WHERE_LISTED[kind])

@@ -1,7 +1,7 @@
 """Send committed events to all subscribers.
 
-The newest events stay in memory. A subscriber holds only the number of its last event, and reads older ones from the
-database. So a slow subscriber costs no memory and misses nothing.
+The newest events stay in memory. A subscriber holds only the number of its last event, and reads older events from the
+database. So a slow subscriber costs no memory and misses no event.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Hub:
         return len(self._wakers)
 
     def publish(self, events: list[Event]) -> None:
-        """Publish the events of one commit, in order of seq. Called by the writer's thread after the commit."""
+        """Publish the events of one commit in the order of their numbers. The writer's thread calls this after the
+        commit.
+        """
         with self._lock:
             if events[0].seq != self._last_seq + 1:
                 self._recent.clear()  # memory has no gap, so that subscribers read what is missing from the database
@@ -62,8 +64,8 @@ class Hub:
                 loop.call_soon_threadsafe(waker.set)
 
     async def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """Yield every event after ``after_seq`` in order, without a gap: the existing ones, then each as it is
-        committed.
+        """Yield every event after ``after_seq`` in order and without a gap, in batches: first the stored events, then
+        new ones.
         """
         waker = asyncio.Event()
         with self._lock:
@@ -87,7 +89,7 @@ class Hub:
                 self._wakers.pop(waker, None)
 
     def _from_memory(self, seq: int) -> list[Event] | None:
-        """Return at most a page of events after ``seq``; None if they are no longer in memory."""
+        """Return at most ``PAGE`` events after ``seq``; None if some of them are not in memory any more."""
         with self._lock:
             if seq >= self._last_seq:
                 return []

@@ -1,4 +1,4 @@
-"""Maintain the file: size, check, copy, shrink, delete old runs."""
+"""Maintain the database file: measure, check, copy and shrink it, and delete old runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from acceld.store.writer import Transaction
 
 
 def compare_totals(connection: sqlite3.Connection) -> list[str]:
-    """Return the stored totals that differ from the rows they count; empty when all agree."""
+    """Return a message for each stored total that differs from the rows it counts; empty when all agree."""
     found: list[str] = []
     for name, query in EXPECTED.items():
         table = name.strip()
@@ -40,7 +40,7 @@ def compare_totals(connection: sqlite3.Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Findings of ``acceld doctor database``; ``problems`` is empty for a healthy file."""
+    """Hold the findings of ``acceld doctor database``; ``problems`` is empty for a healthy file."""
 
     problems: tuple[str, ...]
     rows: dict[str, int]
@@ -49,7 +49,10 @@ class CheckReport:
 
 
 def check(path: Path, quick: bool = False) -> CheckReport:
-    """Check integrity, references, totals, and gaps in the events. StoreError if there is no database."""
+    """Return the findings about integrity, references, totals, and gaps in the events.
+
+    Raise StoreError if there is no database.
+    """
     started = time.monotonic()
     connection = connect_reader(path)
     try:
@@ -86,8 +89,9 @@ def size_bytes(path: Path) -> int:
 
 
 def backup(path: Path, target: Path) -> int:
-    """Write a consistent, checked copy in one file, also while the daemon writes. Return its size in bytes. Does not
-    overwrite.
+    """Write a consistent, checked copy of the database into one file, and return the size of the copy in bytes.
+
+    The daemon may write meanwhile. Raise StoreError if the target exists, because a copy never overwrites.
     """
     if target.exists():
         raise StoreError(f"{target} exists", hint="Name another file; a copy never overwrites.")
@@ -97,10 +101,10 @@ def backup(path: Path, target: Path) -> int:
 
 
 def restore(path: Path, copy: Path) -> Path | None:
-    """Put a copy in the database's place. Return the folder with the former file; None if there was none.
+    """Put a copy in the database's place, and return the folder with the former file; None if there was no file.
 
-    A log left by a killed daemon belongs to the former file and would damage the copy, so it is moved too. StoreError
-    for an incomplete copy, and while a daemon writes.
+    A log that a killed daemon left belongs to the former file and would damage the copy, so it is moved, too. Raise
+    StoreError for an incomplete copy, and while a daemon writes.
     """
     problems = check(copy).problems
     if problems:
@@ -118,7 +122,10 @@ def restore(path: Path, copy: Path) -> Path | None:
 
 @contextlib.contextmanager
 def _copy(path: Path, part: Path) -> Iterator[Path]:
-    """Copy a database to ``part`` and check the copy. ``part`` is removed after the block if it still exists."""
+    """Copy a database to ``part``, check the copy, and yield ``part``.
+
+    ``part`` is removed after the block if it still exists.
+    """
     hint = "Is there space, and may you write there?"
     connection = connect_reader(path)
     try:
@@ -150,7 +157,10 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
 
 
 def _put_aside(path: Path) -> Path | None:
-    """Copy the present database, which stays in place, and move its log aside. Return the folder that holds both."""
+    """Copy the present database, which stays in place, and move its log aside. Return the folder that holds both.
+
+    Return None if there is no database.
+    """
     parts = [one for one in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))) if one.exists()]
     if not parts:
         return None
@@ -166,7 +176,7 @@ def _put_aside(path: Path) -> Path | None:
 
 
 def _rename(part: Path, target: Path) -> None:
-    """Rename durably: first the bytes are synced, then the name."""
+    """Rename a file durably: sync its content before the rename, and its folder after it."""
     _sync(part)
     part.rename(target)
     _sync(target.parent)
@@ -181,7 +191,10 @@ def _sync(path: Path) -> None:
 
 
 def vacuum(path: Path) -> None:
-    """Give free pages back to the file system. StoreError while a daemon writes, or if space is short."""
+    """Give unused pages of the file back to the file system.
+
+    Raise StoreError while a daemon writes, or if there is too little free space.
+    """
     lock = WriterLock(path)
     try:
         connection = connect_writer(path)
@@ -199,7 +212,7 @@ def vacuum(path: Path) -> None:
 
 
 def old_runs(path: Path, ended_before: float) -> dict[str, int]:
-    """Count what :func:`forget_runs` would delete."""
+    """Return how many runs and candidates :func:`forget_runs` would delete."""
     connection = connect_reader(path)
     try:
         runs, candidates = connection.execute(
@@ -213,7 +226,10 @@ def old_runs(path: Path, ended_before: float) -> dict[str, int]:
 
 
 def forget_runs(tx: Transaction, ended_before: float) -> dict[str, int]:
-    """Delete the runs that ended before a time (epoch seconds), but keep insights. Return the counts of deleted rows."""
+    """Delete the runs that ended before a time (epoch seconds), and return the counts of deleted rows.
+
+    Insights are kept.
+    """
     tx.execute("PRAGMA defer_foreign_keys = ON")
     old = [
         row["id"]
@@ -258,7 +274,7 @@ def _forget(tx: Transaction, run: int) -> int:
 
 
 def rebuild_totals(tx: Transaction) -> None:
-    """Recompute every kept total from the rows it counts."""
+    """Compute every stored total again from the rows that it counts."""
     for table in ("run_statuses", "failure_totals", "rule_totals", "model_totals", "evaluation_keys"):
         _replace(tx, table, EXPECTED[table])
     for query in (EXPECTED["run_totals"], EXPECTED["run_totals "]):

@@ -1,4 +1,4 @@
-"""Read with a few threads, each with a read-only connection, with or without a running daemon."""
+"""Read with a few threads, each with its own read-only connection, with or without a running daemon."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 THREADS = 3
 PROGRESS_STEPS = 10_000
-"""Virtual machine steps of SQLite between two checks of the clock."""
+"""Number of SQLite's virtual machine steps between two checks of the clock."""
 
 
 class Readers:
-    """Hold read-only connections, one a thread. No read holds a snapshot longer than ``READER_LIMIT_S``."""
+    """Hold one read-only connection for each reader thread. No read holds a snapshot longer than ``READER_LIMIT_S``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class Readers:
     async def read(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run ``function(connection, ...)`` on a reader thread."""
+        """Run ``function(connection, ...)`` on a reader thread, and return its result."""
         call = self._call
         return await asyncio.get_running_loop().run_in_executor(
             self._pool, lambda: call(lambda connection: function(connection, *args, **kwargs))

@@ -1,13 +1,13 @@
-"""Errors of a kernel or a program.
+"""Define the errors of a kernel or a program.
 
 ::
 
-    KernelFailure            a kernel that can not be traced, verified or run
-     ├─ UnsupportedCall      our simulator lacks it; the kernel is not to blame
+    KernelFailure            a kernel can not be traced, verified or run
+     ├─ UnsupportedCall      the simulator lacks a call; the kernel is not to blame
      ├─ LegalityError        a rule of the API, SDK or chip is broken
-     ├─ KernelCrash          the kernel's own Python, or running the program, raised
-     └─ LimitExceeded        time, memory or instruction limit
-    ProgramError             bytes that are no program (forged, truncated, beyond the limits)
+     ├─ KernelCrash          the kernel's own Python raised, or running the program failed
+     └─ LimitExceeded        a limit on time, memory or instructions was reached
+    ProgramError             bytes that encode no program (forged, truncated, beyond the limits)
     MissingRule              an operation without a rule (a defect of the simulator)
 """
 
@@ -17,10 +17,10 @@ from acceld.errors import AcceldError
 
 
 class KernelFailure(AcceldError):
-    """A kernel that can not be traced, verified or run.
+    """Raised for a kernel that can not be traced, verified or run.
 
-    ``rule`` is a stable class name such as ``partition_limit``; ``line`` the kernel's 1-based line, 0 if unknown;
-    ``hint`` advises a change.
+    ``rule`` is a stable name of the kind of failure, such as ``partition_limit``. ``line`` is the kernel's line
+    (1-based), 0 if it is not known. ``hint`` says what to change.
     """
 
     exit_code = 7
@@ -32,34 +32,36 @@ class KernelFailure(AcceldError):
 
 
 def placed(message: str, place: str) -> str:
-    """Return a message with its place if that is in a helper's file; unchanged if it is in the kernel's own file."""
+    """Return ``message`` with the place in a helper's file added; unchanged if ``place`` is empty."""
     return message if not place or message.endswith(f"({place})") else f"{message} ({place})"
 
 
 class UnsupportedCall(KernelFailure):
-    """The simulator does not support a call, or one of its options."""
+    """Raised for a call, or an option of a call, that the simulator does not support."""
 
     def __init__(self, message: str, *, line: int = 0, hint: str = "") -> None:
         super().__init__(message, rule="unsupported", line=line, hint=hint)
 
 
 class LegalityError(KernelFailure):
-    """A rule of the API, the SDK or the chip is broken."""
+    """Raised or returned if a kernel breaks a rule of the API, the SDK or the chip."""
 
 
 class KernelCrash(KernelFailure):
-    """The kernel's Python raised while tracing, or the program failed while running."""
+    """Raised if the kernel's Python fails while it is traced, or if the program fails while it runs."""
 
 
 class LimitExceeded(KernelFailure):
-    """A limit on time, memory or instructions was reached."""
+    """Raised if a limit on time, memory or the number of instructions is reached."""
 
 
 class ProgramError(AcceldError):
-    """The bytes are not an encoded program within the limits."""
+    """Raised for bytes that are not an encoded program within the limits."""
 
     exit_code = 7
 
 
 class MissingRule(AcceldError):
-    """An operation has no execution or cost rule: a defect of the simulator, not of the kernel."""
+    """Raised for an operation without an execution or cost rule, which is a defect of the simulator and not of the
+    kernel.
+    """

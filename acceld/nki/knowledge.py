@@ -1,6 +1,6 @@
 """Provide facts of NKI to authors of kernels: calls with arguments, engines and limits, and the chip's figures.
 
-All facts are read from the tables by which kernels are traced and verified, so they can not contradict them.
+All facts come from the tables by which kernels are traced and verified, so they can not contradict the simulator.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SHORT = {"language": "nl", "isa": "nisa"}
 UNARY_OPERATIONS = {
     "reciprocal": "reciprocal", "invert": "tensor_scalar", "logical_not": "tensor_scalar", "negative": "tensor_scalar",
 }  # fmt: skip
-"""Functions of one tile that are missing in the scalar engine's table of functions."""
+"""The operation of functions of one tile that the scalar engine's table of functions lacks."""
 LANGUAGE_OPERATIONS: Mapping[str, str] = {
     **dict.fromkeys(wrappers.UNARY, "activation"),
     **UNARY_OPERATIONS,
@@ -70,10 +70,10 @@ LANGUAGE_OPERATIONS: Mapping[str, str] = {
     "loop_reduce": "loop_reduce",
     "rand": "random",
 }
-"""The operation of each function of ``nl`` that becomes exactly one."""
+"""The operation of each function of ``nl`` that becomes exactly one operation."""
 
 LOOPS = frozenset("affine_range sequential_range static_range dynamic_range arange".split())
-"""Functions with the arguments of Python's ``range``, which the language's own file documents."""
+"""Functions with the arguments of Python's ``range``, which are described elsewhere."""
 
 VALUES: Mapping[str, str] = {
     "engine": "engine",
@@ -82,7 +82,7 @@ VALUES: Mapping[str, str] = {
     "dge_mode": "dge_mode",
     "perf_mode": "matmul_perf_mode",
 }
-"""Arguments that take one of a few names, each with the name of the enumeration in ``nisa``."""
+"""Arguments that take one of a few names, with the enumeration in ``nisa`` that has these names."""
 
 SPELLED: Mapping[str, tuple[str, ...]] = {
     "func": ("op",),
@@ -107,13 +107,13 @@ SPELLED: Mapping[str, tuple[str, ...]] = {
     "lanes": ("shuffle_mask",),
     "transpose": ("is_transpose",),
 }
-"""Names that arguments of calls have in place of those of operations."""
+"""For an operand or attribute of an operation, the names that calls have for it."""
 
 OWN_MEANINGS: Mapping[str, str] = {
     "nisa.tensor_scalar_reduce": "dst = data op0 operand0, operand0 an immediate or a (P, 1) tile; the values are also folded "
     "along the free axes into reduce_res; reverse0 swaps the operands",
 }
-"""Meanings of calls that do less than their operation."""
+"""Meanings of calls that do less than the operation that they become."""
 
 HIDDEN: Mapping[str, str] = {
     "nl.matmul": "without transpose_x=True it first transposes x on the tensor engine and copies the transpose to SBUF",
@@ -122,14 +122,16 @@ HIDDEN: Mapping[str, str] = {
     "nl.var": "several instructions: two means and a product",
     "nl.rms_norm": "several instructions: square, sum, reciprocal square root, two products",
 }
-"""Further work of calls, besides the one instruction that their name says."""
+"""Work that a call does besides the instruction that its name stands for, by call."""
 
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
-"""Traits in which two operations must agree for one to replace the other."""
+"""Traits that two operations must share for one to be able to replace the other."""
 
 
 def used_calls(source: str, api: str) -> frozenset[str]:
-    """Return the functions of ``nl`` and ``nisa`` that a source names, such as ``nisa.activation``."""
+    """Return the functions of ``nl`` and ``nisa`` that occur in a source, such as ``nisa.activation``; empty if it does
+    not parse.
+    """
     try:
         tree = parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -155,7 +157,7 @@ def used_calls(source: str, api: str) -> frozenset[str]:
 
 
 def neighbours(calls: Iterable[str], api: str, chip: str) -> frozenset[str]:
-    """Return the instructions of ``nisa`` that do the same kind of work as ``calls``, on ``chip``."""
+    """Return the instructions of ``nisa`` on ``chip`` that do the same kind of work as some call in ``calls``."""
     kinds = {_kind(operation) for call in calls if (operation := operation_of(call)) is not None}
     return frozenset(
         call
@@ -168,7 +170,7 @@ def neighbours(calls: Iterable[str], api: str, chip: str) -> frozenset[str]:
 
 
 def call_lines(calls: Iterable[str], api: str) -> list[str]:
-    """Return a line for each call: arguments, engines, memories of its tiles, its meaning, and what it does besides."""
+    """Return one line for each call: its arguments, engines, memories of its tiles, meaning, and further work."""
     functions = _functions(api)
     return [
         f"{call}({functions[call]}){_facts(call, functions[call])}{_besides(call)}"
@@ -177,7 +179,7 @@ def call_lines(calls: Iterable[str], api: str) -> list[str]:
 
 
 def value_lines(calls: Iterable[str], api: str) -> list[str]:
-    """Return the values of those arguments of ``calls`` that take one of a few names."""
+    """Return one line for each argument of ``calls`` that takes one of a few names, with these names."""
     known = (legacy_isa if api == "nki_legacy" else current_isa).namespace()
     named = {word for call in calls for word in _arguments(_functions(api)[call])}
     lines = []
@@ -189,7 +191,7 @@ def value_lines(calls: Iterable[str], api: str) -> list[str]:
 
 
 def time_lines(api: str, chip: str) -> list[str]:
-    """Return what instructions cost: a fixed part, and a part for each element, as the performance model has them."""
+    """Return what instructions cost in the performance model: a fixed part, and a part for each element."""
     spec = chip_spec(chip)
     params = default_params(api, chip)
     model = CostModel(spec, params, ())
@@ -217,7 +219,7 @@ def time_lines(api: str, chip: str) -> list[str]:
 
 
 def every_call(api: str, chip: str) -> frozenset[str]:
-    """Return the functions of ``nl`` and ``nisa`` that ``chip`` has."""
+    """Return all functions of ``nl`` and ``nisa`` that run on ``chip``."""
     generation = chip_spec(chip).generation
     return frozenset(
         call
@@ -227,11 +229,12 @@ def every_call(api: str, chip: str) -> frozenset[str]:
 
 
 def name_lines(api: str, chip: str) -> list[str]:
-    """Return the names of ``nl`` that are valid as ``op`` arguments."""
+    """Return the names of ``nl`` that are allowed as ``op`` arguments."""
     late = {name for name, first in LATE_ALU_OPS.items() if first > chip_spec(chip).generation}
 
     def names(known: frozenset[str], aliases: Mapping[str, str]) -> str:
-        offered = sorted(_language(api) - {"sum", "prod", "all"})  # reductions of a tile have other names here
+        # these reduce a tile; as op arguments they have other names
+        offered = sorted(_language(api) - {"sum", "prod", "all"})
         return ", ".join(f"nl.{name}" for name in offered if aliases.get(name, name) in known - late)
 
     if api == "nki":
@@ -252,7 +255,7 @@ def name_lines(api: str, chip: str) -> list[str]:
 
 
 def chip_lines(api: str, chip: str) -> list[str]:
-    """Return the figures of a chip's core that affect the shape of kernels."""
+    """Return the figures of a chip's core that affect how kernels are written."""
     spec = chip_spec(chip)
     legacy = api == "nki_legacy"
     usable = spec.sbuf_bytes_per_partition - (LEGACY_RESERVED_SBUF_BYTES if legacy else 0)
@@ -289,7 +292,7 @@ def chip_lines(api: str, chip: str) -> list[str]:
 
 
 def operation_of(call: str) -> str | None:
-    """Return the operation that a call becomes; None if it becomes several, or none."""
+    """Return the operation that a call becomes; None if it becomes several operations or none."""
     module, _, name = call.partition(".")
     if module == "nl":
         return LANGUAGE_OPERATIONS.get(name)
@@ -307,13 +310,13 @@ def operation_of(call: str) -> str | None:
 
 @cache
 def _language(api: str) -> frozenset[str]:
-    """Return names of ``nl``."""
+    """Return the names that ``nl`` has in an API."""
     return frozenset((legacy_language if api == "nki_legacy" else current_language).namespace())
 
 
 @cache
 def _functions(api: str) -> Mapping[str, str]:
-    """Return the supported functions by short name, with their arguments."""
+    """Return the supported functions by short name, such as ``nl.exp``, with their arguments as text."""
     legacy = api == "nki_legacy"
     places = {
         "nl": (legacy_language if legacy else current_language).namespace(),
@@ -335,7 +338,9 @@ def _arguments(signature: str) -> list[str]:
 
 
 def _meaning(meaning: str, operation: str, signature: str) -> str:
-    """Return a meaning in a call's own words. Clauses about what the call can not say are left out."""
+    """Return the meaning of an operation in the words of a call; clauses about arguments that the call lacks are left
+    out.
+    """
     own, kept = set(_arguments(signature)), list[str]()
     for clause in re.split(r"(?<=[;.])\s+", meaning):
         words, missing = clause, False
@@ -346,7 +351,8 @@ def _meaning(meaning: str, operation: str, signature: str) -> str:
             if name is None and word == "dst":
                 name = "result"
             missing = missing or name is None
-            label = ":" if f"{word}:" in words else ""  # a label before its explanation, which may have the same word
+            # a label, such as "reverse:", is replaced together with its colon
+            label = ":" if f"{word}:" in words else ""
             words = re.sub(rf"\b{word}\b{label}", (name or word) + label, words)
         if not missing or not kept:
             kept.append(words)
@@ -397,5 +403,5 @@ def _instructions_first(call: str) -> tuple[bool, str]:
 
 
 def _short_row(spec: ChipSpec) -> int:
-    """Return the length in bytes of a row whose transfer takes as long as processing its descriptor."""
+    """Return the length in bytes of a row whose transfer takes as long as the work on its descriptor."""
     return round(spec.dma_descriptor_us * spec.dma_wire_bytes_per_us)

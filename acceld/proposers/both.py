@@ -1,5 +1,6 @@
-"""Combine models and rules in one proposer: their plans alternate, and models are told the changes that rules make
-anyway.
+"""Combine models and rewrite rules in one proposer.
+
+Plans of rules and of models alternate, and models are told which changes the rules make anyway.
 """
 
 from __future__ import annotations
@@ -15,21 +16,20 @@ from acceld.proposers.rules.records import Site
 from acceld.proposers.rules.tuner import Tuned
 
 TOLD = 6
-"""Number of places, and of refusals, of rules that models are told."""
+"""Greatest number of applicable rewrites, and of refused ones, that models are told."""
 
 
 SEQUENCES = 2
-"""Number of timed sequences of rewrites that models are told."""
+"""Greatest number of timed sequences of rewrites that models are told."""
 
 
 class BothProposer:
-    """Let rules make plans 0, 2, 4 ... of a parent, and models the others. When rules have no more plans, models plan
-    alone.
+    """Let rules make plans 0, 2, 4 ... of a parent, and models the others.
 
-    Rules come first, so that with few candidates left every parent still gets its best rewrites. Rules that tune whole
-    sequences make only one plan for a parent, because that plan already includes the gains of further ones. Notes for
-    the planner and the executor list the changes that rules would make, and the places where
-    rules refuse, with reasons. Models alone do repairs, first kernels and insights.
+    When rules have no more plans, models plan alone. Rules come first, so that with few candidates left every parent
+    still gets its best rewrites. Rules that tune whole sequences make only one plan for a parent, because that plan
+    already includes the gains of further rewrites. Notes for the planner and the executor list the changes that rules
+    would make, and the places where rules refuse, with reasons. Models alone do repairs, first kernels and insights.
     """
 
     name = "both"
@@ -40,11 +40,11 @@ class BothProposer:
         self.rules = rules
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return a first kernel by models."""
+        """Return a first kernel written by models; None if they gave no code."""
         return await self.models.first(request)
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan by models or by rules. A crossover is made by rules if they made all steps of the partner."""
+        """Return a plan made by rules or by models. Rules make a crossover if they made all steps of the partner."""
         crossed = await self.rules.crossed(request)
         if crossed is not None:
             return crossed
@@ -56,7 +56,7 @@ class BothProposer:
         return await self.models.plan(replace(request, notes=(*request.notes, *notes)))
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Carry the plan out by the proposer that made it."""
+        """Return the attempt of the proposer that made the plan."""
         if request.plan.rule:
             return await self.rules.attempt(request)
         plan = request.plan
@@ -64,15 +64,15 @@ class BothProposer:
         return await self.models.attempt(replace(request, plan=replace(plan, text=reported)))
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return a repair by models."""
+        """Return a repair made by models."""
         return await self.models.fix(request)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return an insight by models."""
+        """Return an insight found by models."""
         return await self.models.summarize(request)
 
     async def _notes(self, request: PlanRequest | AttemptRequest) -> tuple[str, ...]:
-        """Return the findings of rules on the parent as text."""
+        """Return what rules found on the parent, as notes for models."""
         applicable, refused = await self.rules.findings(request.parent, request.problem)
         notes = list(_timed(await self.rules.tuned(request.parent, request.problem), request.parent))
         if applicable:
@@ -87,7 +87,9 @@ class BothProposer:
 
 
 def _timed(tuned: Sequence[Tuned], parent: Candidate) -> Iterator[str]:
-    """Yield what the fastest sequences of rewrites reach, by simulation: a model's plan has to bring more than that."""
+    """Yield lines on the latencies that the fastest sequences of rewrites reach by simulation. A model's plan has to
+    gain more.
+    """
     latency_us = parent.evaluation.latency_us if parent.evaluation else None
     if not tuned or not latency_us:
         return

@@ -1,8 +1,8 @@
-"""Use a person's own program as proposer: it runs in a fresh folder and edits the kernel there.
+"""Use a person's own program as proposer: it runs in a new folder and edits the kernel in it.
 
-Each attempt is stored as a call before the program starts, with its cap reserved in the budget. Its result is stored
-before it is used. The edited kernel is evaluated like any other source. The program itself runs with its owner's
-rights.
+Each attempt is stored as a call before the program starts, with its cost limit reserved in the budget. The program's
+result is stored before it is used. The edited kernel is evaluated like any other source. The program itself runs with
+the rights of the person who started acceld.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ TEMPLATES: Mapping[str, str] = MappingProxyType(
         "opencode": "opencode run {prompt}",
     }
 )
-"""Command lines of agents that edit files without a terminal."""
+"""Command lines of coding agents that edit files without a terminal, by name."""
 PROMPT = "Read README.md in this folder and do what it says."
 PLACEHOLDERS = ("prompt", "file", "folder", "usd", "seconds")
 TITLE = "an agent's own idea"
 TEXT_LIMIT = 1_000_000
 OUTPUT_LIMIT = 1 << 20
-"""Limit on the bytes kept of a program's output."""
+"""Greatest number of bytes that are kept of a program's output."""
 COSTS = ("total_cost_usd", "cost_usd")
-"""Keys of JSON output by which a program may report its cost."""
+"""Keys of JSON output in which a program may report its cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a program: its exit code (None if it was stopped), its output, and its seconds."""
+    """Hold the end of a program: its exit code (None if it was stopped), its output, and its run time in seconds."""
 
     code: int | None
     output: str
@@ -64,7 +64,9 @@ class Ended:
 
 
 def command_words(configured: str) -> list[str]:
-    """Return the words of a template's or a person's command line. ConfigError if it can not be used."""
+    """Return the words of the configured command line, which is a template's name or a line. Raise ConfigError if it
+    can not be used.
+    """
     line = TEMPLATES.get(configured.strip(), configured)
     try:
         words = shlex.split(line)
@@ -86,7 +88,7 @@ def command_words(configured: str) -> list[str]:
 
 
 class CommandProposer:
-    """Use a program as executor; the program also decides what to change."""
+    """Use a program as executor. The program decides itself what to change."""
 
     name = "command"
     abilities = PROPOSERS[name]
@@ -100,8 +102,10 @@ class CommandProposer:
         plans: int,
         accuracy: Callable[[], str] = lambda: "",
     ) -> None:
-        """Prepare the proposer. ``plans`` is N; ``accuracy`` describes the accuracy that the gate demands of a result.
-        ConfigError if no command is configured.
+        """Prepare the proposer.
+
+        ``plans`` is the number of plans for each parent. ``accuracy`` returns a text on the accuracy that the gate
+        demands of a result. Raise ConfigError if no command is configured.
         """
         self._words = command_words(settings.run)
         self._settings, self._ledger, self._purse = settings, ledger, purse
@@ -110,11 +114,11 @@ class CommandProposer:
         self._places = asyncio.Semaphore(settings.at_once)
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return None, because programs only change kernels."""
+        """Return None, because programs only change existing kernels."""
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan without content; it holds the program's task."""
+        """Return a plan that says only that the program decides; its ``data`` holds what the program is told."""
         evaluation = request.parent.evaluation
         reported = {
             "profile": f"{standing(evaluation)}\n\n"
@@ -141,7 +145,7 @@ class CommandProposer:
         )
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the kernel that the program left. The attempt has no code if the program changed nothing or was
+        """Return an attempt with the kernel that the program left; without code if the program changed nothing or was
         stopped.
         """
         plan, kernel = request.plan, request.parent.kernel
@@ -175,11 +179,11 @@ class CommandProposer:
         return None
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return None, because programs do not teach."""
+        """Return None, because programs do not find insights."""
         return None
 
     async def _called(self, question: CompletionRequest, key: str, files: Mapping[str, str], kernel: Kernel) -> str:
-        """Run the program and book its cost. Return the kernel that it left; empty if it left no kernel to use."""
+        """Run the program and record its cost. Return the kernel that it left; empty if it left no usable kernel."""
         run = question.tags["run"]
         cap = None if self._settings.usd is None else Decimal(str(self._settings.usd))
         reservation = await self._purse.reserve(run if isinstance(run, int) else None, cap, question.role)
@@ -199,7 +203,7 @@ class CommandProposer:
                     tags=question.tags,
                 )
                 call = await self._ledger.intend(intent)
-                cost = cap  # unless the program reports less, the whole cap is its cost
+                cost = cap  # unless the program reports its cost, the whole limit counts as spent
                 started = time.monotonic()
                 try:
                     await self._ledger.sent(call)
@@ -296,10 +300,10 @@ class CommandProposer:
 
 
 async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
-    """Run a program in a folder, without input. Its whole process group is ended after ``limit_s``, and when the
-    program ends.
+    """Run a program in a folder, without input, and return how it ended.
 
-    ConfigError if there is no such program.
+    Its whole process group is killed after ``limit_s`` seconds, or when the program ends. Raise ConfigError if there is
+    no such program.
     """
     started = time.monotonic()
     printed = await asyncio.to_thread(tempfile.TemporaryFile)
@@ -335,7 +339,7 @@ async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
 
 
 def reported_usd(output: str) -> Decimal | None:
-    """Return the cost that a program reports in the last JSON object of its output; None if it reports none."""
+    """Return the cost that a program reports in the last JSON object of its output; None if it reports no cost."""
     for line in reversed(output.strip().splitlines()[-200:]):
         try:
             reported = json.loads(line)
@@ -350,7 +354,7 @@ def reported_usd(output: str) -> Decimal | None:
 
 
 def read_kernel(path: Path) -> str:
-    """Return a file's text; empty for a link, a missing or too long file, or one that is not text."""
+    """Return the text of a file; empty if the file is missing, too long, a link, or not text."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -10,7 +10,7 @@ from acceld.model import Abilities, Attempt, Candidate, Evaluation, Insight, Ker
 from acceld.workloads.records import Precision
 
 NO_PLAN = "straight from the kernel"
-"""Title of the placeholder for a plan in a run without planner."""
+"""Title of the plan that stands for no plan, in a run without planner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +19,20 @@ class ProblemArgument:
 
     name: str
     shape: tuple[int, ...] | None = None
-    """None for a number."""
+    """Shape of an array; None for a number."""
     dtype: str = ""
     value: float | int | bool | None = None
-    """None for an array."""
+    """Value of a number; None for an array."""
 
     @property
     def text(self) -> str:
-        """Return the argument as models read it, such as ``x: float32 (128, 512)`` or ``eps = 1e-06``."""
+        """The argument as models read it, such as ``x: float32 (128, 512)`` or ``eps = 1e-06``."""
         return f"{self.name} = {self.value}" if self.shape is None else f"{self.name}: {self.dtype} {self.shape}"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The problem to optimize, as a proposer may see it."""
+    """Hold the facts that a proposer may know about the optimized workload."""
 
     workload: str
     description: str
@@ -46,19 +46,19 @@ class Problem:
     dtype: str = ""
     """Dtypes of the arrays, such as ``float32`` or ``bfloat16+float32``."""
     precision: Precision = Precision.FP32_STRICT
-    """Arithmetic that the gate allows on float32 values."""
+    """Arithmetic on float32 values that the gate allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A plan that led to a kernel."""
+    """A plan that was carried out on the way to a kernel."""
 
     title: str
     text: str
     speedup: float | None
-    """Speed-up over the step before; None if unknown."""
+    """Speed-up over the kernel before this step; None if it is not known."""
     rewrites: tuple[str, ...] = ()
-    """The rewrites by rules that it consists of; empty for a model's plan."""
+    """The rewrites by rules that the step consists of; () for a plan of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,40 +67,40 @@ class Partner:
 
     candidate: Candidate
     steps: tuple[Step, ...]
-    """The steps from the last kernel that it shares with the parent, oldest first."""
+    """The steps that led to the partner from the last kernel that it shares with the parent, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Request for plan number ``index`` for one parent: one call, one plan."""
+    """Request for plan number ``index`` for one parent. One request gives one plan."""
 
     problem: Problem
     run: int
     iteration: int
     parent: Candidate
     place: int
-    """The parent's place in the beam, from 0."""
+    """The parent's position in the beam, from 0."""
     index: int
     seed: int
     insights: tuple[Insight, ...] = ()
     playbook: tuple[str, ...] = ()
-    """Rules distilled from many insights, or a person's own."""
+    """Rules for writing kernels, distilled from many insights or written by a person."""
     hints: tuple[str, ...] = ()
     """Hints of a person for the planner."""
     notes: tuple[str, ...] = ()
-    """Remarks of the search, such as plans that repeat."""
+    """Notes of the search, for example that plans repeat."""
     earlier: tuple[Plan, ...] = ()
-    """Plans for the same source from earlier iterations. A proposer continues after them."""
+    """Plans for the same source from earlier iterations. The new plan must differ from them."""
     nearby: tuple[Plan, ...] = ()
-    """Plans for the kernels that the parent was made from, the one that led to the parent excepted."""
+    """Plans for the kernels that the parent was made from, without those that led to the parent."""
     outcomes: Mapping[int, str] = field(default_factory=dict)
-    """Outcomes of the earlier plans as text, by plan id."""
+    """Outcomes of ``earlier`` and ``nearby`` as text, by plan id."""
     lineage: tuple[Step, ...] = ()
     """The steps from the baseline to the parent, oldest first."""
     below_us: float | None = None
-    """Latency that a kernel must beat to enter the beam; None if any latency may."""
+    """Latency that a kernel must beat to enter the beam; None if any kernel can enter."""
     partner: Partner | None = None
-    """Kernel whose gain the plan should bring into the parent; None if the plan is to be no crossover."""
+    """Kernel whose gain the plan should bring into the parent (a crossover); None for a plan without partner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +113,22 @@ class AttemptRequest:
     index: int
     seed: int
     partner: Candidate | None = None
-    """The plan's second parent, if it is a crossover."""
+    """The second parent, if the plan is a crossover; None otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstRequest:
-    """Request for a first kernel from the reference alone; from step 1 on, for its repair."""
+    """Request for a first kernel written from the reference alone. From step 1 on it asks for a repair of that kernel."""
 
     problem: Problem
     run: int
     blank: Kernel
-    """A kernel without text, with the API, entry and file name of the requested one."""
+    """A kernel without text, with the API, entry and file name that the new kernel must have."""
     index: int
     step: int
     seed: int
     earlier: tuple[tuple[str, Evaluation], ...] = ()
-    """Earlier texts and results of this attempt."""
+    """Texts and results of the earlier steps of this attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +141,26 @@ class FixRequest:
     failed: Candidate
     evaluation: Evaluation
     step: int
-    """Number of this repair, from 1 to fixer_steps."""
+    """Number of this repair, from 1 to the configured number of fixer steps."""
     earlier: tuple[tuple[str, Evaluation], ...] = ()
-    """The fixer's own earlier tries, with text and result."""
+    """Texts and results of the fixer's earlier repairs of the same candidate."""
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RewritePair:
-    """A slow and a fast kernel to distil an insight from."""
+    """A slow and a fast kernel, of which one was made from the other, to find an insight from."""
 
     slow: Candidate
     fast: Candidate
     speedup: float
     positive: bool
-    """True if the child is the fast one."""
+    """True if the fast kernel was made from the slow one."""
     plan: Plan | None = None
     tie_percent: float | None = None
-    """Band inside which the speed-up lies, so that it teaches a hypothesis; None if the speed-up is certain."""
+    """Uncertainty of the speed-up in percent, if the speed-up is less; the insight is then a hypothesis. None if the
+    speed-up is certain.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,30 +175,32 @@ class SummaryRequest:
 
 
 class Proposer(Protocol):
-    """Interface that fills the roles. Expected failures (such as a model without an answer) are values: no plan, no
-    code, None. BudgetError pauses the run. An LLMError is a failed call, which was already retried and recorded by the
-    layer below: it costs one plan or one attempt and, if it is ``lasting``, pauses the run.
+    """Interface of everything that fills the four roles.
+
+    Expected failures, such as a model without an answer, are values: no plan, no code, None. BudgetError pauses the
+    run. LLMError means that a call failed after it was retried and recorded: it costs one plan or one attempt and, if
+    it is ``lasting``, pauses the run.
     """
 
     name: str
     abilities: Abilities
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return the text of a first kernel, or None if this proposer writes none or the model gave no code."""
+        """Return the text of a first kernel; None if this proposer writes none, or if the model gave no code."""
         ...
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan (id 0), or None if this proposer has no further one for the parent."""
+        """Return a plan (with id 0); None if this proposer has no further plan for the parent."""
         ...
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the attempt, or None if the plan has no further variant."""
+        """Return an attempt; None if there is no further attempt at this plan."""
         ...
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return a repaired kernel, or None if this proposer does not repair."""
+        """Return an attempt with a repaired kernel; None if this proposer does not repair."""
         ...
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return an insight, or None if this proposer does not teach or the model had none."""
+        """Return an insight; None if this proposer finds none, or if the model found none."""
         ...

@@ -1,7 +1,7 @@
-"""Run ablations: the same search with one setting changed at a time, at equal cost. Pure.
+"""Run ablations: compare searches that differ in one setting and cost the same. Pure functions.
 
-Every variant may use the same number of candidates, or spend the same USD, and stops only at that limit. It sees only
-its own insights, so no variant learns from another.
+Every variant may use the same number of candidates, or spend the same USD, and stops only at that limit. A variant sees
+only its own insights, so no variant learns from another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "top_k": "rules do not read the memory",
     "memory_size": "rules do not read the memory",
 }
-"""Settings that have no effect with rules as proposer, with the reason."""
+"""Settings that have no effect if rules propose, each with the reason."""
 
 FIELDS: Mapping[str, str] = {
     "beam": "beam_width",
@@ -46,13 +46,13 @@ FIELDS: Mapping[str, str] = {
     "knowledge": "knowledge",
     "strategy": "strategy",
 }
-"""Names that can be varied in addition to the proposer, with the search parameter of each."""
+"""Names of the settings that can be varied besides the proposer, each with its field of the search parameters."""
 PROPOSER = "proposer"
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Limit on what each run may spend; at least one of the two is set."""
+    """Limit what each run may spend; at least one of the two limits is set."""
 
     candidates: int | None = None
     usd: float | None = None
@@ -65,21 +65,21 @@ class Variant:
     name: str
     searches: tuple[SearchParameters, ...]
     proposer: str = ""
-    """Proposer; empty means that of the base."""
+    """Name of the proposer; empty for the proposer of the base."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a variant over its repeats."""
+    """Summarize the runs of one variant."""
 
     name: str
     runs: tuple[int, ...]
     speedup: float | None
-    """Geometric mean of the runs' speed-ups; None if a run has none."""
+    """Geometric mean of the runs' speed-ups; None if any run has no speed-up."""
     verdict: Verdict | None
-    """Worth of the speed-ups: that of the run which is worth most."""
+    """Most certain verdict among the runs' speed-ups; None if no run has a verdict."""
     improved: int
-    """Number of runs whose best is faster than the baseline beyond a tie."""
+    """Number of runs whose best kernel is faster than the baseline by more than the noise."""
     low: float | None
     high: float | None
     candidates: float
@@ -88,14 +88,18 @@ class Result:
     device_hours: float
     redundancy: float
     unruled_wins: float | None
-    """Share of the steps to the best kernels whose class of change no rule covers."""
+    """Share of the steps to the best kernels whose class of change is covered by no rewrite rule; None without steps.
+    """
     progress: tuple[float, ...]
-    """Geometric mean of the best so far after 1, 2, 3 ... candidates."""
+    """Geometric mean, over the runs, of the best speed-up after 1, 2, 3 ... candidates."""
     warnings: tuple[str, ...]
 
 
 def parse_vary(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Read ``beam=1,3 memory=off,fifo`` as values by name. UsageError for an unknown name or value."""
+    """Return the values to compare, by setting, from words such as ``beam=1,3 memory=off,fifo``.
+
+    Raise UsageError for an unknown setting or value.
+    """
     found: dict[str, tuple[Any, ...]] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -107,7 +111,10 @@ def parse_vary(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 
 
 def parse_cost(words: Sequence[str]) -> Cost:
-    """Read ``candidates=64 usd=2``. UsageError for anything else."""
+    """Return the limits in words such as ``candidates=64 usd=2``.
+
+    Raise UsageError for any other word.
+    """
     cost = Cost()
     for word in words:
         name, _, text = word.partition("=")
@@ -133,9 +140,11 @@ def variants(
     grid: bool = False,
     proposers: Mapping[str, SearchParameters] | None = None,
 ) -> list[Variant]:
-    """Return the base and its variants: one setting changed at a time, or with ``grid`` every combination.
+    """Return the base and its variants: each changes one setting, or with ``grid`` each is one combination of all
+    values.
 
-    ``proposers`` has a base for each proposer that is varied, because their settings differ.
+    ``proposers`` has the base parameters by proposer if the proposer is varied, because proposers have different
+    settings.
     """
     if cost == Cost():
         cost = Cost(candidates=calls_by_role(base)["executor"])
@@ -159,8 +168,9 @@ def variants(
 
 
 def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str, str]:
-    """Return the varied settings, each with the reason, that have no effect with this proposer or with the other varied
-    ones.
+    """Return the varied settings that have no effect, each with the reason.
+
+    A setting has an effect if ``proposer``, or a proposer among the varied values, uses models.
     """
     if any(PROPOSERS[one].uses_models for one in (proposer, *vary.get(PROPOSER, ()))):
         return {}
@@ -168,7 +178,7 @@ def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str
 
 
 def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> Result:
-    """Return one variant's figures from its runs."""
+    """Return the summary of one variant from its runs."""
     speedups = [one.outcome.speedup for one in runs]
     known = [value for value in speedups if value is not None]
     costs = [one.cost_usd for one in runs]
@@ -219,7 +229,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def _at_cost(search: SearchParameters, cost: Cost) -> SearchParameters:
-    """Return the search without any other stop condition than its cost."""
+    """Return the search parameters with the cost as the only stop condition."""
     most = cost.candidates if cost.candidates is not None else 1000
     return replace(
         search,
@@ -247,7 +257,7 @@ def _geomean(values: Sequence[float]) -> float:
 
 
 def _together(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return the mean curve. A curve that ended earlier keeps its last value."""
+    """Return the geometric mean of the curves at each step. A curve that ended earlier keeps its last value."""
     curves = [curve for curve in curves if curve]
     longest = max((len(curve) for curve in curves), default=0)
     return tuple(_geomean([curve[min(step, len(curve) - 1)] for curve in curves]) for step in range(longest))

@@ -1,4 +1,4 @@
-"""Select the candidates that an iteration starts from. Pure functions."""
+"""Choose the candidates that an iteration starts from. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from acceld.model import LEAST_STEP_PERCENT, Candidate, Source, Status
 
 
 def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, int]]:
-    """Return a sort key: latency, then fewer instructions, then program hash, then place; never arrival.
+    """Return a sort key of the candidate: latency, then fewer instructions, then program hash, then its place in the
+    search.
 
-    A candidate without a latency sorts last.
+    The order in which candidates arrived never counts. A candidate without a latency sorts last.
     """
     evaluation = candidate.evaluation
     latency = evaluation.latency_us if evaluation else None
@@ -22,11 +23,12 @@ def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, 
 
 
 def beats(challenger: Candidate, best: Candidate) -> bool:
-    """Return True if the challenger is faster: by more than :data:`acceld.model.LEAST_STEP_PERCENT` if simulated; if measured, by more
-    than both intervals and twice the resolution.
+    """Return True if the challenger is faster than the best candidate by more than the noise.
 
-    A challenger that was timed interleaved with its parent must also have won that comparison. A latency without a
-    validated interval never replaces one that has it: among such latencies the model's order counts, but it is no win.
+    The noise is :data:`acceld.model.LEAST_STEP_PERCENT` for simulated latencies. For measured latencies it is the
+    larger of both intervals and twice the timer's resolution. A challenger that was timed interleaved with its parent
+    must also have won that comparison. A latency without a validated interval never replaces a latency that has one;
+    among latencies without an interval the model's order counts.
     """
     if _validated(best) and not _validated(challenger):
         return False
@@ -40,8 +42,11 @@ def _validated(candidate: Candidate) -> bool:
 
 
 def challenger(beam: Sequence[Candidate], best: Candidate) -> Candidate | None:
-    """Return the first of ``beam`` that beats the best so far. If no candidate does: the head if it was measured, because
-    the strict gate times it interleaved with its parent, which may decide; None if it was simulated.
+    """Return the first candidate of ``beam`` that beats the best so far, or the candidate that the strict gate must
+    compare.
+
+    If no candidate beats the best, return the head of the beam if it was measured, because the strict gate times it
+    interleaved with its parent and may find it faster. Return None if the head was simulated.
     """
     head = beam[0] if _is_measured(beam[0]) else None
     return next((one for one in beam if beats(one, best)), head)
@@ -68,7 +73,7 @@ def _band_us(candidate: Candidate) -> float:
 
 
 def is_selectable(candidate: Candidate) -> bool:
-    """Return True if it passed at least the search gate and has a latency."""
+    """Return True if the candidate passed at least the search gate and has a latency."""
     evaluation = candidate.evaluation
     return evaluation is not None and evaluation.status is Status.PASSED and evaluation.latency_us is not None
 
@@ -80,11 +85,11 @@ def select(
     pinned: frozenset[int] = frozenset(),
     vetoed: frozenset[int] = frozenset(),
 ) -> tuple[Candidate, ...]:
-    """Return the beam: at most ``width`` distinct programs, best first. Pass parents and children alike, so that good
-    parents stay.
+    """Return the beam: at most ``width`` distinct programs, the fastest first.
 
-    Candidates in ``pinned`` come before others if they are selectable; those in ``vetoed`` are never chosen. Of
-    candidates with the same program only the first by :func:`rank` counts.
+    Pass parents and children alike, so that good parents stay in the beam. Candidates in ``pinned`` come before others
+    if they are selectable; candidates in ``vetoed`` are never chosen. Of several candidates with the same program only
+    the first by :func:`rank` counts.
     """
     usable = sorted((c for c in candidates if is_selectable(c) and c.id not in vetoed), key=rank)
     distinct: dict[str, Candidate] = {}
@@ -100,15 +105,17 @@ def select(
 def next_beam(
     pool: Mapping[int, Candidate], width: int, baseline: Candidate, pinned: frozenset[int], vetoed: frozenset[int]
 ) -> tuple[Candidate, ...]:
-    """Return :func:`select`'s beam; the baseline alone if people's vetoes leave nothing."""
+    """Return the beam of :func:`select`, or the baseline alone if vetoes leave no candidate."""
     return select(pool.values(), width, pinned=pinned, vetoed=vetoed) or (baseline,)
 
 
 def parents_of(
     chosen: Sequence[Candidate], baseline: Candidate, branches: Iterable[Candidate], vetoed: Container[int]
 ) -> tuple[Candidate, ...]:
-    """Return the parents of an iteration: what the strategy has chosen without vetoed ones, else the baseline; then the
-    branches that people asked for, if they passed.
+    """Return the parents of an iteration.
+
+    The parents are the strategy's choice without vetoed candidates, or the baseline if no candidate is left. The
+    branches that people asked for follow if they passed.
     """
     parents = tuple(one for one in chosen if one.id not in vetoed) or (baseline,)
     known = {one.id for one in parents}
@@ -116,7 +123,10 @@ def parents_of(
 
 
 def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -> bool:
-    """Return True if the candidate's latency is good enough to enter ``beam`` (candidates that passed, best first)."""
+    """Return True if the candidate's latency is good enough to enter ``beam``.
+
+    ``beam`` holds candidates that passed, the fastest first.
+    """
     latency = candidate.evaluation.latency_us if candidate.evaluation else None
     if latency is None:
         return False
@@ -124,12 +134,12 @@ def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -
 
 
 def is_untested(candidate: Candidate) -> bool:
-    """Return True if the candidate was only timed."""
+    """Return True if the candidate was timed but its results were not checked."""
     return candidate.evaluation is not None and candidate.evaluation.status is Status.UNTESTED
 
 
 def first_distinct(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
-    """Return the first ``count`` candidates (all evaluated) with different programs."""
+    """Return the first ``count`` candidates whose programs differ. All candidates must be evaluated."""
     seen: dict[str, Candidate] = {}
     for candidate in candidates:
         assert candidate.evaluation is not None

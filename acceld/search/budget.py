@@ -1,8 +1,8 @@
-"""Keep spending under caps: the worst case of a call is reserved before it is made, and settled after it.
+"""Keep spending below caps: reserve the worst case of each call before the call, and book the true cost after it.
 
-Amounts are exact: whole micro-dollars, rounded up. For every scope (a role of a run, a run, a UTC day, the daemon),
-spent and reserved money together never exceed its cap. So nothing is overspent as long as no call costs more than its
-worst case.
+Amounts are exact: whole micro-dollars, rounded up. The scopes are a role of a run, a run, a UTC day and the daemon. In
+every scope spent and reserved money together never exceed the cap. So no cap is exceeded as long as no call costs more
+than its worst case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ MICRO = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class BudgetLevel:
-    """A cap's ``percent`` has been used. 100 can also mean that the next call would exceed it."""
+    """Report that ``percent`` of a cap has been used.
+
+    100 can also mean that the next call would exceed the cap.
+    """
 
     scope: str
     spent_usd: float
@@ -36,30 +39,30 @@ class BudgetLevel:
 
 @dataclass(slots=True)
 class Account:
-    """One scope's money, in micro-dollars."""
+    """Hold the money of one scope, in micro-dollars."""
 
     scope: str
     cap: int | None = None
     run: int | None = None
     refusal: type[BudgetError] = BudgetError
-    """Message for a call that the budget has no room for."""
+    """Class of the error that is raised for a call that does not fit into the cap."""
     spent: int = 0
     reserved: int = 0
     unpriced_calls: int = 0
     reported: set[int] = field(default_factory=set)
 
     def fits(self, amount: int) -> bool:
-        """Return True if a call with this worst case fits now."""
+        """Return True if a call with this worst case fits into the cap now."""
         return self.cap is None or self.spent + self.reserved + amount <= self.cap
 
     def could_fit(self, amount: int) -> bool:
-        """Return True if the call fits once other calls have returned their unused reservations."""
+        """Return True if a call with this worst case fits once all other calls have returned their reservations unused."""
         return self.cap is None or self.spent + amount <= self.cap
 
 
 @dataclass(slots=True)
 class BudgetReservation:
-    """Money reserved for one call. Call ``settle`` exactly once."""
+    """Hold the money reserved for one call. Call ``settle`` exactly once."""
 
     budget: Budget
     accounts: tuple[Account, ...]
@@ -67,7 +70,7 @@ class BudgetReservation:
     open: bool = True
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """Book the call's cost; None if unknown. RuntimeError at the second call."""
+        """Book the call's cost, which is None if it is unknown. Raise RuntimeError at the second call."""
         if not self.open:
             raise RuntimeError("a reservation is settled once")
         self.open = False
@@ -75,7 +78,7 @@ class BudgetReservation:
 
 
 class Budget:
-    """The caps of a daemon. ``on_level`` is called at 50, 80 and 100 %, once for each scope."""
+    """Keep the caps of a daemon. ``on_level`` is called at 50, 80 and 100 % of a cap, once for each scope and level."""
 
     def __init__(
         self,
@@ -99,7 +102,7 @@ class Budget:
         self._day().spent = micro_usd(spent_today_usd)
 
     def set_caps(self, day_usd: float | None, daemon_usd: float | None, allow_unknown_price: bool) -> None:
-        """Change the caps of the day and of the daemon. The amounts spent stay."""
+        """Change the caps of the day and of the daemon, and keep the amounts spent."""
         self._allow_unknown_price = allow_unknown_price
         self._day_cap = self._day().cap = _cap(day_usd)
         self._daemon.cap = _cap(daemon_usd)
@@ -108,7 +111,7 @@ class Budget:
         self._wake()
 
     def open_run(self, run: int, cap_usd: float | None, spent_usd: float = 0.0) -> None:
-        """Start or change a run's account; ``spent_usd`` is what it had spent before a restart."""
+        """Open a run's account, or change its cap; ``spent_usd`` is what the run had spent before a restart."""
         account = self._runs.get(run)
         if account is None:
             account = self._runs[run] = Account(f"run r{run}", run=run, spent=micro_usd(spent_usd))
@@ -117,12 +120,15 @@ class Budget:
         self._wake()
 
     def change_run(self, run: int, cap_usd: float | None) -> None:
-        """Change the cap of a run whose account is open. Another run gets its cap when its account is opened."""
+        """Change the cap of a run whose account is open.
+
+        A run without an account gets its cap when its account is opened.
+        """
         if run in self._runs:
             self.open_run(run, cap_usd)
 
     def open_role(self, run: int, role: str, cap_usd: float | None, spent_usd: float = 0.0) -> None:
-        """Open the account of one role of a run, or change its cap. Its spending counts in the run's too."""
+        """Open the account of one role of a run, or change its cap. What the role spends counts for the run, too."""
         account = self._roles.get((run, role))
         if account is None:
             scope = f"the {role} of r{run}"
@@ -132,15 +138,16 @@ class Budget:
         self._wake()
 
     def spent_usd(self, run: int | None = None) -> float:
-        """Return the USD that a run, or the daemon, has spent."""
+        """Return the USD that a run has spent; without a run, or for an unknown one, the USD that the daemon has spent."""
         account = self._daemon if run is None else self._runs.get(run, self._daemon)
         return account.spent / MICRO
 
     async def reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> BudgetReservation:
-        """Set the worst case aside, waiting while other calls' reservations may still be returned.
+        """Reserve the worst case of a call, and wait as long as reservations of other calls may still be returned.
 
         :raises RoleBudgetError: the role's own cap would be exceeded.
-        :raises BudgetError: another cap would be exceeded whatever the others return, or the price is unknown under a cap.
+        :raises BudgetError: another cap would be exceeded even if all other reservations were returned, or there is a cap and
+            the price is unknown.
         """
         while True:
             reservation = self.try_reserve(run, worst_usd, role)
@@ -154,7 +161,7 @@ class Budget:
                 self._returned.pop(returned, None)
 
     def try_reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> BudgetReservation | None:
-        """Reserve as :meth:`reserve` does, but return None instead of waiting."""
+        """Reserve the worst case of a call as :meth:`reserve` does, but return None instead of waiting."""
         accounts = self._accounts(run, role)
         if worst_usd is None:
             capped = [account for account in accounts if account.cap is not None]
@@ -181,7 +188,7 @@ class Budget:
         return BudgetReservation(self, accounts, amount)
 
     def settled(self, reservation: BudgetReservation, cost_usd: Decimal | None) -> None:
-        """Book a call's cost (called by the reservation)."""
+        """Book a call's cost in all accounts of its reservation. Only the reservation calls this method."""
         for account in reservation.accounts:
             account.reserved -= reservation.amount
             if cost_usd is None:

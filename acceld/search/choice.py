@@ -1,8 +1,8 @@
-"""Choose among a role's models: a bandit on gain per dollar. Pure.
+"""Choose among the models of a role by their gain per dollar, as a multi-armed bandit. Pure functions.
 
-Each model's gain per dollar is shrunk towards that of all models together, as if each had begun with an equal share of
-:data:`PRIOR_CALLS` average calls. None is drawn less often than :data:`LEAST_SHARE`, so that a model with bad luck is
-asked again. Only earlier iterations count, so the same rows give the same weights after a restart.
+Each model's gain per dollar is shrunk towards the gain per dollar of all models together, as if each model had begun
+with :data:`PRIOR_CALLS` average calls. No model is drawn less often than :data:`LEAST_SHARE`, so that a model with bad
+luck is asked again. Only earlier iterations count, so the same rows give the same weights after a restart.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ LEAST_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """The gain and cost of one model's answers in one role."""
+    """Hold the gain and cost of one model's answers in one role."""
 
     calls: int = 0
     cost_usd: float = 0.0
     gain: float = 0.0
-    """Sum of the base-2 logarithms of speed-ups over the parent; for a crossover over the faster of both parents. Slower or
-    failed candidates add nothing.
+    """Sum of the base-2 logarithms of the candidates' speed-ups over their parents.
+
+    The gain of a crossover counts over the faster of its two parents. Slower or failed candidates add 0.
     """
 
 
@@ -66,7 +67,7 @@ def yields(
 
 
 def shares(priors: Mapping[str, float], found: Mapping[str, Yield]) -> dict[str, float]:
-    """Return the share with which each model is drawn; ``priors`` are the configured weights."""
+    """Return the probability with which each model is drawn; ``priors`` are the configured weights."""
     total = sum(priors.values())
     calls, cost = sum(one.calls for one in found.values()), sum(one.cost_usd for one in found.values())
     gain = sum(one.gain for one in found.values())

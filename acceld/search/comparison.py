@@ -24,7 +24,7 @@ from acceld.store.reads import listing, records
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One run's column."""
+    """Hold the figures of one run in a comparison."""
 
     outcome: Outcome
     strategy: str
@@ -47,12 +47,12 @@ class Compared:
     repairs: tuple[RepairRate, ...]
 
     def device_usd(self, usd_per_hour: float | None) -> float | None:
-        """Return the cost of the devices in USD at a price per hour; None without one."""
+        """Return the cost of the devices in USD at a price per hour; None without a price."""
         return None if usd_per_hour is None else self.device_hours * usd_per_hour
 
     @property
     def usd_per_percent(self) -> float | None:
-        """USD for each percent of speed-up; None if the price is unknown or nothing was gained."""
+        """USD for each percent of speed-up; None if the price is unknown or the run gained no speed-up."""
         speedup = self.outcome.speedup
         if self.cost_usd is None or speedup is None or speedup <= 1:
             return None
@@ -60,7 +60,7 @@ class Compared:
 
 
 def compared(connection: sqlite3.Connection, run: int) -> Compared:
-    """Read one run's column. StoreError if there is no such run."""
+    """Return one run's figures. Raise StoreError if there is no such run."""
     record = records.load_run(connection, run)
     candidates = records.load_candidates(connection, run, None, True)
     plans = records.load_plans(connection, run)
@@ -96,8 +96,9 @@ def compared(connection: sqlite3.Connection, run: int) -> Compared:
 
 
 def progress(candidates: Sequence[Candidate]) -> tuple[float, ...]:
-    """Return the best speed-up so far after each candidate, in the order they were written; empty if no baseline
-    passed.
+    """Return the best speed-up so far after each candidate, in the order in which the candidates were written.
+
+    The result is empty if no baseline passed.
     """
     baseline = next((c for c in candidates if c.parent is None and is_selectable(c)), None)
     if baseline is None or baseline.evaluation is None or not baseline.evaluation.latency_us:

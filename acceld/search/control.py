@@ -1,9 +1,9 @@
-"""Control an active run: steering, and its end.
+"""Control an active run: steer it, and end it.
 
 Steering and decisions are ordered by the store's queue, which is first in, first out. A person's action changes the
 control and submits its event without an await in between; a decision reads the control and submits its rows without an
-await in between. So each decision follows exactly those actions whose events have lower numbers, and
-:func:`control_from` and the replay find them there.
+await in between. So each decision follows exactly those actions whose events have lower numbers than its own, and
+:func:`control_from` and the replay find the actions there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LASTING = frozenset({"pin", "unpin", "veto", "unveto", "hint", "branch", "budget
 
 
 class RunEnded(Exception):
-    """Leave the search loop with the state of the run. ``exit_code`` is that of commands that wait for the run."""
+    """Leave the search loop and set the run's state. ``exit_code`` is the exit code of commands that wait for the run."""
 
     def __init__(self, state: RunState, message: str, exit_code: int = 0) -> None:
         super().__init__(message)
@@ -33,12 +33,12 @@ class RunEnded(Exception):
 
 
 def unanswered(message: str, error: AcceldError | None = None) -> RunEnded:
-    """Return the pause of a run whose models give no answers that the run could use."""
+    """Return the error that pauses a run because its models give no usable answers."""
     return RunEnded(RunState.PAUSED, f"{MODELS_PREFIX}{message}", error.exit_code if error else AcceldError.exit_code)
 
 
 def end_of(ended: ExceptionGroup[RunEnded | BudgetError | LLMError]) -> RunEnded:
-    """Return the first end. A run whose cap refused a call, or whose models do not answer, is paused."""
+    """Return the first end in the group. If a cap refused a call, or models do not answer, the end is a pause."""
     end: BaseException = ended
     while isinstance(end, BaseExceptionGroup):
         end = end.exceptions[0]
@@ -51,7 +51,7 @@ def end_of(ended: ExceptionGroup[RunEnded | BudgetError | LLMError]) -> RunEnded
 
 @dataclass
 class RunControl:
-    """The steering of one run. The daemon changes it; the loop reads it at the moment of each decision."""
+    """Hold the steering of one run. The daemon changes it; the search loop reads it at each decision."""
 
     running: asyncio.Event = field(default_factory=asyncio.Event)
     """Event that is clear while the run is paused."""
@@ -67,13 +67,13 @@ class RunControl:
     ended: bool = False
     """True once the run decides nothing more."""
     unread: dict[str, str] = field(default_factory=dict)
-    """Actions, with what they ask for, that no decision has read yet."""
+    """Actions that no decision has read yet: for each text of an action the name of the action."""
 
     def __post_init__(self) -> None:
         self.running.set()
 
     def pause(self) -> None:
-        """Stop before the next step. Running work is finished."""
+        """Stop the run before its next step. Running work is finished."""
         self.running.clear()
 
     def resume(self) -> None:
@@ -86,7 +86,7 @@ class RunControl:
         self.running.set()
 
     async def checkpoint(self) -> None:
-        """Wait while paused. Raises RunEnded if the run was cancelled."""
+        """Wait while the run is paused. Raise RunEnded if the run was cancelled."""
         await self.running.wait()
         if self.cancelled:
             raise RunEnded(RunState.CANCELLED, "cancelled")
@@ -125,13 +125,14 @@ class RunControl:
         return result
 
     def read(self, *actions: str) -> None:
-        """Note that a decision has just read these actions."""
+        """Mark these actions as read by a decision."""
         self.unread = {text: action for text, action in self.unread.items() if action not in actions}
 
 
 def control_from(events: Iterable[Event]) -> RunControl:
-    """Return the control of a run whose events are given in order: its lasting actions, without branches from
-    before its newest iteration.
+    """Return the control of a run from its events, which are given in order.
+
+    The control has all lasting actions, but no branches from before the newest iteration.
     """
     control = RunControl()
     for event in events:
@@ -141,7 +142,9 @@ def control_from(events: Iterable[Event]) -> RunControl:
 
 
 def follow(control: RunControl, event: Event) -> None:
-    """Apply an event to the control: an action that was carried out, or an iteration that takes branches."""
+    """Apply an event to the control: an action that was carried out, or the start of an iteration, which takes the
+    branches.
+    """
     match event.data:
         case Steered(action=action, result=result, arguments=arguments):
             if action in LASTING and not result.startswith(REFUSED):

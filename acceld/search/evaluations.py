@@ -1,4 +1,7 @@
-"""Evaluate the candidates of one run: equal work once, every result is stored, and all latencies have one basis."""
+"""Evaluate the candidates of one run.
+
+Equal work is done once, every result is stored, and all latencies have one basis.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,20 @@ from acceld.targets import SIMULATOR
 
 
 class CandidateEvaluations:
-    """Evaluate candidates by an evaluator, or by a stored result of the same work."""
+    """Evaluate candidates with an evaluator, or take the stored result of the same work."""
 
     def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str, basis: Basis) -> None:
         self._run = run
         self.basis = basis
-        """The present basis of latencies. The SDK and driver of a device are known once the baseline is measured."""
+        """The present basis of latencies. The SDK and the driver of a device are known once the baseline is measured.
+        """
         self._store = store
         self._evaluator = evaluator
         self._context = context
         self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
         self.baseline: Candidate | None = None
-        """The kernel that a device times children against, in addition to their parent. Each host of a fleet must pass
-        it first.
+        """The kernel that a device times candidates against, in addition to their parents. It must pass on each host of
+        a fleet before other candidates run there.
         """
 
     async def evaluate(
@@ -34,7 +38,7 @@ class CandidateEvaluations:
     ) -> Candidate:
         """Return the candidate with its result at a gate. Siblings with the same work share one evaluation.
 
-        A candidate slower than ``useful_below_us`` is only timed, and stored as such.
+        A candidate slower than ``useful_below_us`` is only timed, and is stored as untested.
         """
         against = await self._against(candidate)
         request = replace(
@@ -62,14 +66,15 @@ class CandidateEvaluations:
         return written
 
     async def certify(self, candidate: Candidate) -> Candidate:
-        """Return the candidate after the strict gate."""
+        """Return the candidate with its result at the strict gate."""
         if candidate.evaluation is not None and candidate.evaluation.gate is Gate.STRICT:
             return candidate
         return await self.evaluate(candidate, Gate.STRICT, Priority.STRICT)
 
     async def again(self, candidate: Candidate) -> tuple[Evaluation, str]:
-        """Evaluate a candidate by the gate that it had passed, as of today. Return the stored result with its key; the
-        candidate keeps its earlier one.
+        """Return the result of evaluating a candidate again at its former gate, and the key of that result.
+
+        The result is stored, but the candidate keeps its earlier result.
         """
         before = candidate.evaluation
         gate = Gate.TIMING if before is not None and before.status is Status.UNTESTED else Gate.SEARCH
@@ -95,7 +100,9 @@ class CandidateEvaluations:
         return found, done.key
 
     async def measured_basis(self, baseline: Candidate) -> Basis:
-        """Return what a device's latencies depend on today, by measuring the baseline, whose earlier result stays."""
+        """Return today's basis of a device's latencies, by measuring the baseline. The baseline keeps its earlier
+        result.
+        """
         measured = await self._evaluator.evaluate(self._request(baseline, Gate.SEARCH, Priority.BASELINE))
         return basis_of(self.basis, measured.profile)
 
@@ -129,8 +136,9 @@ class CandidateEvaluations:
         return timed if (timed.latency_us or 0.0) > request.useful_below_us else None
 
     def _comparable(self, request: EvaluationRequest, profile: Profile | None) -> bool:
-        """Return True if a stored result may stand for a new one. On a device it must come from today's SDK and driver,
-        which the baseline of each run finds out.
+        """Return True if a stored result may stand for a new one.
+
+        On a device the stored result must come from today's SDK and driver, which the baseline of each run finds out.
         """
         if request.backend == SIMULATOR or profile is None:
             return True
@@ -158,8 +166,10 @@ class CandidateEvaluations:
 
 
 def basis_of(known: Basis, profile: Profile | None) -> Basis:
-    """Return a basis with the SDK and the driver of a profile. A predicted latency depends on neither, and those of a
-    fleet's hosts are made comparable there.
+    """Return the basis with the SDK and the driver of a profile.
+
+    The basis is unchanged for a simulated profile, which depends on neither, and for a profile from a host of a fleet,
+    because the fleet makes the latencies of its hosts comparable.
     """
     if profile is None or profile.source is Source.SIMULATED or profile.host:
         return known
@@ -167,5 +177,9 @@ def basis_of(known: Basis, profile: Profile | None) -> Basis:
 
 
 def _as_done(request: EvaluationRequest, evaluation: Evaluation) -> EvaluationRequest:
-    """Return the request that a result answers: a timing only must not be found as a result of the gate."""
+    """Return the request that a result answers.
+
+    If the candidate was only timed, that is a request at the timing gate, so that the result is never found as one of
+    the search gate.
+    """
     return replace(request, gate=Gate.TIMING) if evaluation.status is Status.UNTESTED else request

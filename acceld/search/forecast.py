@@ -1,8 +1,8 @@
-"""Forecast a run before anything is spent: calls, tokens, USD, device hours, time. Pure.
+"""Forecast a run before anything is spent: calls, tokens, USD, device hours and time. Pure functions.
 
-There are expected figures, and a worst case for money with every call at its longest answer. Both are exact in the
-number of plans and attempts, which the search's parameters fix, and in the length of the first prompts, if these are
-given. They are rough in repairs, insights and the length of answers, for which means of earlier calls may be given.
+A forecast has expected figures, and the worst case of the USD, in which every call gives its longest answer. Both are
+exact in the number of plans and attempts, which the search parameters fix, and in the lengths of the first prompts, if
+the prompts are given. Repairs, insights and lengths of answers are rough; means of earlier calls make them better.
 """
 
 from __future__ import annotations
@@ -21,50 +21,48 @@ from acceld.search.strategies import strategy
 from acceld.store.changes.runs import Spent
 
 FRAME_TOKENS = 700
-"""Tokens of the prompts' own text, with the profile and the language's few lines."""
+"""Tokens of a prompt without references and kernels: fixed text, profile, and the few lines about the language."""
 
 INSIGHT_TOKENS = 150
 PLAN_TOKENS = 250
-"""Tokens of a plan or of an insight."""
+"""Tokens of a plan, and of the answer that states an insight."""
 
 CACHED_FROM_TOKENS = 1024
-"""Length from which providers cache the beginning of a prompt; some cache only from 4,096 tokens on."""
+"""Length in tokens from which providers cache the beginning of a prompt; some cache only from 4,096 tokens on."""
 
 FAILING = 0.2
-"""Share of attempts that fail and get a repair, where the history of the models tells none. Assumed, not measured."""
+"""Share of attempts that fail and get a repair, if there are no earlier calls of the models. Assumed, not measured."""
 
 TAUGHT = 0.25
-"""Share of the new insights that an iteration may have for which it has a rewrite beyond the thresholds. Assumed, not
-measured.
-"""
+"""Number of insights that an iteration writes, as a share of the number that it may write. Assumed, not measured."""
 
 WORST_TOKENS = 1.5
-"""Length of later prompts in the worst case, as a multiple of the first ones': kernels and memory grow."""
+"""Length of later prompts in the worst case, as a multiple of the first prompts' length: kernels and memory grow."""
 
 WINDOW = 3
-"""Number of iterations from which the price of the next percent is estimated."""
+"""Number of newest iterations from which the price of the next percent is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Means of earlier calls and evaluations; the defaults are rough."""
+    """Hold means of earlier calls and evaluations; the defaults are rough."""
 
     call_s: Mapping[Role, float] = field(
         default_factory=lambda: {"planner": 30.0, "executor": 45.0, "fixer": 45.0, "summarizer": 15.0}
     )
     answer_tokens: Mapping[Role, int] = field(default_factory=dict)
-    """Mean tokens of a role's answers, reasoning included."""
+    """Mean tokens of the answers by role, with the tokens of reasoning."""
     failing: float = FAILING
     """Share of attempts that fail and get a repair."""
     taught: float = TAUGHT
-    """Insights written, as a share of those that the iterations may have."""
+    """Number of insights written, as a share of the number that the iterations may write."""
     evaluation_s: float = 5.0
     device_usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PromptLength:
-    """Tokens of a role's prompt. Calls on the same parent share the ``shared`` ones, which providers cache."""
+    """Hold the tokens of a role's prompt. Calls on the same parent share the ``shared`` tokens, which providers cache."""
 
     shared: int
     own: int
@@ -77,7 +75,7 @@ class PromptLength:
 
 @dataclass(frozen=True, slots=True)
 class RoleForecast:
-    """One role's share. ``cost_usd`` is None if a price is unknown."""
+    """Hold the forecast for one role. ``cost_usd`` is None if a price is unknown."""
 
     role: Role
     calls: int
@@ -91,7 +89,7 @@ class RoleForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The expected course of a run. The run ends earlier if its patience, target or budget says so."""
+    """Hold the expected course of a run. The run ends earlier if its patience, target or budget ends it."""
 
     candidates: int
     roles: tuple[RoleForecast, ...]
@@ -118,7 +116,7 @@ class Forecast:
 
 
 def calls_by_role(parameters: SearchParameters, habits: Habits | None = None) -> dict[Role, int]:
-    """Return the number of calls by role; the fixer's and summarizer's are expected values."""
+    """Return the number of calls by role; the numbers of the fixer and of the summarizer are expected values."""
     plan, habits = strategy(parameters), habits or Habits()
     attempts = plan.attempts_in_all
     if parameters.candidates is not None:
@@ -136,7 +134,7 @@ def calls_by_role(parameters: SearchParameters, habits: Habits | None = None) ->
 
 
 def prompt_lengths(parameters: SearchParameters, kernel_chars: int, reference_chars: int) -> dict[Role, PromptLength]:
-    """Return estimates of the prompts' lengths where no prompts were rendered."""
+    """Return estimates of the lengths of prompts that were not rendered."""
     kernel = int(kernel_chars / CHARS_PER_TOKEN)
     shared = int(reference_chars / CHARS_PER_TOKEN) + FRAME_TOKENS + kernel
     memory = 0 if parameters.memory in ("off", "") else parameters.memory_size * INSIGHT_TOKENS
@@ -162,12 +160,12 @@ def forecast(
     devices: int = 1,
     share: float = 1.0,
 ) -> Forecast:
-    """Forecast a run; ``roles`` None means that rules propose, which costs nothing.
+    """Return the forecast of a run. If ``roles`` is None, rules propose, and proposals cost nothing.
 
-    ``price`` gives the price of a model for a prompt of so many tokens, as :meth:`acceld.llm.calls.Calls.price`;
-    ``dearest`` gives the highest that it may have, by default the same.
-    ``prompts`` are the lengths of rendered prompts. ``share`` is the expected share of plans by models; in the worst case
-    models make all plans.
+    ``price`` returns the price of a model for a prompt of a number of tokens, as :meth:`acceld.llm.calls.Calls.price`
+    does; ``dearest`` returns the highest price that the model may have, and defaults to ``price``. ``prompts`` has the
+    lengths of rendered prompts. ``share`` is the expected share of plans by models; in the worst case models make all
+    plans.
     """
     habits = habits or Habits()
     most = calls_by_role(parameters, habits)
@@ -227,8 +225,9 @@ def _cost(
     *,
     highest: bool,
 ) -> float | None:
-    """Return USD of a role's calls: by the models' weights, or all by the most expensive of them; None if a price is
-    unknown.
+    """Return the USD of a role's calls; None if a price is unknown.
+
+    Calls are spread over the models by weight; with ``highest`` all go to the most expensive model.
     """
     models = roles.of(role).models
     total_weight = sum(weight for _, weight in models)
@@ -246,10 +245,10 @@ def _cost(
 
 
 def next_percent_usd(iterations: Sequence[Spent], device_usd_per_hour: float | None = None) -> float | None:
-    """Return the cost in USD of the next percent of speed-up, if the trend of the last ``WINDOW`` iterations continues.
+    """Return the USD of the next percent of speed-up if the trend of the last ``WINDOW`` iterations continues.
 
-    Infinity if money was spent and nothing gained. None if it can not be estimated: too few iterations, an unknown
-    price, or nothing spent.
+    The result is infinity if money was spent and no speed-up was gained, and None if there are too few iterations, a
+    price is unknown, or no money was spent.
     """
     if len(iterations) < WINDOW:
         return None

@@ -13,11 +13,11 @@ from acceld.proposers.rules.records import rewrites_of
 from acceld.search.beam import beats, rank
 
 STEPS = 8
-"""Greatest number of steps of a lineage that are shown. The newest steps are shown."""
+"""Greatest number of steps of a lineage that are shown; the newest steps are kept."""
 
 
 def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict[int, str]:
-    """Return each plan's outcome as text, by the plan's id."""
+    """Return the outcome of each plan as text, by the plan's id."""
     made: dict[int, list[Candidate]] = {}
     for candidate in candidates.values():
         if candidate.plan is not None:
@@ -26,7 +26,7 @@ def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict
 
 
 def lineage(parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]) -> tuple[Step, ...]:
-    """Return the steps from the baseline to ``parent``, oldest first."""
+    """Return the newest steps on the way from the baseline to ``parent``, the oldest of them first."""
     return tuple(_steps(parent, frozenset(), plans, candidates))[-STEPS:]
 
 
@@ -45,10 +45,11 @@ def partner_of(
     candidates: Mapping[int, Candidate],
     crossed: Collection[int] = (),
 ) -> Partner | None:
-    """Return the fastest of ``others`` whose gain may be brought into ``parent``; None if there is none.
+    """Return the fastest of ``others`` whose changes may be brought into ``parent``; None if there is no such
+    candidate.
 
-    It is faster than the baseline, and the lineages diverge: neither of the two is an ancestor of the other. Those in
-    ``crossed`` were partners of this parent before.
+    The partner is faster than the baseline, and neither the partner nor ``parent`` is an ancestor of the other.
+    Candidates in ``crossed`` are left out, because they were partners of ``parent`` before.
     """
     own = [one.id for one in _line(parent, candidates)]
     for other in sorted(others, key=rank):
@@ -60,7 +61,7 @@ def partner_of(
 
 
 def _line(candidate: Candidate, candidates: Mapping[int, Candidate]) -> Iterator[Candidate]:
-    """Yield a candidate and its ancestors, the baseline last."""
+    """Yield a candidate, then its ancestors up to the baseline."""
     at: Candidate | None = candidate
     while at is not None:
         yield at
@@ -70,7 +71,7 @@ def _line(candidate: Candidate, candidates: Mapping[int, Candidate]) -> Iterator
 def _steps(
     candidate: Candidate, known: Collection[int], plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]
 ) -> list[Step]:
-    """Return the steps to a candidate, oldest first: those after its last ancestor in ``known``, or all."""
+    """Return the steps to a candidate, oldest first: the steps after its last ancestor in ``known``, or all steps."""
     line = list(_line(candidate, candidates))
     shared = next((place for place, one in enumerate(line) if one.id in known), len(line) - 1)
     steps = []

@@ -79,7 +79,7 @@ from acceld.targets import SIMULATOR
 T = TypeVar("T")
 
 CODELESS: Final = 6
-"""Number of answers in a row without a kernel after which a run pauses. Each of them was asked for twice."""
+"""Number of answers in a row without a kernel after which a run pauses. Each answer was asked for twice."""
 
 FIXABLE = frozenset(
     {
@@ -97,19 +97,19 @@ and ``suspect`` because a person decides about it.
 """
 
 CROSSOVER = 1
-"""Position, among a parent's plans, of the plan that is a crossover if there is a partner."""
+"""Index of the plan, among the plans for a parent, that is a crossover if the parent has a partner."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchParts:
-    """Parts that a search works with."""
+    """Hold the parts that a search works with."""
 
     store: Store
     evaluator: Evaluator
     proposer: Proposer
     problem: Problem
     root: Kernel
-    """The baseline; without text if the run begins from the reference."""
+    """The baseline; its text is empty if the run begins from the reference."""
     teacher: MemoryTeacher | None = None
     context: str = ""
     """Part of each evaluation's key: everything besides the kernel that a result depends on."""
@@ -117,18 +117,21 @@ class SearchParts:
     """The present basis of latencies."""
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
-    """Cap in USD on the machine's time; needs its hourly price."""
+    """Cap in USD on the time of the device; needs the hourly price."""
     polisher: Proposer | None = None
-    """Rules that polish models' kernels that pass."""
+    """Proposer by rules that improves models' kernels that pass."""
     ahead: int = 64
-    """Limit on attempts without a result, in addition to the evaluator's slots. So no model is paid while evaluations
-    lag.
+    """Limit on attempts without a result, in addition to the evaluator's slots.
+
+    Without a limit, models would be paid for kernels long before these can be evaluated.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The earlier plans for one parent, the steps that led to the parent, and the parent's partner for a crossover."""
+    """Hold the earlier plans for one parent, the steps that led to the parent, and the parent's partner for a
+    crossover.
+    """
 
     plans: tuple[Plan, ...]
     outcomes: Mapping[int, str] = field(default_factory=dict)
@@ -138,7 +141,7 @@ class Past:
 
 
 class Search:
-    """A run. ``run()`` returns the run's final state; an exception means that the harness failed."""
+    """Search for faster kernels in one run. ``run()`` returns the run's final state; an exception is a fault of acceld."""
 
     def __init__(self, run: Run, parts: SearchParts, control: RunControl | None = None) -> None:
         self.run_record = run
@@ -155,30 +158,30 @@ class Search:
         self._plans: dict[tuple[int, int, int], Plan] = {}
         self._attempts: dict[tuple[int, int, int | None], Attempt] = {}
         self._candidates: dict[int | None, Candidate] = {}
-        """Candidates of the open iteration from an earlier daemon, by place."""
+        """Candidates of the open iteration that an earlier daemon wrote, by their attempt."""
         self._history: dict[int, list[Plan]] = {}
         self._without_progress = 0
         self._made = 0
-        """Number of candidates so far, with repairs but without the baseline."""
+        """Number of candidates so far: repairs count, the baseline does not."""
         self._codeless: Counter[str] = Counter()
-        """Attempts without code in this process, counted by reason."""
+        """Number of attempts without code since this daemon took the run, by reason."""
         self._codeless_in_a_row = 0
         self._failure: LLMError | None = None
         """The newest failed call of the open iteration."""
         self._carried_out = 0
         """Number of attempts at plans of the open iteration, with code or without."""
         self._stopped: RunEnded | None = None
-        """The reason why models are asked no more; None while they are asked. Running work is finished first."""
+        """The reason why models are not asked any more; None while they are asked. Running work is finished first."""
         self._allowance = Allowance(None, 0, 0)
         self._parents: tuple[Candidate, ...] = ()
         """Parents of the open iteration."""
         self._begun = asyncio.Semaphore(parts.ahead)
         self._started = time.monotonic()
         self._device_s_before = 0.0
-        """Seconds on devices before this daemon continued the run."""
+        """Seconds on devices before this daemon took the run."""
 
     async def run(self) -> RunState:
-        """Search until a stop condition holds. Every step is in the store."""
+        """Search until a stop condition holds, and return the run's final state. Every step is written into the store."""
         store, run = self.parts.store, self.run_record
         await store.change(set_run_state, run.id, RunState.RUNNING)
         self._device_s_before = sum(one.evaluation_s for one in await store.read(spending, run.id))
@@ -227,7 +230,8 @@ class Search:
 
     def _check_answers(self) -> None:
         """Pause the run if its models fail for good, or if calls of the iteration failed and no plan was carried out.
-        The iteration stays open, so a resumed run asks again.
+
+        The iteration stays open, so a resumed run asks the models again.
         """
         if self._stopped is not None:
             raise self._stopped
@@ -237,7 +241,9 @@ class Search:
             )
 
     def _count_code(self, attempt: Attempt) -> None:
-        """Count a model's answer to a plan. After ``CODELESS`` answers in a row without a kernel, no more is asked."""
+        """Count a model's answer to a plan. After ``CODELESS`` answers in a row without a kernel no model is asked any
+        more.
+        """
         if attempt.text is not None or not self.parts.proposer.abilities.uses_models:
             self._codeless_in_a_row = 0
             return
@@ -250,12 +256,12 @@ class Search:
             )
 
     def _left_s(self) -> float | None:
-        """Return the seconds until the first limit; None without a limit."""
+        """Return the seconds until the first limit of time is reached; None without a limit."""
         limits = self._limits_s()
         return min(limits.values()) if limits else None
 
     def _limits_s(self) -> dict[str, float]:
-        """Return the seconds until each limit, by the message for that limit."""
+        """Return the seconds until each limit of time, by the message that reports the limit."""
         limit, took_s = self.parameters.time_limit_s, time.monotonic() - self._started
         limits = {} if limit is None else {f"the time limit of {limit:g} s was reached": limit - took_s}
         cap, price = self.parts.device_cap_usd, self.parts.device_usd_per_hour
@@ -271,7 +277,7 @@ class Search:
     async def _settle_basis(self) -> None:
         """Evaluate the kernels of an earlier daemon again if the basis of their latencies has changed.
 
-        All results are written at once, so that no table ever holds latencies of two bases. A run on a device ends
+        All results are written at once, so that no table ever holds latencies of two bases. On a device the run ends
         instead.
         """
         store, run, now = self.parts.store, self.run_record, self.parts.basis
@@ -363,8 +369,10 @@ class Search:
         return found if is_selectable(found) else None
 
     async def _first(self, *, needed: bool) -> Candidate | None:
-        """Return the first kernel, written from the reference. Tries are made one after another, each with its repairs,
-        until a kernel passes. None if no kernel passes and the run has another root.
+        """Return the first kernel that a model writes from the reference and that passes.
+
+        Tries are made one after another, each with its repairs, until a kernel passes. If no kernel passes, return
+        None, or raise RunEnded if the kernel is ``needed`` because the run has no other baseline.
         """
         parts, run, parameters = self.parts, self.run_record, self.parameters
         blank = replace(parts.root, text="", trusted=False, closure={})
@@ -398,7 +406,7 @@ class Search:
         return None
 
     async def _iterate(self) -> None:
-        """Run one iteration with its selection and teaching."""
+        """Run one iteration: plans, attempts and evaluations, then selection and teaching."""
         run = self.run_record
         self._parents = parents = self._parents or await self._start_iteration()
         self._allowance = self._allowed(len(parents))
@@ -432,7 +440,7 @@ class Search:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._evaluations.certify)
 
     async def _pasts(self, parents: Sequence[Candidate]) -> dict[int, Past]:
-        """Return the history for each parent's planner. Rules read only the plans and the partner."""
+        """Return the history of each parent for its planner. Rules read only the plans and the partner."""
         history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         crosses = len(parents) > 1 and self.strategy.plans > CROSSOVER
         uses_models = self.parts.proposer.abilities.uses_models and self.iteration > 1
@@ -467,14 +475,16 @@ class Search:
         return Allowance(room, parents * plan.plans * plan.attempts, more + kept, kept)
 
     def _turn(self, parent: int, plan: int, attempt: int = 0) -> int:
-        """Return an attempt's place among those that share the remaining candidates. All parents' first plans lead."""
+        """Return an attempt's place in the queue for the remaining candidates. The first plans of all parents come
+        first.
+        """
         return (plan * len(self._parents) + parent) * self.strategy.attempts + attempt
 
     @property
     def _useful_below_us(self) -> float | None:
-        """Return the latency above which no candidate can enter the beam any more; None if any latency can.
+        """Latency above which no candidate can enter the beam any more; None if any latency can enter.
 
-        A slower candidate is not run on data now. Selection and teaching do so later if they need it.
+        A slower candidate is not run on data now. Selection and teaching run it later if they need it.
         """
         if not self.strategy.keeps_fastest or self.spec.backend != SIMULATOR:
             return None
@@ -507,7 +517,7 @@ class Search:
         insights: tuple[Insight, ...],
         children: list[Candidate],
     ) -> None:
-        """Make one plan, its attempts and their evaluations. Children are appended as they are evaluated."""
+        """Make one plan, its attempts and their evaluations, and append each evaluated candidate to ``children``."""
         await self.control.checkpoint()
         if not self._allowance.of(self._turn(place, index)):
             return
@@ -544,7 +554,7 @@ class Search:
                 tasks.create_task(self._in_turn(parent, place, plan, attempt, children))
 
     async def _in_turn(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
-        """Begin an attempt once few enough other attempts wait for evaluation."""
+        """Make an attempt as soon as few enough other attempts wait for evaluation."""
         async with self._begun:
             await self._attempt(parent, place, plan, index, children)
 
@@ -646,8 +656,9 @@ class Search:
     async def _evaluate(
         self, parent: Candidate, plan: Plan, attempt: Attempt, order: tuple[int, int, int, int]
     ) -> Candidate:
-        """Write the candidate (once) and evaluate it. A kernel changed by a rule is trusted as much as the kernel
-        before the change.
+        """Return the evaluated candidate of an attempt, after writing it once.
+
+        A kernel that a rule changed is trusted if the kernel before the change is.
         """
         assert attempt.text is not None
         self._made += 1
@@ -673,9 +684,10 @@ class Search:
         return await self._evaluations.evaluate(child, gate, Priority.SEARCH, self._useful_below_us)
 
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
-        """Choose the next beam. Candidates that could enter it run on data, and a new best must pass the strict gate.
+        """Choose the next beam, and return the children with their newest results.
 
-        The beam follows the steering of the moment at which it is stored. So it is chosen again after each await.
+        Candidates that could enter the beam run on data, and a new best candidate must pass the strict gate. The beam
+        follows the steering of the moment at which the beam is stored, so it is chosen again after each await.
         """
         width, control, baseline = self.strategy.width, self.control, self._need(self.baseline)
         pool = {c.id: c for c in (baseline, *parents, *children)}

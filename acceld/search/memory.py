@@ -1,10 +1,11 @@
 """Manage the optimization memory: choose the rewrites that teach, and the insights that are shown, merged or withdrawn.
 Pure functions.
 
-After AccelOpt (arXiv 2511.15915, section 3): each iteration at most TopK new insights, at most half of them positive,
-from pairs of a parent and a child that differ by more than a threshold; capacity ExpN. Different from the paper:
-what lies inside the noise teaches hypotheses alone, a group of attempts may teach both its best and its worst, pairs come
-only from kernels that pass the strict gate, and near-duplicates confirm each other.
+The memory follows AccelOpt (arXiv 2511.15915, section 3): each iteration writes at most TopK new insights, at most half
+of them positive, from pairs of a parent and a child whose latencies differ by more than a threshold; the memory holds
+ExpN insights. Four things differ from the paper. A pair inside the noise teaches only a hypothesis. A group of attempts
+may teach both its best and its worst child. Pairs come only from kernels that pass the strict gate. Near-duplicates
+confirm each other.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ TOO_ALIKE = 0.8
 """Similarity from which a new insight counts as the same as an older one."""
 
 HALF_LIFE = 32
-"""Under ``value``: number of newer insights after which an insight that was never tried nor confirmed counts half as much."""
+"""Under ``value``: number of newer insights after which an insight that was neither tried nor confirmed counts half."""
 
 ELSEWHERE = 0.5
 """Under ``value``: weight of an insight from a workload without a common tag, or from other dtypes."""
 
 OTHER_CHIP = 0.8
-"""Under ``value``: weight of an insight that never held on the run's chip. The idea often holds, its size does not."""
+"""Under ``value``: weight of an insight that never held on the run's chip. Often the idea holds there, but not the size
+of the speed-up.
+"""
 
 OTHER_API = 0.7
 """Under ``value``: weight of an insight that never held in the run's API, where the calls have other names."""
@@ -61,7 +64,7 @@ TRIES = 6
 """Number of decided tries after which an insight that seldom won is no longer shown."""
 
 SELDOM = 1 / 6
-"""Win-rate below which an insight is retired."""
+"""Share of decided tries that must win; below it an insight is no longer shown."""
 
 RULES = 8
 """Limit on the rules of a playbook."""
@@ -90,7 +93,7 @@ _WORD = re.compile(r"[a-z_][a-z0-9_]*|\d+")
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """The memory's hyper-parameters, with the paper's names in the comments."""
+    """Hold the memory's hyper-parameters, with the paper's names in the comments."""
 
     policy: str = "off"
     capacity: int = 16  # ExpN in the paper
@@ -100,7 +103,7 @@ class MemorySettings:
     show_simulated: bool = False
     """True if a run with measured latencies also sees insights from simulations, marked as unverified."""
     own: bool = False
-    """True if a run sees only its own insights, without those pinned by other runs. Used for comparisons."""
+    """True if a run sees only its own insights, without insights that other runs pinned. Comparisons set it."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -111,7 +114,7 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True)
 class Applicability:
-    """The setting of a run, which an insight must fit to be shown."""
+    """Describe the setting of a run, which an insight must fit to be shown."""
 
     run: int
     chip: str
@@ -120,15 +123,16 @@ class Applicability:
     source: Source = Source.SIMULATED
     tags: tuple[str, ...] = ()
     bounds: tuple[str, ...] = ()
-    """The bottlenecks of the kernels that are to be improved."""
+    """Bottlenecks of the kernels that are to be improved."""
     operations: frozenset[str] = frozenset()
-    """The kinds of operations of these kernels."""
+    """Kinds of operations of the kernels that are to be improved."""
     dtype: str = ""
 
 
 def noise(candidate: Candidate) -> float:
-    """Return the noise of this candidate's ratio to its parent, as a fraction: smaller differences teach nothing. 0 if
-    unknown.
+    """Return the noise of a candidate's speed-up over its parent, as a fraction; 0 if it is unknown.
+
+    Differences below the noise teach nothing.
     """
     profile = candidate.evaluation.profile if candidate.evaluation else None
     if profile is None:
@@ -147,11 +151,13 @@ def noise(candidate: Candidate) -> float:
 def rewrites(
     candidates: Iterable[Candidate], plans: Mapping[int, Plan], settings: MemorySettings
 ) -> tuple[list[RewritePair], list[RewritePair]]:
-    """Return the pairs that could teach, best first: positive ones (parent, child), negative ones (child, parent).
+    """Return the pairs that could teach, best first: the positive pairs (parent, child) and the negative pairs (child,
+    parent).
 
     Each group of attempts (one plan for one parent) offers its best child and its worst. A child is left out if its
-    program equals its parent's or was already offered, or if one of the two latencies has no validated interval. A pair
-    inside the noise comes after all others, with the noise as its band: it can teach a hypothesis.
+    program equals its parent's or was already offered, or if the parent's or the child's latency has no validated
+    interval. A pair inside the noise comes after all other pairs and has the noise as its band: it can teach a
+    hypothesis.
     """
     by_id = {candidate.id: candidate for candidate in candidates}
     groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}
@@ -189,13 +195,19 @@ def rewrites(
 
 
 def quota(top_k: int, positives: int) -> tuple[int, int]:
-    """Return the numbers of positive and negative pairs to summarize: at most half are positive, negative ones fill the rest."""
+    """Return the numbers of positive and negative pairs to summarize.
+
+    At most half of the ``top_k`` pairs are positive; negative pairs fill the remaining places.
+    """
     taken = min(positives, top_k // 2)
     return taken, top_k - taken
 
 
 def applies(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Return True if an insight may be shown in a setting. Only ``value`` shows those of other chips and APIs."""
+    """Return True if an insight may be shown in a setting.
+
+    Only the policy ``value`` shows insights of other chips and APIs.
+    """
     if insight.muted or insight.withdrawn or (settings.own and insight.run != where.run):
         return False
     if retired(insight) and not insight.pinned:
@@ -207,7 +219,7 @@ def applies(insight: Insight, where: Applicability, settings: MemorySettings) ->
 
 
 def trusted(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Return False for what a simulation taught if the run measures and does not ask for such insights."""
+    """Return False if the insight comes from a simulation, the run measures, and the settings exclude such insights."""
     is_simulated = where.source is Source.MEASURED and insight.source is Source.SIMULATED
     return settings.show_simulated or not is_simulated
 
@@ -224,12 +236,12 @@ def held_at(insight: Insight, chip: str, api: str) -> bool:
 
 
 def _places(insight: Insight) -> tuple[Held, ...]:
-    """Return the places where an insight held; that of its own rewrite if none are recorded."""
+    """Return the places where an insight held; the place of its own rewrite if no others are recorded."""
     return insight.held or (Held(insight.chip, insight.api, "", insight.source, insight.speedup),)
 
 
 def confirmed(insight: Insight, by: Insight) -> tuple[Held, ...]:
-    """Return the places where an insight held, with those of another one that says the same."""
+    """Return the places where an insight held, joined with the places of another insight that says the same."""
     held = list(insight.held)
     for place in by.held:
         at = [(one.chip, one.api, one.workload, one.source) for one in held]
@@ -245,14 +257,15 @@ def confirmed(insight: Insight, by: Insight) -> tuple[Held, ...]:
 
 
 def operations_of(*sources: str) -> frozenset[str]:
-    """Return the kinds of operations that kernels' sources name."""
+    """Return the kinds of operations that the sources of kernels name."""
     text = "\n".join(sources)
     return frozenset(kind for kind, words in OPERATIONS.items() if re.search(words, text))
 
 
 def unverified(insight: Insight, where: Applicability) -> bool:
-    """Return True if the insight must be marked as unverified: simulated in a measured run, or measured under another
-    SDK.
+    """Return True if the insight must be marked as unverified.
+
+    That is the case if it was simulated and the run measures, or if it was measured under another SDK.
     """
     if insight.source is not where.source:
         return insight.source is Source.SIMULATED
@@ -262,10 +275,11 @@ def unverified(insight: Insight, where: Applicability) -> bool:
 def shown(
     insights: Iterable[Insight], where: Applicability, settings: MemorySettings, iteration: int, seed: int
 ) -> tuple[Insight, ...]:
-    """Return the insights that the planner sees: pinned ones, then those of the policy, at most ``capacity``.
+    """Return the insights that the planner sees: pinned insights, then the insights of the policy, at most
+    ``capacity``.
 
-    ``fifo`` (the paper): the run's newest. ``random`` (the published code): those of the iteration before, and a sample
-    of the run's older ones. ``value``: the most useful of all runs, chips and APIs.
+    ``fifo`` (the paper) takes the run's newest insights. ``random`` (the published code) takes the insights of the
+    iteration before, and a sample of the run's older ones. ``value`` takes the most useful of all runs, chips and APIs.
     """
     if settings.policy == "off":
         return ()
@@ -288,11 +302,12 @@ def shown(
 
 
 def value(insight: Insight, where: Applicability, newer: int) -> float:
-    """Return the expected usefulness: the win-rate with one win and one loss added, where each confirmation counts as a
-    win; weighted by how alike the setting is that it was learned in.
+    """Return the expected usefulness of an insight in a setting.
 
-    What was tried or confirmed does not age. The setting is alike by bottleneck, by operations (or tags, where they are
-    not known), by dtype, chip and API.
+    The usefulness is the win-rate, with one win and one loss added and with each confirmation as a win, times weights
+    for how alike the setting is to the one in which the insight was learned: same bottleneck, operations (or tags, if
+    the operations are unknown), dtype, chip and API. ``newer`` is the number of newer insights; only an insight that
+    was neither tried nor confirmed loses weight with age.
     """
     wins = insight.wins + insight.confirmations
     rate = (wins + 1) / (wins + insight.losses + 2)
@@ -316,7 +331,10 @@ def value(insight: Insight, where: Applicability, newer: int) -> float:
 
 
 def _varied(rated: Sequence[tuple[float, Insight]], room: int) -> list[Insight]:
-    """Return the insights with the highest ratings. Those of one change class count less with each that is chosen."""
+    """Return at most ``room`` insights with the highest ratings.
+
+    An insight counts less for each chosen insight of the same change class.
+    """
     left, chosen = sorted(rated, key=lambda one: -one[0]), list[Insight]()
     while left and len(chosen) < room:
         taken = [insight.change for insight in chosen if insight.change]
@@ -326,10 +344,11 @@ def _varied(rated: Sequence[tuple[float, Insight]], room: int) -> list[Insight]:
 
 
 def similarity(one: Insight, other: Insight) -> float:
-    """Return 0 (nothing in common) to 1 (the same words): Jaccard index of the words, text and pseudo-code half each.
+    """Return the similarity of two insights, from 0 (no common words) to 1 (the same words).
 
-    The kind does not count: a fast form that was undone by mistake teaches the same as one that was found. Insights
-    contradict each other, and are not similar, if the slow form of the one is rather the fast form of the other.
+    It is the Jaccard index of the words; text and pseudo-code count half each. The kind of an insight does not count: a
+    fast form that was undone by mistake teaches the same as a fast form that was found. Insights contradict each other,
+    and their similarity is 0, if the slow form of one is more like the fast form of the other.
     """
     text = _jaccard(f"{one.title} {one.strategy}", f"{other.title} {other.strategy}")
     code = (_jaccard(one.slow, other.slow) + _jaccard(one.fast, other.fast)) / 2
@@ -338,7 +357,9 @@ def similarity(one: Insight, other: Insight) -> float:
 
 
 def novelty(insight: Insight, older: Iterable[Insight]) -> tuple[float, Insight | None]:
-    """Return 1 - similarity to the nearest older insight, and that insight."""
+    """Return 1 minus the similarity to the most similar older insight, and that insight; (1, None) if no words are
+    shared.
+    """
     best, nearest = 0.0, None
     for other in older:
         alike = similarity(insight, other)
@@ -348,7 +369,9 @@ def novelty(insight: Insight, older: Iterable[Insight]) -> tuple[float, Insight 
 
 
 def redundancy(insights: Sequence[Insight]) -> float:
-    """Return the mean similarity of each insight to its nearest neighbor: 0 all different, 1 all the same."""
+    """Return the mean similarity of each insight to its most similar other insight: 0 if all differ, 1 if all are the
+    same.
+    """
     if len(insights) < 2:
         return 0.0
     nearest = [
@@ -359,7 +382,7 @@ def redundancy(insights: Sequence[Insight]) -> float:
 
 
 def playbook(insights: Iterable[Insight]) -> tuple[str, ...]:
-    """Return a few rules distilled from many insights, the best founded first, each with the insights it is from.
+    """Return a few rules distilled from many insights, the best supported first, each with the ids of its insights.
 
     A rule joins the insights of one bottleneck and one change class that two rewrites taught or two plans won with.
     """
@@ -388,7 +411,9 @@ def playbook(insights: Iterable[Insight]) -> tuple[str, ...]:
 
 
 def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
-    """Return the insights to withdraw when a candidate is found suspect: those whose pair contains it."""
+    """Return the insights whose pair of kernels contains a candidate, to withdraw them when the candidate is found
+    suspect.
+    """
     return [
         insight
         for insight in insights
@@ -397,7 +422,7 @@ def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
 
 
 def kind_of(pair: RewritePair) -> InsightKind:
-    """Return positive if the child was the faster one."""
+    """Return the kind of insight that a pair teaches: positive if the child is faster than its parent, else negative."""
     return InsightKind.POSITIVE if pair.positive else InsightKind.NEGATIVE
 
 

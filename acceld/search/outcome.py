@@ -1,4 +1,4 @@
-"""Compute the outcome of a run, the record behind ``optimize --json``, the table and the reports. Pure."""
+"""Compute the outcome of a run: the record behind ``optimize --json``, the table and the reports. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.model import Attempt, Candidate, Evaluation, Plan, Profile, Run, Sta
 
 @dataclass(frozen=True, slots=True)
 class Win:
-    """One step from the baseline to the best kernel."""
+    """Describe one step on the way from the baseline to the best kernel."""
 
     candidate: int
     title: str
@@ -22,22 +22,22 @@ class Win:
     change_class: str
     latency_us: float | None
     speedup: float | None
-    """Speed-up over its parent."""
+    """Speed-up over the candidate's parent."""
     improved: bool
-    """True if it is faster than its parent beyond a tie."""
+    """True if the candidate is faster than its parent by more than the noise."""
     verdict: Verdict | None
     tie_band: float | None
-    """Half width, in percent, inside which the speed-up would be a tie; None if it is not known."""
+    """Half width, in percent, of the band in which the speed-up is a tie; None if it is not known."""
     partner: int | None = None
-    """The second parent, if it is a crossover."""
+    """Id of the second parent; None if the candidate is no crossover."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Plans that ended without code for the same reason, such as a rule's precondition that does not hold."""
+    """Count the plans that ended without code for one reason, such as a rule's precondition that does not hold."""
 
     title: str
-    """Title of the first such plan."""
+    """Title of the first of these plans."""
     rule: str
     reason: str
     count: int
@@ -45,7 +45,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ShapeSpeedup:
-    """Speed-up at one of the shapes that a workload lists."""
+    """Hold the speed-up at one of the shapes that a workload lists."""
 
     shape: str
     weight: float
@@ -56,7 +56,7 @@ class ShapeSpeedup:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Figures of a run so far. Latencies are the source's (``simulated`` or ``measured``)."""
+    """Hold the figures of a run so far. ``source`` says whether latencies are ``simulated`` or ``measured``."""
 
     run: int
     name: str
@@ -74,24 +74,28 @@ class Outcome:
     baseline_latency_us: float | None
     best_latency_us: float | None
     interval_percent: float | None
-    """Interval of the best latency, plus or minus."""
+    """Half width of the confidence interval of the best latency, in percent."""
     baseline_interval_percent: float | None
     speedup: float | None
-    """None if nothing passed."""
+    """Speed-up of the best kernel over the baseline; None if no candidate passed."""
     improved: bool
-    """True if the best is faster than the baseline by more than a tie."""
+    """True if the best kernel is faster than the baseline by more than the noise."""
     paired: PairedSpeedup | None
-    """Speed-up of the best over the baseline; None if they were not measured, or a step was not interleaved."""
+    """Speed-up of the best kernel over the baseline from interleaved measurements; None if any step has no such
+    measurement.
+    """
     verdict: Verdict | None
-    """Worth of the speed-up: certain, likely, a tie or slower (:data:`acceld.gains.RULE`); None without one."""
+    """Worth of the speed-up: certain, likely, a tie or slower (:data:`acceld.gains.RULE`); None without a speed-up."""
     tie_band: float | None
-    """Half width, in percent, inside which the speed-up is not certain; None if it is not known."""
+    """Half width, in percent, of the band in which the speed-up is not certain; None if it is not known."""
     tie_reason: str
-    """Reason why no band is known, so that the speed-up is a tie, such as ``unvalidated``; empty if there is a band."""
+    """Reason why the band is not known, so that the speed-up is a tie, such as ``unvalidated``; empty if the band is
+    known.
+    """
     model: str
     """Version and calibration of the performance model; empty for measured latencies."""
     timed_again: str
-    """Time and reason of timing the run's kernels again, in words; empty if they were not."""
+    """Time and reason of timing the run's kernels again, in words; empty if they were not timed again."""
     percent_of_peak_before: float | None
     percent_of_peak_after: float | None
     percent_of_attainable_before: float | None
@@ -99,27 +103,30 @@ class Outcome:
     bound_before: str
     bound_after: str
     counts: Mapping[str, int]
-    """Candidates by status; every status is a key."""
+    """Number of candidates by status; every status is a key."""
     wins: tuple[Win, ...]
     refusals: tuple[Refusal, ...]
-    """Most frequent first."""
+    """Plans that ended without code, by reason, the most frequent reason first."""
     baseline: int | None
     best: int | None
     elapsed_s: float
     has_reference: bool | None
-    """True if a reference gave the expected values, False if the workload's own kernel in float64 did, None if nothing
-    ran.
+    """True if a reference gave the expected values, False if the workload's own kernel in float64 gave them, None if no
+    kernel ran.
     """
     screened: Mapping[str, int] | None = None
-    """Counts of candidates that the simulator found clearly slower than their parent: those dropped, those measured
-    nevertheless, and of the latter those that were faster than their parent (``wrong``). None if nothing was screened.
+    """Counts of the candidates that the simulator found clearly slower than their parent; None if no candidate was
+    screened.
+
+    ``dropped`` candidates were not measured, ``measured`` ones were measured nevertheless, and ``wrong`` ones turned
+    out faster than their parent when measured.
     """
     shapes: tuple[ShapeSpeedup, ...] = ()
-    """Speed-ups by shape, for a workload that lists several; latencies and speed-up above are then their weighted
-    geometric means.
+    """Speed-ups by shape, for a workload that lists several shapes; the latencies and the speed-up of the run are then
+    weighted geometric means over the shapes.
     """
     workload_folder: str = ""
-    """Folder of the workload, absolute; empty if it was found by name."""
+    """Absolute path of the workload's folder; empty if the workload was found by name."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON-able data."""
@@ -196,7 +203,7 @@ def outcome(
 
 
 def _by_shape(before: Evaluation | None, after: Evaluation | None) -> tuple[ShapeSpeedup, ...]:
-    """Return the speed-up at each shape that both evaluations know, in the workload's order."""
+    """Return the speed-up at each shape that both evaluations have, in the workload's order."""
     listed = [one.profile.details.get("shapes", ()) if one and one.profile else () for one in (before, after)]
     known = {one["shape"]: one["latency_us"] for one in listed[0]}
     return tuple(
@@ -207,7 +214,7 @@ def _by_shape(before: Evaluation | None, after: Evaluation | None) -> tuple[Shap
 
 
 def _line(best: Candidate | None, by_id: Mapping[int, Candidate]) -> list[tuple[str, Profile | None]]:
-    """Return hash and profile of the best and its ancestors, the baseline last."""
+    """Return the hash and the profile of the best candidate, then of each of its ancestors up to the baseline."""
     found: list[tuple[str, Profile | None]] = []
     while best is not None:
         found.append((best.kernel.sha256, best.evaluation.profile if best.evaluation else None))
@@ -216,7 +223,7 @@ def _line(best: Candidate | None, by_id: Mapping[int, Candidate]) -> list[tuple[
 
 
 def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
-    """Return counts over the candidates that screening would drop. A reused evaluation counts once."""
+    """Return the counts of the candidates that the simulator found clearly slower, each evaluation counted once."""
     profiles = {c.evaluation.source_sha256: c.evaluation.profile for c in candidates if c.evaluation}
     choices = [found for one in profiles.values() if one is not None and (found := one.details.get("screen"))]
     if not choices:

@@ -1,7 +1,8 @@
-"""Repeat a run's decisions from its rows, offline: equal answers and results must give equal plans, kernels and beams.
+"""Repeat a run's decisions from its rows, without any call: equal answers and results must give equal plans, kernels
+and beams.
 
 Every stored answer of a model is read again, and every selection is made again from the results known at that time. A
-difference means that a rule of acceld, or a row, has changed since.
+difference means that acceld's code, or a row, has changed since the run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ EVENTS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's stored answer, and the place it was asked for."""
+    """Hold a model's stored answer, and the place in the search that it was asked for."""
 
     call: int
     role: str
@@ -33,14 +34,14 @@ class Answer:
     iteration: int
     parent: int
     plan: int
-    """The plan's id; for planners, its index."""
+    """Id of the plan; for an answer of a planner the index of the plan among the parent's plans."""
     attempt: int
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The rows of one run that decisions depend on."""
+    """Hold the rows of one run that its decisions depend on."""
 
     run: Run
     candidates: Mapping[int, Candidate]
@@ -53,7 +54,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place at which the repeated decision differs."""
+    """Describe a decision that differs when it is repeated."""
 
     what: str
     stored: str
@@ -62,7 +63,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Number of decisions that were repeated."""
+    """Count the decisions that were repeated."""
 
     beams: int
     plans: int
@@ -70,7 +71,7 @@ class Checked:
 
 
 def recording(connection: sqlite3.Connection, run: int) -> Recording:
-    """Return a run's record with its events and rows. StoreError if there is no such run."""
+    """Return the rows of a run. Raise StoreError if there is no such run."""
     record = records.load_run(connection, run)
     events = records.load_events(connection, 0, run, EVENTS)
     wanted = [event.data.evaluation for event in events if isinstance(event.data, CandidateEvaluated)]
@@ -134,7 +135,10 @@ def _plans(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _attempts(recorded: Recording) -> tuple[list[Difference], int]:
-    """Compare attempts with the last answer of each place, because a re-ask replaces the earlier answer."""
+    """Return the attempts that differ, and the number of attempts compared.
+
+    An attempt may have several answers, because an answer without code is asked for again; the first with code counts.
+    """
     asked: dict[tuple[int, int, int], list[Answer]] = {}
     for answer in recorded.answers:
         if answer.role != "planner":
@@ -158,7 +162,10 @@ def _attempts(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _beams(recorded: Recording) -> tuple[list[Difference], int]:
-    """Choose every iteration's parents and beam again, each from the steering whose events came before it."""
+    """Return the differences in parents, crossovers and beams, and the number of beams that were chosen again.
+
+    Each choice uses the steering whose events came before it.
+    """
     parameters = recorded.run.spec.search
     plan = strategy(parameters)
     known: dict[int, Candidate] = {}
@@ -209,7 +216,7 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _now(beam: Sequence[Candidate], known: Mapping[int, Candidate]) -> tuple[Candidate, ...]:
-    """Return a beam with the evaluations known by now: its candidates may have been timed again."""
+    """Return a beam with the newest evaluations, because its candidates may have been timed again."""
     return tuple(known[one.id] for one in beam)
 
 
@@ -222,7 +229,7 @@ def _baseline(recorded: Recording, known: Mapping[int, Candidate]) -> Candidate 
 def _partners(
     recorded: Recording, iteration: int, parents: Sequence[Candidate], known: Mapping[int, Candidate]
 ) -> Iterator[Difference]:
-    """Yield the crossovers of an iteration whose second parent would now be another one."""
+    """Yield a difference for each crossover of an iteration that would now have another second parent."""
     plans = {plan.id: plan for plan in recorded.plans}
     for plan in recorded.plans:
         if plan.iteration != iteration or plan.partner is None or plan.parent not in known:

@@ -1,7 +1,7 @@
-"""Find signs that a search goes wrong, and rate its repairs. Pure functions.
+"""Find signs that a search goes wrong, and compute how often its repairs succeed. Pure functions.
 
-The signs are the failures that the paper describes: a beam stuck in one lineage, a memory that no plan cites, plans
-that repeat, calls without code. Each is a figure with a sentence that advises a change.
+The signs are the failures that the AccelOpt paper describes: a beam that descends from one candidate, a memory that no
+plan cites, plans that repeat, calls without code. Each sign is a figure with a sentence that advises a change.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from acceld.model import Attempt, Candidate, Insight, Plan, Status
 from acceld.search.memory import redundancy, repeated
 
 LEAST = 8
-"""Least number of plans, attempts or beam places from which a sign is read."""
+"""Least number of plans, attempts or insights from which a sign is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A warning about a run."""
+    """Warn about a run."""
 
     name: str
     value: float
@@ -31,7 +31,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class RepairRate:
-    """Success rate of repairs of one class of failure."""
+    """Hold the number of repairs of one class of failure, and how many of them succeeded."""
 
     status: Status
     rule: str
@@ -46,7 +46,7 @@ def signs(
     beam: Sequence[int],
     insights: Sequence[Insight],
 ) -> list[Sign]:
-    """Return the warnings about a run; empty if there are none. ``beam`` holds the ids of the last beam."""
+    """Return the warnings about a run; empty if there are no warnings. ``beam`` has the ids of the newest beam."""
     found = [
         one_lineage(candidates, beam),
         uncited(plans),
@@ -58,7 +58,7 @@ def signs(
 
 
 def one_lineage(candidates: Sequence[Candidate], beam: Sequence[int]) -> Sign | None:
-    """Return a warning if the whole beam descends from one child of the baseline, several iterations ago."""
+    """Return a warning if all candidates of the beam share their first ancestors after the baseline; else None."""
     by_id = {candidate.id: candidate for candidate in candidates}
     lines = [_lineage(number, by_id) for number in beam if number in by_id]
     lines = [line for line in lines if len(line) > 1]
@@ -77,7 +77,7 @@ def one_lineage(candidates: Sequence[Candidate], beam: Sequence[int]) -> Sign | 
 
 
 def uncited(plans: Sequence[Plan]) -> Sign | None:
-    """Return a warning if planners cite none of the insights that they see."""
+    """Return a warning if planners almost never cite the insights that they see; else None."""
     shown = [plan for plan in plans if plan.insights]
     if len(shown) < LEAST:
         return None
@@ -93,7 +93,7 @@ def uncited(plans: Sequence[Plan]) -> Sign | None:
 
 
 def repeating(plans: Sequence[Plan]) -> Sign | None:
-    """Return a warning if plans repeat earlier plans for the same kernel."""
+    """Return a warning if many plans repeat earlier plans for the same kernel; else None."""
     share = repeated(plans)
     if len(plans) < LEAST or share < 0.3:
         return None
@@ -106,7 +106,7 @@ def repeating(plans: Sequence[Plan]) -> Sign | None:
 
 
 def redundant(insights: Sequence[Insight]) -> Sign | None:
-    """Return a warning if insights repeat each other."""
+    """Return a warning if insights repeat each other; else None."""
     figure = redundancy([insight for insight in insights if not insight.withdrawn])
     if len(insights) < LEAST or figure < 0.6:
         return None
@@ -119,7 +119,7 @@ def redundant(insights: Sequence[Insight]) -> Sign | None:
 
 
 def without_code(attempts: Sequence[Attempt]) -> Sign | None:
-    """Return a warning if answers of the executor hold no code."""
+    """Return a warning if many answers of the executor contain no code; else None."""
     share = sum(attempt.text is None for attempt in attempts) / len(attempts) if attempts else 0.0
     if len(attempts) < LEAST or share < 0.25:
         return None
@@ -133,7 +133,7 @@ def without_code(attempts: Sequence[Attempt]) -> Sign | None:
 
 
 def repair_rates(candidates: Iterable[Candidate], attempts: Mapping[int, Attempt]) -> list[RepairRate]:
-    """Return the repairs by class of failure: how many were tried, how many passed; most tried first.
+    """Return how many repairs were tried and how many passed, by class of failure, the most tried first.
 
     ``attempts`` maps ids to attempts.
     """
@@ -154,7 +154,7 @@ def repair_rates(candidates: Iterable[Candidate], attempts: Mapping[int, Attempt
 
 
 def _lineage(number: int, by_id: Mapping[int, Candidate]) -> list[int]:
-    """Return the ids from a candidate up to its baseline."""
+    """Return the ids of a candidate and its ancestors, the baseline last."""
     line = [number]
     while (parent := by_id[line[-1]].parent) is not None and parent in by_id:
         line.append(parent)

@@ -20,10 +20,10 @@ Beam = tuple[Candidate, ...]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Continue from the fastest candidates so far: a beam."""
+    """Continue from the fastest candidates so far, which are the beam."""
 
     width: int
-    """Number of candidates kept."""
+    """Number of candidates in the beam."""
     plans: int
     """Number of plans for a parent."""
     attempts: int
@@ -31,14 +31,16 @@ class Strategy:
     iterations: int
 
     keeps_fastest: ClassVar[bool] = True
-    """True if a full beam never accepts a candidate slower than all of its members."""
+    """True if a full beam never accepts a candidate that is slower than all candidates in the beam."""
 
     keeps_pins: ClassVar[bool] = True
     """True if pinned candidates stay among the parents."""
 
     def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
-        """Return the next beam from the former beam, the fastest candidates now, and the children that passed, in
-        order.
+        """Return the next beam.
+
+        ``before`` is the former beam, ``fastest`` has the fastest candidates now, and ``passed`` has the children that
+        passed, in order.
         """
         return fastest
 
@@ -48,7 +50,7 @@ class Strategy:
 
     @property
     def attempts_in_all(self) -> int:
-        """Number of attempts of a whole run, if its beam is full from the second iteration on."""
+        """Number of attempts in a whole run, if its beam is full from the second iteration on."""
         return (1 + (self.iterations - 1) * self.width) * self.plans * self.attempts
 
 
@@ -69,7 +71,7 @@ class Reflexion(Strategy):
     keeps_pins = False
 
     def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
-        """Return the last child that passed, else the one before."""
+        """Return the last child that passed, or the former beam if no child passed."""
         return (passed[-1],) if passed else before
 
 
@@ -84,7 +86,7 @@ STRATEGIES: Mapping[str, Callable[[SearchParameters], Strategy]] = {
 
 
 def strategy(parameters: SearchParameters) -> Strategy:
-    """Return the strategy of the parameters. ValueError for an unknown one."""
+    """Return the strategy that the parameters name. Raise ValueError for an unknown name."""
     if parameters.strategy not in STRATEGIES:
         raise ValueError(f"there is no strategy {parameters.strategy!r}; there are {', '.join(STRATEGIES)}")
     return STRATEGIES[parameters.strategy](parameters)
@@ -101,12 +103,15 @@ class Allowance:
     """Number of candidates left; None if the run has no limit."""
     places: int
     repairs: int
-    """Limit on candidates after a place's first: repairs, and the polished kernel."""
+    """Limit on candidates of a place after its first candidate: repairs, and the polished kernel."""
     kept: int = 0
-    """Number of these that a place may make before another place begins."""
+    """Number of these further candidates that a place may make before another place begins."""
 
     def of(self, place: int) -> int:
-        """Return how many candidates, with repairs, a place may make. Places are counted over plans, parents, attempts."""
+        """Return the number of candidates, with repairs, that a place may make.
+
+        Places are numbered by plan, then by parent, then by attempt.
+        """
         if self.room is None:
             return 1 + self.repairs
         begun = min(self.places, math.ceil(self.room / (1 + self.kept)))

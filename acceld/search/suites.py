@@ -1,10 +1,10 @@
-"""Optimize many kernels under one budget, which goes where the expected gain is greatest. Pure, except for reading
-files.
+"""Optimize many kernels under one budget of time, which goes where the expected gain is greatest. Pure functions,
+except that some read files.
 
 A suite is searched in slices. A slice is a run of one kernel from its best version so far. Every kernel gets a first
-slice, those with the least work first. Then the next slice goes to the kernel that gained most per second in its last one,
-weighted by its share of the whole and by what is left between it and its attainable time. When none gained, kernels that
-ran out of time get longer slices.
+slice, in the order of increasing work. Then the next slice goes to the kernel that gained most per second in its last
+slice, weighted by the kernel's share of the whole and by the part of its time that is not yet attained. When no kernel
+gained, kernels that ran out of time get longer slices.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from acceld.model import Profile, Source
 from acceld.workloads import DeclaredWork, Workload
 
 FORM = "a suite is TOML: a name, and a [[kernel]] with a workload for each kernel"
-"""Remedy for a file that is no suite."""
+"""Remedy for a file that is not a suite."""
 LEAST_GAIN = 1.005
-"""Gain below which a slice counts as having found nothing."""
+"""Speed-up below which a slice counts as a slice without gain."""
 FRUITLESS_SLICES = 2
-"""Slices without gain, one after another, after which a kernel gets no more."""
+"""Number of slices without gain in a row after which a kernel gets no more slices."""
 _RESAMPLED = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One kernel of a suite."""
+    """Describe one kernel of a suite."""
 
     workload: str
-    """A name or a folder."""
+    """Name or folder of the workload."""
     root: Path | None = None
-    """The kernel to start from; None means the workload's baseline."""
+    """File of the kernel to start from; None for the workload's baseline."""
     share: float = 1.0
-    """Part of the time that all kernels together take, such as that of a model's step."""
+    """The kernel's part of the time that all kernels together take, for example in one step of a model."""
     runs: int = 0
-    """Number of times that a model's step runs the kernel; 0 if the suite is of no model."""
+    """Number of times that one step of a model runs the kernel; 0 if the suite does not belong to a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Kernels that are optimized together."""
+    """List kernels that are optimized together."""
 
     name: str
     entries: tuple[Entry, ...]
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite: ``name`` and a ``[[kernel]]`` with ``workload``, and optionally ``root``, ``share`` and ``runs``, for
-    each. UsageError for an invalid file.
+    """Return the suite that a TOML file describes. Raise UsageError for an invalid file.
 
-    Folders and roots are relative to the file.
+    The file has a ``name``, and for each kernel a ``[[kernel]]`` with ``workload`` and optionally ``root``, ``share``
+    and ``runs``. Folders and roots are relative to the file.
     """
     if not path.is_file():
         raise no_file(path, hint=FORM)
@@ -89,7 +89,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def family(name: str, workloads: Mapping[str, Workload]) -> Suite:
-    """Return the suite of all workloads of a family. UsageError if the family has no workload."""
+    """Return the suite of all workloads of a family. Raise UsageError if the family has no workload."""
     members = sorted(one.name for one in workloads.values() if one.family == name)
     if not members:
         known = ", ".join(sorted({one.family for one in workloads.values()}))
@@ -98,8 +98,10 @@ def family(name: str, workloads: Mapping[str, Workload]) -> Suite:
 
 
 def kernels_in(folder: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Return the kernel file of each workload, by name. A file's name is a workload's name, or begins with it and
-    ``_``; the longest match counts.
+    """Return the kernel file of each workload, by the workload's name.
+
+    A file belongs to the workload whose name, possibly followed by ``_`` and more, is the file's name; of several such
+    workloads the one with the longest name counts. Raise UsageError if the folder has no such file.
     """
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*.py")):
@@ -113,26 +115,26 @@ def kernels_in(folder: Path, names: Sequence[str]) -> dict[str, Path]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One run of an entry."""
+    """Hold the result of one slice, which is one run of an entry."""
 
     run: int
     elapsed_s: float
     before_us: float
     after_us: float
     cut_short: bool = False
-    """True if it used up its time, so that a longer slice may find more."""
+    """True if the slice used up its time, so that a longer slice may find more."""
     worth: float = 1.0
-    """Worth of a gain of this kernel to the whole: its share, times the part of its time that is not yet attained."""
+    """Worth of a gain of this kernel for the suite: its share, times the part of its time that is not yet attained."""
 
     @property
     def gain(self) -> float:
-        """Speed-up over the suite's first kernel."""
+        """Speed-up of the slice's best kernel over the kernel it began with."""
         return self.before_us / self.after_us
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of an entry. Percentages are of the paper's peak."""
+    """Hold the result of an entry over all its slices. Percentages are of the paper's peak."""
 
     workload: str
     before_us: float | None
@@ -142,17 +144,17 @@ class Row:
     elapsed_s: float
     runs: tuple[int, ...]
     competitor_us: float | None = None
-    """Latency of a competitor's kernel, evaluated by the same gate."""
+    """Latency of a competitor's kernel, which was evaluated by the same gate."""
     note: str = ""
     improved: bool = False
-    """True if the best kernel is faster than the first beyond a tie."""
+    """True if the best kernel is faster than the first by more than the noise."""
     tie_band: float | None = None
-    """Half width, in percent, inside which the speed-up is a tie; None if it is not known."""
+    """Half width, in percent, of the band in which the speed-up is a tie; None if it is not known."""
     tie_reason: str = ""
     verdict: Verdict | None = None
-    """Worth of the speed-up; None without one."""
+    """Worth of the speed-up; None without a speed-up."""
     model: str = ""
-    """Version and calibration of the performance model of the best kernel's latency."""
+    """Version and calibration of the performance model that gave the best kernel's latency."""
 
     @property
     def speedup(self) -> float | None:
@@ -161,8 +163,9 @@ class Row:
 
 
 def least_work_first(works: Mapping[str, DeclaredWork | None]) -> list[str]:
-    """Return the names of entries in the order of their first slices. The checks of a large kernel may outlast its slice,
-    so small ones come first; last are those of unknown work.
+    """Return the names of entries in the order of their first slices: increasing work, then entries of unknown work.
+
+    Small kernels come first because the checks of a large kernel may outlast its slice.
     """
 
     def size(name: str) -> float:
@@ -175,8 +178,8 @@ def least_work_first(works: Mapping[str, DeclaredWork | None]) -> list[str]:
 def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int) -> float:
     """Return the length of an entry's next slice, in seconds.
 
-    ``share_s`` is that of a first slice. Each slice without gain doubles it. ``without`` entries have no slice yet:
-    a first slice leaves as much of the ``left_s`` for each other one.
+    ``share_s`` is the length of the entry's first slice; each slice without gain doubles it. ``without`` is the number
+    of entries that have no slice yet: a first slice takes at most an equal part of ``left_s`` among them.
     """
     if not slices:
         return min(share_s, left_s / max(1, without))
@@ -184,10 +187,10 @@ def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int
 
 
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
-    """Return the entry for the next slice; None if no slice is worthwhile.
+    """Return the name of the entry for the next slice; None if no slice is worthwhile.
 
-    An entry without a slice comes first, in order; then the one whose last slice gained most per second; then those
-    whose last slice gained nothing because its time was over.
+    Entries without a slice come first, in order. Then comes the entry whose last slice gained most per second, and then
+    the entries whose last slice gained nothing because its time was over.
     """
     for name in open_entries:
         if not done.get(name):
@@ -204,26 +207,29 @@ def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str])
 
 
 def shares_s(entries: Mapping[str, Entry], total_s: float, least_s: float) -> dict[str, float]:
-    """Return the length of each entry's first slice: its share of the time, and at least ``least_s``."""
+    """Return the seconds of each entry's first slice: the entry's share of ``total_s``, but at least ``least_s``."""
     whole = sum(entry.share for entry in entries.values())
     return {name: max(least_s, total_s * entry.share / whole) for name, entry in entries.items()}
 
 
 def worth(entry: Entry, percent_of_attainable: float | None) -> float:
-    """Return what a gain of an entry is worth to the whole. A hundredth is left to a kernel at its attainable time."""
+    """Return the worth of a gain of an entry for the suite.
+
+    It is the share times the part of the time that is not yet attained, which counts as at least 1 %.
+    """
     left = 1.0 if percent_of_attainable is None else 1.0 - percent_of_attainable / 100
     return entry.share * max(0.01, left)
 
 
 def fruitless(slices: Sequence[Slice]) -> int:
-    """Return the number of slices without gain since the last gain. Each next slice is twice as long."""
+    """Return the number of slices without gain since the last slice with a gain."""
     gains = [one.gain >= LEAST_GAIN for one in slices]
     return gains[::-1].index(True) if True in gains else len(gains)
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A geometric mean with a 95 % interval over the kernels of the suite."""
+    """Hold a geometric mean with a 95 % interval over the kernels of the suite."""
 
     value: float
     low: float
@@ -232,7 +238,7 @@ class Mean:
 
 
 def geometric_mean(values: Sequence[float]) -> Mean | None:
-    """Return the geometric mean with a bootstrap interval over kernels; None without values."""
+    """Return the geometric mean with a bootstrap interval over the kernels; None if ``values`` is empty."""
     if not values:
         return None
     logs = [math.log(value) for value in values]
@@ -243,8 +249,9 @@ def geometric_mean(values: Sequence[float]) -> Mean | None:
 
 
 def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None:
-    """Return the gain of the best kernel of an entry's last run over the first kernel of its first run, from their
-    outcomes. The band of one run's prediction does not hold over several runs.
+    """Return the gain of the best kernel of an entry's last run over the first kernel of its first run.
+
+    Both come from the outcomes of the runs. The band of one run's prediction does not hold over several runs.
     """
 
     def profile(outcome: Mapping[str, Any], latency: str, interval: str) -> Profile:
@@ -270,23 +277,24 @@ def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None
 
 @dataclass(frozen=True, slots=True)
 class StepGain:
-    """Gain of a model's step: the latencies of its kernels, each as often as a step runs it."""
+    """Hold the gain of one step of a model: the latencies of its kernels, each times its number of runs in the step."""
 
     before_us: float
     after_us: float
     band_percent: float | None
-    """Half width, in percent, inside which the speed-up is a tie: the bands of the kernels by their time; None if one is
-    not known.
+    """Half width, in percent, of the band in which the speed-up is a tie; None if the band of any kernel is not known.
+
+    It is the mean of the kernels' bands, weighted by their time.
     """
 
     @property
     def speedup(self) -> float:
-        """Speed-up of the step's kernels together."""
+        """Speed-up of all kernels of the step together."""
         return self.before_us / self.after_us
 
 
 def step_gain(rows: Mapping[str, Row], entries: Mapping[str, Entry]) -> StepGain | None:
-    """Return what a step gains; None if the suite is of no model, or a kernel has no latency."""
+    """Return the gain of one step of the model; None if the suite belongs to no model, or a kernel has no latency."""
     found = [(rows[name], entry.runs) for name, entry in entries.items() if entry.runs]
     before = [row.before_us for row, _ in found if row.before_us is not None and row.after_us is not None]
     if not found or len(before) < len(found):
@@ -298,7 +306,7 @@ def step_gain(rows: Mapping[str, Row], entries: Mapping[str, Entry]) -> StepGain
 
 
 def figures_of(name: str, rows: Sequence[Row], step: StepGain | None = None) -> dict[str, Any]:
-    """Return a suite's figures as JSON-able data; :func:`compared` reads them."""
+    """Return a suite's figures as JSON-able data, which :func:`compared` reads."""
     mean = geometric_mean([row.speedup for row in rows if row.speedup is not None])
     listed = [asdict(row) | {"speedup": row.speedup} for row in rows]
     found = {"suite": name, "rows": listed, "geometric_mean": None if mean is None else asdict(mean)}
@@ -306,7 +314,7 @@ def figures_of(name: str, rows: Sequence[Row], step: StepGain | None = None) -> 
 
 
 def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, float, float]]:
-    """Return workload and best latencies of two suites' figures, for workloads in both."""
+    """Return workload and best latency in each of two suites' figures, for every workload that both have."""
     theirs = {row["workload"]: row["after_us"] for row in other["rows"]}
     both = [(row["workload"], row["after_us"], theirs.get(row["workload"])) for row in one["rows"]]
     return [(name, here, there) for name, here, there in both if here and there]

@@ -20,7 +20,7 @@ from acceld.store.reads.records import load_insights, load_plans, summarized_pai
 
 
 async def withdraw(store: Store, candidate: int) -> list[int]:
-    """Withdraw every insight that a candidate taught. Return their ids."""
+    """Withdraw every insight that a candidate taught, and return the insights' ids."""
     withdrawn = memory.taught_by(candidate, await store.read(load_insights))
     for insight in withdrawn:
         await store.change(change_insight, insight.id, "withdrawn")
@@ -35,7 +35,11 @@ def insights_for(
     iteration: int,
     seed: int,
 ) -> tuple[Insight, ...]:
-    """Return the insights for an iteration's planners. Titles say what is not known about one on the run's chip and API."""
+    """Return the insights for an iteration's planners.
+
+    The title of an insight says if it is unverified on the run's chip, or was not tried with the run's chip and API
+    yet.
+    """
     bounds = [one.evaluation.profile.bound for one in parents if one.evaluation and one.evaluation.profile]
     operations = memory.operations_of(*(one.kernel.text for one in parents))
     where = replace(where, bounds=tuple(bounds), operations=operations)
@@ -51,7 +55,10 @@ def insights_for(
 
 
 def written_playbook(path: Path) -> tuple[str, ...]:
-    """Return the lines of a person's playbook; none if there is no such file. Headings and blank lines are left out."""
+    """Return the lines of a person's playbook, without headings and blank lines; empty if there is no such file.
+
+    Raise UsageError if the file can not be read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -65,9 +72,11 @@ def written_playbook(path: Path) -> tuple[str, ...]:
 def playbook_for(
     written: tuple[str, ...], known: Iterable[Insight], where: Applicability, settings: MemorySettings
 ) -> tuple[str, ...]:
-    """Return the rules for planners: a person's ``written`` ones, else those distilled from the trusted ``known`` insights.
+    """Return the rules for planners: the ``written`` rules of a person, or else rules distilled from the ``known``
+    insights.
 
-    Rules of other runs are distilled for the policy ``value`` alone: the paper's policies show what this run learned.
+    Rules are distilled only for the policy ``value``, and only from trusted insights: the paper's policies show what
+    this run learned.
     """
     if settings.policy == "off" or settings.own:
         return ()
@@ -91,7 +100,10 @@ class MemoryTeacher:
         seed: int = 0,
         playbook: Path | None = None,
     ) -> None:
-        """``playbook`` is a person's file with rules for planners; where there is none, rules are distilled."""
+        """Set up the teacher of one run.
+
+        ``playbook`` is a person's file with rules for planners; without such a file rules are distilled from insights.
+        """
         self._playbook = playbook
         self._run = run
         self._problem = problem
@@ -102,29 +114,33 @@ class MemoryTeacher:
         self._seed = seed
         self._repeated = 0.0
         self.merged = 0
-        """Insights that were not kept because they repeat an older one."""
+        """Number of insights that were not kept because they repeat an older insight."""
 
     async def shown(self, iteration: int, parents: Sequence[Candidate] = ()) -> tuple[Insight, ...]:
-        """Return the insights for this iteration's planners. Unverified ones are marked in their titles."""
+        """Return the insights for this iteration's planners. Titles of unverified insights say that they are
+        unverified.
+        """
         if self._settings.policy == "off":
             return ()
         known = await self._store.read(load_insights)
         return insights_for(parents, known, self._where, self._settings, iteration, self._seed)
 
     async def still_shown(self, insights: Sequence[Insight]) -> tuple[Insight, ...]:
-        """Return those of the iteration's insights that nobody has muted, withdrawn or deleted since."""
+        """Return the insights of the iteration that no person has muted, withdrawn or deleted since the iteration
+        began.
+        """
         if not insights:
             return ()
         left = {insight.id for insight in await self._store.read(load_insights) if not insight.muted}
         return tuple(insight for insight in insights if insight.id in left)
 
     async def playbook(self) -> tuple[str, ...]:
-        """Return the rules for planners, by :func:`playbook_for`."""
+        """Return the rules for planners that :func:`playbook_for` chooses."""
         written = await asyncio.to_thread(written_playbook, self._playbook) if self._playbook is not None else ()
         return playbook_for(written, await self._store.read(load_insights), self._where, self._settings)
 
     def notes(self) -> tuple[str, ...]:
-        """Return the notes about the search for the planner."""
+        """Return notes for the planner about the search so far."""
         if self._repeated < 0.25:
             return ()
         return (f"{self._repeated:.0%} of the last proposals repeated an earlier one; look elsewhere in the kernel.",)
@@ -135,7 +151,9 @@ class MemoryTeacher:
         candidates: Sequence[Candidate],
         certify: Callable[[Candidate], Awaitable[Candidate]],
     ) -> None:
-        """Credit the iteration's plans, then let the summarizer write insights from its rewrites."""
+        """Count the plans of the iteration for the insights they cite, then let the summarizer write insights from its
+        rewrites.
+        """
         plans = {plan.id: plan for plan in await self._store.read(load_plans, self._run)}
         self._repeated = memory.repeated([plan for plan in plans.values() if plan.iteration == iteration])
         await self._credit(iteration, candidates, plans)
@@ -171,7 +189,7 @@ class MemoryTeacher:
             known.insert(0, await self._store.change(write_insight, replace(insight, novelty=fresh)))
 
     async def withdraw(self, candidate: int) -> list[int]:
-        """Withdraw the insights that a suspect candidate taught. Return their ids."""
+        """Withdraw the insights that a suspect candidate taught, and return the insights' ids."""
         return await withdraw(self._store, candidate)
 
     def _untaught(
@@ -181,8 +199,10 @@ class MemoryTeacher:
         known: Sequence[Insight],
         asked: set[tuple[int, int]],
     ) -> tuple[list[RewritePair], list[RewritePair]]:
-        """Return the pairs that could teach and were never given to the summarizer. Pairs without an insight as answer
-        count as given, so no answer is paid for twice.
+        """Return the pairs that could teach and were never given to the summarizer.
+
+        Pairs to which the summarizer answered without an insight are left out, too, so that no answer is paid for
+        twice.
         """
         taught = {(insight.slow_candidate, insight.fast_candidate) for insight in known} | asked
         positive, negative = memory.rewrites(candidates, plans, self._settings)
@@ -196,7 +216,7 @@ class MemoryTeacher:
         offered: tuple[list[RewritePair], list[RewritePair]],
         certify: Callable[[Candidate], Awaitable[Candidate]],
     ) -> list[RewritePair]:
-        """Return the pairs whose two ends pass the strict gate, within the quota."""
+        """Return the pairs whose two kernels pass the strict gate, within the quota."""
         strict: dict[int, Candidate] = {}
 
         async def passes(candidate: Candidate) -> bool:
@@ -241,7 +261,7 @@ class MemoryTeacher:
                 await self._store.change(credit_plan, plan_id, faster, ratio, cited)
 
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
-        """Return the insight with its origin and its scope."""
+        """Return the insight with its origin and the setting in which it held."""
         evaluation = pair.fast.evaluation
         profile = evaluation.profile if evaluation else None
         slow = pair.slow.evaluation.profile if pair.slow.evaluation else None

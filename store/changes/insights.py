@@ -22,7 +22,7 @@ CHANGES = {
     "confirmed": ("held",),
     "deleted": (),
 }
-"""Changes of an insight, each with the columns it may set."""
+"""Changes of an insight, each with the columns that the change may set."""
 
 
 def write_insight(tx: Transaction, insight: Insight) -> Insight:
@@ -39,7 +39,11 @@ def write_insight(tx: Transaction, insight: Insight) -> Insight:
 
 
 def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -> None:
-    """Pin, mute, withdraw, edit, confirm or delete an insight. ``what`` is a key of ``CHANGES``, ``values`` its columns."""
+    """Pin, mute, withdraw, edit, confirm or delete an insight.
+
+    ``what`` is a key of ``CHANGES``, and ``values`` are the new values of that change's columns. Raise StoreError for
+    any other change or column, and NotFoundError if there is no such insight.
+    """
     allowed = CHANGES.get(what)
     if allowed is None:
         raise StoreError(f"an insight can not be {what}", hint=f"One of {', '.join(CHANGES)}.")
@@ -63,8 +67,9 @@ def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -
 
 
 def credit_plan(tx: Transaction, plan: int, faster: bool | None, speedup: float | None, cited: Sequence[int]) -> None:
-    """Record a plan's outcome, once, on those insights shown to it that it cites. A tie (``faster`` is None) is neither a
-    win nor a loss.
+    """Record a plan's outcome, once, on the insights that were shown to the plan and that it cites.
+
+    A tie (``faster`` is None) is neither a win nor a loss.
     """
     outcome, column = {True: ("win", "wins"), False: ("loss", "losses"), None: ("tie", "")}[faster]
     for row in tx.execute("SELECT insight FROM insight_uses WHERE plan = ? AND outcome IS NULL", (plan,)).fetchall():

@@ -1,6 +1,7 @@
-"""Update totals in the same transaction as the rows they count, so that history is fast at any size.
+"""Update totals in the same transaction as the rows that they count, so that reading history is fast at any size.
 
-``EXPECTED`` holds the query that recomputes each total; ``acceld doctor database`` compares.
+``EXPECTED`` has the queries that recompute each total; ``acceld doctor database`` compares their results with the
+totals.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ MICRO = 1_000_000
 
 
 def add(tx: Transaction, table: str, key: Mapping[str, Any], amounts: Mapping[str, Any]) -> None:
-    """Add ``amounts`` to the row of ``table`` with ``key``, which is created if it is missing."""
+    """Add ``amounts`` to the row of ``table`` that has ``key``. The row is created if it is missing."""
     names = (*key, *amounts)
     sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in amounts)
     tx.execute(
@@ -26,12 +27,12 @@ def add(tx: Transaction, table: str, key: Mapping[str, Any], amounts: Mapping[st
 
 
 def is_win(row: Mapping[str, Any] | sqlite3.Row) -> bool:
-    """Return True if a row of ``candidates`` passed and is faster than its parent beyond a tie."""
+    """Return True if a row of ``candidates`` passed and is faster than its parent by more than the noise."""
     return row["status"] == "passed" and bool(row["parent_improved"])
 
 
 def candidate_changed(tx: Transaction, old: sqlite3.Row, new: sqlite3.Row, rule: str, workload: str) -> None:
-    """Update the totals after a change of a candidate's result. Baselines are not counted."""
+    """Update the totals after a candidate's result has changed. Baselines are not counted."""
     if new["parent"] is None:
         return
     run = {"run": new["run"]}
@@ -72,7 +73,7 @@ def evaluation_written(tx: Transaction, row: Mapping[str, Any], evaluation: int)
 
 
 def call_ended(tx: Transaction, row: sqlite3.Row) -> None:
-    """Update the totals after a row of ``llm_calls`` got its outcome."""
+    """Update the totals after the outcome of a call was written into ``llm_calls``."""
     failed, unpriced = int(row["outcome"] != "answered"), int(row["cost_usd"] is None)
     tokens = {name: row[name] or 0 for name in ("input_tokens", "cached_tokens", "output_tokens")}
     cost = micro(row["cost_usd"])
@@ -144,7 +145,7 @@ EXPECTED: dict[str, str] = {
           min(latency_us) AS least_latency_us, max(latency_us) AS greatest_latency_us, max(id) AS last_evaluation
         FROM evaluations GROUP BY key""",
 }
-"""By table, the query that computes its expected content. A trailing space distinguishes two queries for one table."""
+"""Queries that compute the expected content of each table. A trailing space distinguishes two queries for one table."""
 
 KEYS: dict[str, tuple[str, ...]] = {
     "run_statuses": ("run", "status"),

@@ -1,4 +1,4 @@
-"""Write runs, iterations, beams and steering. Each function is one transaction's work with its events."""
+"""Write runs, iterations, beams and steering. Each function writes the rows and events of one transaction."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def create_run(tx: Transaction, spec: RunSpec) -> Run:
 
 
 def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any]) -> None:
-    """Store a workload's definition, for the views."""
+    """Store the definition of a workload, or replace the stored one. The SQL views of the database show it."""
     tx.execute(
         "INSERT INTO workloads (name, definition, registered_at) VALUES (?, ?, ?) "
         "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition",
@@ -83,10 +83,10 @@ def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any])
 
 
 def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "", exit_code: int = 0) -> None:
-    """Write a run's state; repeating it changes nothing.
+    """Write a run's state; repeating the same state and message changes nothing.
 
-    ``exit_code`` is that of commands that wait for the run, if it failed or paused itself; 1 if a failure has none of
-    its own.
+    ``exit_code`` is the exit code of commands that wait for the run, if the run failed or paused itself. It is 1 for a
+    failure without its own exit code. Raise NotFoundError if there is no such run.
     """
     row = tx.one("SELECT state, message, started_at FROM runs WHERE id = ?", (run,))
     if row is None:
@@ -103,12 +103,12 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "",
 
 
 def set_basis(tx: Transaction, run: int, basis: Basis) -> None:
-    """Store what a run's latencies depend on."""
+    """Store the basis of a run's latencies: the versions that the latencies depend on."""
     tx.update("runs", run, basis=dump(asdict(basis)))
 
 
 def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[int]) -> None:
-    """Begin an iteration with these parents; repeating it changes nothing."""
+    """Begin an iteration with these parents; starting the same iteration again changes nothing."""
     if tx.one("SELECT 1 FROM iterations WHERE run = ? AND iteration = ?", (run, iteration)):
         return
     tx.execute(
@@ -120,7 +120,10 @@ def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[in
 
 
 def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], best: int) -> None:
-    """End an iteration with these candidates as its beam and this best one; repeating it changes nothing."""
+    """End an iteration with its beam and the best candidate so far; ending the same iteration again changes nothing.
+
+    Raise StoreError if the iteration was not started.
+    """
     open_row = tx.one("SELECT ended_at FROM iterations WHERE run = ? AND iteration = ?", (run, iteration))
     if open_row is None:
         raise StoreError(f"iteration {iteration} of run r{run} was not started")
@@ -141,7 +144,7 @@ def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], 
 
 
 def set_best(tx: Transaction, run: int, candidate: int) -> None:
-    """Store a run's new best candidate."""
+    """Store a run's new best candidate. Raise NotFoundError if the run has no such candidate."""
     row = tx.one(
         "SELECT c.latency_us, c.speedup, c.improved, c.tie_band, c.parent, e.percent_of_peak, e.percent_of_attainable, f.source FROM candidates c "
         "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
@@ -181,8 +184,10 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
 def write_again(
     tx: Transaction, run: int, basis: Basis, changes: str, found: Sequence[tuple[Candidate, str]], best: int | None
 ) -> None:
-    """Replace all latencies of a run by those of a new basis, in one change. ``found`` are its candidates, the baseline
-    first, each with its new result and that one's key; ``best`` is the fastest that passed the strict gate.
+    """Replace all latencies of a run by latencies of a new basis, in one change.
+
+    ``found`` has the run's candidates, the baseline first, each with its new result and the key of that result.
+    ``best`` is the fastest candidate that passed the strict gate.
     """
     row = tx.one("SELECT * FROM runs WHERE id = ?", (run,))
     assert row is not None, "its candidates have a run: foreign key"
@@ -203,8 +208,9 @@ def write_again(
 
 
 def write_steering(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str) -> int:
-    """Store a person's request to a run, and return its id. The daemon reports its outcome with
-    :func:`settle_steering`.
+    """Store a person's request to a run, and return the request's id.
+
+    The daemon reports the outcome of the request with :func:`settle_steering`.
     """
     if tx.one("SELECT 1 FROM runs WHERE id = ?", (run,)) is None:
         raise unknown("run", run)
@@ -230,12 +236,12 @@ def write_steered(tx: Transaction, run: int, action: str, arguments: Mapping[str
 
 
 def write_notice(tx: Transaction, run: int | None, level: str, text: str, hint: str = "") -> int:
-    """Add a notice for people. Return the event's number."""
+    """Store a notice for people, and return the number of its event."""
     return tx.event(Notice(level=level, text=text, hint=hint), run).seq
 
 
 def write_event(tx: Transaction, data: EventData, run: int | None = None) -> int:
-    """Write an event that has no row of its own (device states, budget levels, saved files). Return its number."""
+    """Store an event that has no row of its own (device states, budget levels, saved files), and return its number."""
     return tx.event(data, run).seq
 
 
@@ -245,9 +251,10 @@ def add_note(tx: Transaction, subject: str, text: str, by: str) -> int:
 
 
 def intend_effect(tx: Transaction, kind: str, key: str, run: int | None, data: Mapping[str, Any]) -> tuple[int, Any]:
-    """Record a side effect before it happens. Return its id, and its result if it has already been done.
+    """Record a side effect before it happens, and return its id, and its result if it has already been done.
 
-    The same ``kind`` and ``key`` mean the same effect. One without a result is tried again, and counted.
+    The same ``kind`` and ``key`` mean the same effect. An effect without a result is tried again, and its tries are
+    counted.
     """
     row = tx.one("SELECT id, state, result FROM journal WHERE kind = ? AND key = ?", (kind, key))
     if row is None:
@@ -266,14 +273,14 @@ def settle_effect(tx: Transaction, entry: int, result: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Cost and time of one finished iteration."""
+    """Hold the cost and time of one finished iteration."""
 
     cost_usd: float | None
     """Cost of models' calls; None if a price is unknown."""
     evaluation_s: float
-    """Seconds of candidates on devices."""
+    """Seconds that the evaluations of the iteration's candidates took."""
     speedup: float
-    """Speed-up of the best so far over the baseline."""
+    """Speed-up of the best candidate so far over the baseline."""
 
 
 def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
@@ -293,10 +300,11 @@ def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
 
 
 def recover_runs(tx: Transaction, reason: str) -> list[int]:
-    """Mark interrupted work after an unclean end, and return the runs to continue.
+    """Mark interrupted work after an unclean end of the daemon, and return the ids of the runs to continue.
 
-    Calls in flight become ``interrupted``; they cost as much as earlier answers did, and what they may have cost beyond
-    is uncertain. Calls in a batch of a continued run stay open, and its answers are fetched.
+    Calls in flight become ``interrupted``. They count with the mean cost of earlier answers, and any further cost is
+    recorded as uncertain. Calls in a batch of a continued run stay open, because the answers of the batch are still
+    fetched.
     """
     batched = {key for batch in open_batches(tx.connection) for key in batch.keys}
     for row in tx.execute(
@@ -312,7 +320,7 @@ def recover_runs(tx: Transaction, reason: str) -> list[int]:
 
 
 def keep_host(tx: Transaction, facts: Mapping[str, Any], usd_per_hour: float | None) -> None:
-    """Store the facts of a fleet's host, and its price of an hour."""
+    """Store the facts about a host of a fleet, and its price per hour in USD."""
     columns = ("name", "instance_type", "chip", "sdk", "driver")
     values = [*(clean(str(facts[column])) for column in columns), facts["slots"], usd_per_hour, tx.at]
     tx.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)

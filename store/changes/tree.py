@@ -34,7 +34,7 @@ WHERE c.id = ?
 
 
 def keep_text(tx: Transaction, text: str) -> str:
-    """Store a text once. Return its hash."""
+    """Store a text once, and return its hash."""
     text = tx.redacted(text)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     tx.execute("INSERT INTO texts (sha256, text) VALUES (?, ?) ON CONFLICT DO NOTHING", (digest, text_value(text)))
@@ -42,7 +42,7 @@ def keep_text(tx: Transaction, text: str) -> str:
 
 
 def keep_source(tx: Transaction, kernel: Kernel) -> str:
-    """Store a kernel's source once. Return its hash."""
+    """Store a kernel's source once, and return its hash."""
     closure = {name: tx.redacted(text) for name, text in kernel.closure.items()}
     kernel = replace(kernel, text=tx.redacted(kernel.text), closure=closure)
     digest = kernel.sha256
@@ -64,7 +64,7 @@ def keep_source(tx: Transaction, kernel: Kernel) -> str:
 
 
 def write_plan(tx: Transaction, plan: Plan) -> Plan:
-    """Store a plan, and return it with its id. An existing one is returned unchanged."""
+    """Store a plan, and return it with its id. If the plan is stored already, only return it with its id."""
     row = tx.one(
         "SELECT id FROM plans WHERE run = ? AND iteration = ? AND parent = ? AND number = ?",
         (plan.run, plan.iteration, plan.parent, plan.index),
@@ -112,7 +112,10 @@ def write_plan(tx: Transaction, plan: Plan) -> Plan:
 
 
 def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
-    """Store an attempt, and return it with its id. An existing one is returned unchanged."""
+    """Store an attempt, and return it with its id. If the attempt is stored already, only return it with its id.
+
+    Raise NotFoundError if the attempt's plan is not stored.
+    """
     plan = tx.one("SELECT run FROM plans WHERE id = ?", (attempt.plan,))
     if plan is None:
         raise NotFoundError(f"there is no plan {attempt.plan}")
@@ -142,8 +145,9 @@ def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
 
 
 def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
-    """Store a candidate that waits for evaluation, and return it with its id. If the attempt has a candidate already,
-    that one is returned unchanged.
+    """Store a candidate that waits for evaluation, and return it with its id.
+
+    If the attempt has a candidate already, nothing is stored, and the id is that candidate's.
     """
     if candidate.attempt is not None:
         row = tx.one("SELECT id FROM candidates WHERE attempt = ?", (candidate.attempt,))
@@ -209,10 +213,10 @@ def mark_started(tx: Transaction, candidate: int, device: str) -> None:
 def write_evaluation(
     tx: Transaction, candidate: Candidate, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str
 ) -> Candidate:
-    """Store an evaluation, and return the candidate with it.
+    """Store an evaluation, and return the candidate with the stored evaluation.
 
-    A result that was only looked up (``reused``) is linked to the earlier evaluation of the same key, and not stored
-    again.
+    A result that was only looked up (``reused``) is not stored again: the candidate refers to the earlier evaluation
+    with the same key.
     """
     old = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
     if old is None:
@@ -304,7 +308,7 @@ def _compare_again(tx: Transaction, run: int, baseline_us: float | None) -> None
 
 
 def _judge(tx: Transaction, candidate: int, baseline: int | None) -> None:
-    """Write a candidate's speed-ups over the baseline and its parent, and which of them are wins."""
+    """Write a candidate's speed-ups over the baseline and over its parent, and whether each is a win."""
     line = _line(tx, candidate)
     known = {one["id"]: one for one in line}
     own = known[candidate]
@@ -326,7 +330,10 @@ def _judge(tx: Transaction, candidate: int, baseline: int | None) -> None:
 
 
 def _line(tx: Transaction, candidate: int, most: int = MOST_ANCESTORS) -> list[sqlite3.Row]:
-    """Return a candidate's row with its profile, then those of its ancestors. Only of measured ones, all are needed."""
+    """Return a candidate's row with its profile, then the rows of its ancestors.
+
+    All ancestors are returned while latencies are measured; for a simulated candidate the parent is enough.
+    """
     found: list[sqlite3.Row] = []
     at: int | None = candidate
     while at is not None and len(found) < most:
@@ -338,7 +345,7 @@ def _line(tx: Transaction, candidate: int, most: int = MOST_ANCESTORS) -> list[s
 
 
 def _gain(own: sqlite3.Row, other: sqlite3.Row | None, line: Sequence[sqlite3.Row]) -> Gain | None:
-    """Return the gain of a candidate over another; None if one has no latency or has not passed."""
+    """Return the gain of a candidate over another; None unless both passed and have latencies."""
     if other is None or own["id"] == other["id"] or not own["status"] == other["status"] == Status.PASSED:
         return None
     steps = list(line[: line.index(other) + 1]) if other in line else [own, other]
@@ -365,7 +372,7 @@ def _truth(value: int | None) -> bool | None:
 
 
 def keep_evaluation(tx: Transaction, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str) -> int:
-    """Store an evaluation that belongs to no candidate. Return its id."""
+    """Store an evaluation that belongs to no candidate, and return the evaluation's id."""
     return _insert(tx, evaluation, workload, backend, chip, key)
 
 
@@ -453,5 +460,5 @@ def finite(value: float | None) -> float | None:
 
 
 def ratio(slow_us: float | None, fast_us: float | None) -> float | None:
-    """Return the speed-up if both latencies are known, else None."""
+    """Return the speed-up; None unless both latencies are known."""
     return slow_us / fast_us if slow_us and fast_us else None

@@ -1,7 +1,7 @@
 """Compute the scalar engine's functions of one value, in float32 or float64 by the type of their argument.
 
-``f(x, out)`` writes to ``out`` if given (it may be ``x`` itself) and returns the result. The formulas are the usual
-definitions; the engine's own tables are coarser and not public. :func:`as_on_chip` models their error.
+``f(x, out)`` writes to ``out`` if it is given (``out`` may be ``x`` itself), and returns the result. The formulas are
+the usual definitions. The engine's own tables are less exact and not public; :func:`as_on_chip` models their error.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _TERMS = 9
 
 
 def erf(x: Array) -> Array:
-    """Return the error function, within 1e-15 of its value, computed in float64 and returned in the type of ``x``.
+    """Return the error function of ``x``, within 1e-15, computed in float64 and returned in the type of ``x``.
 
-    Taylor's series about the nearest multiple of 1/64, whose derivatives follow from
-    ``f'' = -2 x f'`` differentiated: ``f[n+2] = -2 x f[n+1] - 2 n f[n]``. Beyond 6 it is 1 in float64.
+    It sums Taylor's series about the nearest multiple of 1/64. The derivatives follow from ``f'' = -2 x f'`` by
+    differentiation: ``f[n+2] = -2 x f[n+1] - 2 n f[n]``. Beyond 6 the function is 1 in float64.
     """
     wide = np.clip(np.asarray(x, np.float64), -_ERF_END, _ERF_END)
     index = np.rint(np.nan_to_num(wide) * _NODES_PER_UNIT).astype(np.int64) + len(_NODES) // 2
@@ -47,7 +47,7 @@ def erf(x: Array) -> Array:
 
 
 def sigmoid(x: Array, out: Array | None = None) -> Array:
-    """Return 1 / (1 + exp(-x)), with exact limits at both ends."""
+    """Return 1 / (1 + exp(-x)), which is exactly 0 and 1 for very large arguments."""
     result = negated(np.asarray(x), out)
     np.exp(result, out=result)
     np.add(result, 1, out=result)
@@ -161,11 +161,13 @@ ACTIVATIONS: dict[str, Activation] = {
     "trunc": _ufunc(np.trunc),
     "logical_not": _formula(lambda x: np.asarray(x == 0, x.dtype)),
 }
-"""Functions of reals by name, ``prelu`` without a slope. ``invert`` is missing: it is a bit operation, done on integers."""
+"""Functions of real numbers by name; ``prelu`` has no slope here. ``invert`` is missing, because it is a bit operation
+on integers.
+"""
 
 
 def activate(name: str, x: Any) -> Array:
-    """Return one function of :data:`ACTIVATIONS` applied to ``x``, as a new array of its type."""
+    """Return the function ``name`` of :data:`ACTIVATIONS` applied to ``x``, as a new array of the type of ``x``."""
     return ACTIVATIONS[name](np.array(x), None)
 
 
@@ -176,8 +178,10 @@ CHIP_ERRORS = {"exp": 2.6e-6, "rsqrt": 1.46e-5} | dict.fromkeys(
 )
 """Relative error (root mean square) of functions of trn2's scalar engine.
 
-``rsqrt`` and ``exp`` from errors published with measured kernels of a norm and a softmax (KDA for Trainium, 2026: 1.46e-5,
-2.6e-6; the simulator's own are 4.8e-7, 1.3e-8); for the others none is published, and 1e-5 is assumed."""
+The errors of ``rsqrt`` and ``exp`` were published with measured kernels of a norm and a softmax (KDA for Trainium,
+2026: 1.46e-5, 2.6e-6; the simulator's own are 4.8e-7, 1.3e-8). For the other functions no error is published; 1e-5 is
+assumed.
+"""
 
 
 RANGES: dict[str, tuple[float, float]] = {
@@ -188,15 +192,17 @@ RANGES: dict[str, tuple[float, float]] = {
     "rsqrt": (2.0**-87, 2.0**97),
     "reciprocal": (2.0**-42, 2.0**42),
 }
-"""Least and greatest magnitude for which AWS documents a function of the scalar engine, as recorded from its page of supported
-activation functions. Zero is in range for all of them here: its results are those of the limit.
+"""Least and greatest magnitude for which AWS documents a function of the scalar engine (its page of supported
+activation functions). An argument of 0 counts as in range for every function here; its result is the limit.
 """
 _SLACK = 1 + 1e-6
-"""Room for a bound that is rounded to float32."""
+"""Factor by which an argument may exceed a bound, because bounds are rounded to float32."""
 
 
 def within_range(name: str, function: Activation, line: int) -> Activation:
-    """Return the function with a check of its arguments. Undefined elements (NaN) count as fine."""
+    """Return ``function`` with a check that raises KernelCrash for an argument outside its documented range. NaN passes
+    the check.
+    """
     bounds = RANGES.get(name)
     if bounds is None:
         return function
@@ -220,8 +226,9 @@ def within_range(name: str, function: Activation, line: int) -> Activation:
 
 
 def as_on_chip(name: str, function: Activation) -> Activation:
-    """Return ``function`` with the engine's error. The error is evenly spread, without a bias, and the same for equal
-    arguments.
+    """Return ``function`` with a relative error of the size of the engine's.
+
+    The error is evenly spread around 0, and equal for equal arguments.
     """
     spread = np.float32(math.sqrt(3.0) * CHIP_ERRORS.get(name, 0.0))
     if not spread:
@@ -241,5 +248,5 @@ def as_on_chip(name: str, function: Activation) -> Activation:
 
 
 def approximates(program: Program) -> bool:
-    """Return True if a program calls a function that the chip only approximates."""
+    """Return True if a program calls a function that the chip computes with a larger error than the simulator."""
     return any(one.op in ("activation", "activate2") and one.attr("func") in CHIP_ERRORS for one, _ in program.walk())

@@ -1,8 +1,8 @@
 """Restrict numpy's matrix products to one thread while a program runs.
 
-Tiles are too small to divide. With two threads OpenBLAS is up to sixteen times slower on them when the machine is busy,
-and simulator slots already use every core. ``OPENBLAS_NUM_THREADS=1`` does the same for a process that sets it before
-numpy is imported.
+Tiles are too small to be divided among threads. With two threads OpenBLAS is up to sixteen times slower on them when
+the machine is busy, and simulator slots already use every core. Setting ``OPENBLAS_NUM_THREADS=1`` before numpy is
+imported has the same effect on a whole process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "ope
 
 @cache
 def _controls() -> tuple[Callable[[], int], Callable[[int], object]] | None:
-    """Return OpenBLAS's functions to get and set its threads; None if numpy uses another library."""
+    """Return OpenBLAS's functions to read and to set its number of threads; None if numpy uses another library."""
     home = Path(np.__file__).parent
     for library in sorted([*home.parent.glob("numpy.libs/*openblas*"), *home.glob(".dylibs/*openblas*")]):
         try:
@@ -36,7 +36,7 @@ def _controls() -> tuple[Callable[[], int], Callable[[int], object]] | None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one thread for matrix products inside the block, and as many as before after it."""
+    """Run matrix products with one thread inside the block, and restore the former number of threads after it."""
     controls = _controls()
     if controls is None:
         yield

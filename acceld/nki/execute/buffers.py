@@ -1,11 +1,11 @@
-"""Store buffers during execution: layout, contraction, poison.
+"""Store the contents of buffers during execution, in as little memory as is proved to be enough.
 
-Kernels declare tensors of gigabytes of which one iteration uses a tile. A buffer whose values never pass between
-iterations of a loop needs the storage of one iteration only. This module proves that from the affine accesses and
-*drops* the loop from the buffer's addresses. A buffer without proof keeps its full storage, so contraction never
-changes a result.
+Kernels declare tensors of gigabytes of which each iteration uses one tile. If a buffer's values never pass from one
+iteration of a loop to another, the buffer needs the storage of one iteration only. This module proves that from the
+affine accesses and *drops* the loop from the buffer's addresses. A buffer without proof keeps its full storage, so
+contraction never changes a result.
 
-Elements never written hold the poison (all bits set: NaN in every float format) or zeros.
+Elements that were never written hold the poison (all bits set: NaN in every float format) or zeros.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from acceld.nki.ir.regions import box, coefficient
 
 POISON = 0xFF
 _DRAWN = 65_521
-"""Random elements of undefined memory before they repeat. It is a prime, so that no row of a tile is like another."""
+"""Number of different random elements that fill undefined memory before they repeat. It is a prime, so that rows of a
+tile differ.
+"""
 _LONGEST_ANALYSIS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Storage of one buffer.
+    """The storage of one buffer, and the address of each element in it.
 
-    The element at index ``x`` lies at ``sum((x[d] - origin[d]) * strides[d])`` elements, after the terms of ``dropped``
-    loops are removed from ``x`` and ``spread[loop]`` elements are added for each of its iterations. ``refill``: the
-    loop in each of whose iterations the storage becomes undefined again; None if only when it is allocated, -1 if
-    never.
+    The element at index ``x`` lies at position ``sum((x[d] - origin[d]) * strides[d])``, after the terms of loops in
+    ``dropped`` are removed from ``x`` and ``spread[loop]`` is added for each iteration of such a loop. ``refill`` is
+    the loop in each of whose iterations the storage becomes undefined again; None if it is undefined only when it is
+    allocated, -1 if every read is known to follow a write.
     """
 
     buffer: Buffer
@@ -51,12 +53,14 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of storage."""
+        """Number of bytes of the storage."""
         return self.elements * self.dtype.itemsize
 
     def place(self, access: Access) -> tuple[int, dict[int, int], tuple[int, ...]]:
-        """Return the first element of ``access`` in the flat storage, its change with each loop, and each tile axis's
-        stride.
+        """Return the position of the first element of ``access``, its change per iteration by loop, and the stride of
+        each axis.
+
+        All three are counted in elements of the flat storage.
         """
         const, terms = 0, dict(self.spread)
         for start, origin, stride in zip(access.start, self.origin, self.strides, strict=True):
@@ -72,9 +76,10 @@ class Layout:
 
 
 class Store:
-    """One buffer's memory while the program runs. ``array`` is its bytes, flat, empty when not allocated.
+    """The memory of one buffer while the program runs.
 
-    Elements never written hold zeros, with ``poison`` NaN, and random finite values if there is a source of ``chance``.
+    ``array`` is the flat storage as bytes; it is empty while it is not allocated. Elements that were never written hold
+    zeros; with ``poison`` they hold NaN, and with ``poison`` and ``chance`` random finite values.
     """
 
     __slots__ = ("array", "chance", "layout", "poison")
@@ -92,7 +97,7 @@ class Store:
             self.fill()
 
     def fill(self) -> None:
-        """Make every element undefined, or fill it as the kernel's declaration says."""
+        """Make every element undefined, or set it to the value with which the kernel declares the buffer."""
         layout = self.layout
         if layout.fill is None or (layout.fill == 0 and not np.signbit(layout.fill)):
             undefined = layout.fill is None and self.poison
@@ -108,16 +113,16 @@ class Store:
         elements[...] = one[0]
 
     def release(self) -> None:
-        """Release the memory."""
+        """Release the storage."""
         self.array = np.empty(0, np.uint8)
 
     def whole(self) -> Array:
-        """Return the storage in the buffer's shape (buffers without contraction only)."""
+        """Return the storage in the buffer's shape. Only for a buffer that keeps its full storage."""
         return self.array.view(self.layout.dtype).reshape(self.layout.buffer.shape)
 
 
 def _drawn(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Array:
-    """Return finite values of different magnitudes and signs."""
+    """Return ``count`` random finite values of different magnitudes and signs."""
     if dtype == np.bool_:
         return chance.integers(0, 2, count).astype(np.bool_)
     if dtype.kind in "iu":
@@ -145,10 +150,10 @@ class Planner:
         order: Sequence[int] | None = None,
         fill: float | None = None,
     ) -> Layout:
-        """Return the layout of ``buffer``.
+        """Return the storage layout of ``buffer``.
 
-        ``uses`` are its accesses, without the memset that ``fill`` replaces. ``order`` lists the dimensions from
-        slowest to fastest. A loop in ``kept_loops`` is spread: each of its iterations has its own copy of the buffer.
+        ``uses`` are the buffer's accesses, without the memset that ``fill`` replaces. ``order`` lists the dimensions
+        from slowest to fastest. In a loop of ``kept_loops`` each iteration has its own copy of the buffer.
         """
         reinterpreted = any(use.access.dtype not in ("", buffer.dtype) for use in uses)
         dtype = storage_dtype(buffer.dtype, float64=self.float64 and not reinterpreted)
@@ -204,7 +209,7 @@ class Planner:
         return all([coefficient(start, loop.id) for start in use.access.start] == first for use in uses)
 
     def _apart(self, uses: Sequence[Use], loop: Loop, dropped: set[int]) -> bool:
-        """Return True if different iterations of ``loop`` reach different elements."""
+        """Return True if no two iterations of ``loop`` access the same element."""
         coefs = [coefficient(start, loop.id) for start in uses[0].access.start]
         if not any(coefs):
             return False
@@ -251,7 +256,7 @@ class Planner:
 
 
 def check_total(layouts: Sequence[Layout], max_bytes: int) -> None:
-    """Raise LimitExceeded if a single buffer needs more than ``max_bytes``."""
+    """Raise LimitExceeded if one of the buffers needs more than ``max_bytes``."""
     for layout in layouts:
         if layout.nbytes > max_bytes:
             raise LimitExceeded(
@@ -267,7 +272,7 @@ def check_total(layouts: Sequence[Layout], max_bytes: int) -> None:
 
 
 def copy_in(buffer: Buffer, layout: Layout, values: Array) -> Array:
-    """Return ``values`` as the bytes of ``buffer``'s storage, rounded to its dtype."""
+    """Return the storage of ``buffer`` filled with ``values``, rounded to the buffer's dtype, as bytes."""
     flat = np.empty(buffer.elements, layout.dtype)
     source = np.ascontiguousarray(values).reshape(-1)
     if source.dtype == flat.dtype and (layout.dtype == np.float64 or buffer.dtype != "tfloat32"):

@@ -1,4 +1,4 @@
-"""Run operations of several ranks together. Each rank is a thread that waits for the others at each collective."""
+"""Run collectives of several ranks. Each rank is a thread that waits for the others at each collective."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.nki.ir.numerics import Array, combine
 
 
 class Ranks:
-    """Exchange tiles between all ranks: each brings a tile and gets the tiles of all."""
+    """Exchange tiles between ranks: each rank brings one tile and gets the tiles of all ranks."""
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -22,7 +22,10 @@ class Ranks:
         self._brought: list[tuple[str, Array] | None] = [None] * world
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
-        """Return the tiles of all ranks. KernelCrash if another rank failed or calls something else."""
+        """Return the tiles of all ranks, in order of rank, once every rank has brought its tile ``values``.
+
+        Raise KernelCrash if another rank failed or calls another kind of collective.
+        """
         self._brought[rank] = (kind, values)
         try:
             self._barrier.wait()
@@ -36,7 +39,7 @@ class Ranks:
         return [one for _, one in brought]
 
     def abort(self) -> None:
-        """Release all waiting ranks after a failure."""
+        """Release all waiting ranks after one rank has failed."""
         self._barrier.abort()
 
 
@@ -59,7 +62,7 @@ def _lists(context: Context) -> list[list[int]]:
 
 
 def collective(context: Context) -> Step:
-    """dst = the result of the collective over the ranks' tiles."""
+    """Compile ``dst = collective of the ranks' tiles``."""
     kind, op, line = context.text("kind"), context.text("op", "add"), context.instruction.line
     axis = context.attr("axis")
     along = axis if isinstance(axis, int) else 0
@@ -88,7 +91,11 @@ def collective(context: Context) -> Step:
 
 
 def _of_run_time_sizes(context: Context, kind: str) -> Step:
-    """dst = parts of the ranks' flat tiles. Part ``s`` goes to where row 3 of the metadata says, else to slot ``s``."""
+    """Compile a collective whose sizes are read at run time: dst = parts of the flat tiles of all ranks.
+
+    The part of the rank at place ``s`` of the list is written where row 3 of the metadata says; to slot ``s`` if there
+    is no row 3.
+    """
     line, lists, member = context.instruction.line, _lists(context), _member(context)
     source, rows = context.src(0, arranged=False), context.src(1, arranged=False)
     dst = context.dst(0, arranged=False)
@@ -149,7 +156,7 @@ _KINDS: dict[str, Callable[[list[Array], int, int, str], Array]] = {
 
 
 def register_rank(context: Context) -> Step:
-    """register = the rank, or the rank a given number of steps earlier in its list."""
+    """Compile ``register = rank``: this rank, or the rank a given number of steps before it in its list."""
     number = context.attr("register")
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
         crash("rank_id has no register as its result", "register", context.instruction.line)

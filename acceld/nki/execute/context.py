@@ -1,4 +1,4 @@
-"""Provide the operands of an instruction as compiled tiles."""
+"""Provide an instruction's operands as compiled tiles, for the functions that compile operations."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from acceld.nki.ir.program import Access, Attr, Instruction, Pattern
 from acceld.nki.ir.spaces import Space, iteration_space
 
 Step = Callable[[Env, Window], None]
-"""Runs one instruction in one iteration, inside a window of its iteration space."""
+"""Runs one instruction in one iteration of its loops, for the elements inside a window."""
 
 Reader = Callable[[Env, Window], Any]
-"""Returns an operand's value: an array of reals, or a Python number."""
+"""Returns the value of an operand: an array of reals, or a Python number."""
 
 
 class Context:
-    """An instruction that is being compiled.
+    """An instruction that is being compiled, with its operands.
 
-    ``general``: its mask must become a boolean window, since a tile has axes that the iteration space does not have.
+    ``general`` is True if the mask must become a boolean window, because some operand has axes that the iteration space
+    lacks.
     """
 
     def __init__(self, machine: Machine, instruction: Instruction, trips: dict[int, int]) -> None:
@@ -44,22 +45,22 @@ class Context:
         return self.instruction.op
 
     def attr(self, name: str, default: Attr = None) -> Attr:
-        """Return an attribute."""
+        """Return the attribute ``name``; ``default`` if the instruction does not have it."""
         return self.instruction.attr(name, default)
 
     def text(self, name: str, default: str = "") -> str:
-        """Return an attribute that is a name; ``default`` if it is missing or None."""
+        """Return the attribute ``name`` as text; ``default`` if it is missing or None."""
         value = self.attr(name)
         if value is None:
             return default
         return value if isinstance(value, str) else str(value)
 
     def flag(self, name: str) -> bool:
-        """Return an attribute that is true or false."""
+        """Return the attribute ``name`` as True or False; False if it is missing."""
         return bool(self.attr(name, False))
 
     def has_src(self, number: int) -> bool:
-        """Return True if the instruction has operand ``number``."""
+        """Return True if the instruction has a source operand ``number``."""
         return len(self.instruction.srcs) > number
 
     def _tile(self, access: Access, axes: tuple[int, ...] | None, arranged: bool, skip: bool) -> Tile:
@@ -76,32 +77,34 @@ class Context:
         )
 
     def src(self, number: int, *, arranged: bool = True, skip_outside: bool = False) -> Tile:
-        """Return source ``number``, which must be a tile."""
+        """Return source operand ``number`` as a tile. Raise KernelCrash if the operand is not a tile."""
         operand = self.instruction.srcs[number]
         if not isinstance(operand, Access):
             crash(f"{self.op} needs a tile as operand {number}", "operand_kind", self.instruction.line)
         return self._tile(operand, self.space.srcs[number], arranged, skip_outside)
 
     def dst(self, number: int = 0, *, arranged: bool = True, skip_outside: bool = False) -> Tile:
-        """Return destination ``number``."""
+        """Return destination operand ``number`` as a tile."""
         return self._tile(self.instruction.dsts[number], self.space.dsts[number], arranged, skip_outside)
 
     def number(self, number: int) -> float:
-        """Return source ``number``, which must be an immediate."""
+        """Return source operand ``number`` as a float. Raise KernelCrash if the operand is not an immediate."""
         operand = self.instruction.srcs[number]
         if isinstance(operand, Access | Pattern):
             crash(f"{self.op} needs a number as operand {number}", "operand_kind", self.instruction.line)
         return self.immediate(operand)
 
     def immediate(self, value: float) -> float:
-        """Return a number as a float; a whole number beyond float's range is an error."""
+        """Return ``value`` as a float. Raise KernelCrash for an integer beyond the range of float."""
         try:
             return float(value)
         except OverflowError:
             crash(f"{self.op}: an immediate is too large", "operand_kind", self.instruction.line)
 
     def reader(self, number: int, *, arranged: bool = True) -> Reader:
-        """Return source ``number`` as reals: a tile, an immediate or an affine value."""
+        """Return a function that reads source operand ``number`` as reals, be it a tile, an immediate or an affine
+        value.
+        """
         operand = self.instruction.srcs[number]
         if isinstance(operand, Access):
             return self.src(number, arranged=arranged).load
@@ -112,7 +115,7 @@ class Context:
         return lambda env, window: value
 
     def shares_destination(self, *numbers: int) -> bool:
-        """Return True if any of these sources lies in the first destination's buffer."""
+        """Return True if one of these source operands lies in the buffer of the first destination."""
         target = self.instruction.dsts[0].buffer
         return any(
             isinstance(src, Access) and src.buffer == target
@@ -122,12 +125,12 @@ class Context:
         )
 
     def unsupported(self, what: str) -> UnsupportedCall:
-        """Return an error for an operation that the simulator can not run."""
+        """Return an UnsupportedCall error that says what this operation lacks in the simulator."""
         return UnsupportedCall(f"{self.op}: {what}", line=self.instruction.line)
 
 
 def write_result(dst: Tile, env: Env, window: Window, out: Array | None, result: Any) -> None:
-    """Write ``result`` to the destination, unless it is already in ``out``."""
+    """Write ``result`` to the tile ``dst``, unless ``out`` is a view of the tile that already holds it."""
     if out is None:
         dst.put(env, window, result)
     elif result is not out:

@@ -1,4 +1,4 @@
-"""Run operations on registers and random numbers, barriers, and microscaling."""
+"""Run operations on registers and random numbers, barriers, and microscaling (MX formats)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def _register(context: Context, name: str = "register") -> int:
 
 
 def _value(context: Context) -> Callable[[Env, Window], int | float]:
-    """Return a function that reads a register operation's value: the register ``source``, else the operand."""
+    """Return a function that reads the value of a register operation: the register named ``source`` if there is one,
+    else operand 0.
+    """
     if context.attr("source") is not None:
         number = _register(context, "source")
         return lambda env, window: context.machine.registers[number]
@@ -41,7 +43,7 @@ def _value(context: Context) -> Callable[[Env, Window], int | float]:
 
 
 def _plain(value: Any) -> int | float:
-    """Return one element of an array as Python's number: an integer if it is one."""
+    """Return an element of an array as a Python number: an int if its value is whole, else a float."""
     if isinstance(value, np.integer | int):
         return int(value)
     number = float(value)
@@ -53,11 +55,11 @@ _EXACT: dict[str, Callable[[int, int], int]] = {
     "subtract": operator.sub,
     "multiply": operator.mul,
 }
-"""Arithmetic on scalars of a known width, which wraps as on the chip."""
+"""Integer arithmetic of scalars with a known number of bits; the result wraps around as on the chip."""
 
 
 def register_move(context: Context) -> Step:
-    """register = immediate or another register."""
+    """Compile ``register = immediate`` or ``register = other register``."""
     target, value = _register(context), _value(context)
 
     def run(env: Env, window: Window) -> None:
@@ -67,7 +69,7 @@ def register_move(context: Context) -> Step:
 
 
 def register_load(context: Context) -> Step:
-    """register = the one element of data."""
+    """Compile ``register = the only element of data``."""
     target, data = _register(context), context.src(0)
 
     def run(env: Env, window: Window) -> None:
@@ -80,7 +82,7 @@ def register_load(context: Context) -> Step:
 
 
 def register_store(context: Context) -> Step:
-    """The single element of dst = register."""
+    """Compile ``the only element of dst = register``."""
     source, dst = _register(context), context.dst()
 
     def run(env: Env, window: Window) -> None:
@@ -91,7 +93,7 @@ def register_store(context: Context) -> Step:
 
 
 def register_alu(context: Context) -> Step:
-    """register = source op value; the value is an immediate, or the register that ``operand`` names."""
+    """Compile ``register = source op value``, where the value is an immediate or the register named ``operand``."""
     target = _register(context)
     source = _register(context, "source") if context.attr("source") is not None else target
     op = context.text("op")
@@ -123,7 +125,7 @@ def register_alu(context: Context) -> Step:
 
 
 def random_seed(context: Context) -> Step:
-    """Seed the generator from the operand's elements."""
+    """Compile the seeding of the random generator by the operand's elements."""
     reader = context.reader(0)
 
     def run(env: Env, window: Window) -> None:
@@ -135,7 +137,10 @@ def random_seed(context: Context) -> Step:
 
 
 def random(context: Context) -> Step:
-    """Draw uniform values in [low, high); raw integers if dst holds integers and no range is given."""
+    """Compile the drawing of uniform values in [low, high).
+
+    Without a range, integers of the full range are drawn for a destination of integers.
+    """
     dst = context.dst()
     low = context.reader(0) if context.has_src(0) else None
     high = context.reader(1) if context.has_src(1) else None
@@ -163,9 +168,9 @@ def random(context: Context) -> Step:
 
 
 def xorwow(words: Array, count: int) -> Array:
-    """Draw ``count`` 32-bit numbers a row, and store the rows' new state in ``words``.
+    """Return ``count`` 32-bit random numbers for each row of ``words``, and store the new state in ``words``.
 
-    Six words are one generator (Marsaglia, Xorshift RNGs, 2003). The generators of a row are used in turn.
+    Six words are the state of one generator (Marsaglia, Xorshift RNGs, 2003). The generators of a row are used in turn.
     """
     turns = words.shape[1] // 6
     out = np.empty((words.shape[0], -(-count // turns), turns), np.uint32)
@@ -180,11 +185,13 @@ def xorwow(words: Array, count: int) -> Array:
 
 
 WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
-"""Words of state a partition."""
+"""Number of words of random state in each partition, by engine."""
 
 
 def _generators(context: Context) -> Array:
-    """Return the words of the engine's generators. They are drawn at random if nothing has set them."""
+    """Return the random state of the instruction's engine, a row for each partition. It is drawn at random if the
+    program has not set it.
+    """
     engine, machine = context.instruction.engine, context.machine
     if engine not in machine.generators:
         machine.generators[engine] = machine.random.integers(0, 2**32, (machine.partitions, WORDS[engine]), np.uint32)
@@ -192,7 +199,7 @@ def _generators(context: Context) -> Array:
 
 
 def random_state_load(context: Context) -> Step:
-    """State of the engine's generators = each partition's row."""
+    """Compile ``random state of the engine = data``, a row for each partition."""
     data = context.src(0)
 
     def run(env: Env, window: Window) -> None:
@@ -203,7 +210,7 @@ def random_state_load(context: Context) -> Step:
 
 
 def random_state_store(context: Context) -> Step:
-    """dst = state of the engine's generators."""
+    """Compile ``dst = random state of the engine``."""
     dst = context.dst()
 
     def run(env: Env, window: Window) -> None:
@@ -213,7 +220,7 @@ def random_state_store(context: Context) -> Step:
 
 
 def dropout(context: Context) -> Step:
-    """Set elements to zero with the given probability; the others stay as they are."""
+    """Compile ``dst = data`` with each element set to 0 with the given probability."""
     dst, data, probability = context.dst(), context.reader(0), context.reader(1)
 
     def run(env: Env, window: Window) -> None:
@@ -225,12 +232,15 @@ def dropout(context: Context) -> Step:
 
 
 def nothing(context: Context) -> Step:
-    """Do nothing: the operation has no effect on values."""
+    """Compile an operation that has no effect on values: the step does nothing."""
     return lambda env, window: None
 
 
 def barrier(context: Context) -> Step:
-    """Wait for the other core of a pair. If both cores run the same program, they run in step, and nothing is left to do."""
+    """Compile the wait for the other core of a pair.
+
+    Cores that run the same program run in step, so for them the step does nothing.
+    """
     line = context.instruction.line
 
     def run(env: Env, window: Window) -> None:
@@ -241,7 +251,10 @@ def barrier(context: Context) -> Step:
 
 
 def exchange(context: Context) -> Step:
-    """dst = the tile of the other core of a pair. If both cores run the same program, they run in step."""
+    """Compile ``dst = the tile of the other core`` for two cores with different programs.
+
+    Cores with one program run in step; the interpreter exchanges their tiles itself.
+    """
     src, dst, line = context.src(0, arranged=False), context.dst(0, arranged=False), context.instruction.line
 
     def run(env: Env, window: Window) -> None:
@@ -254,10 +267,10 @@ def exchange(context: Context) -> Step:
 
 
 def quantize_mx(context: Context) -> Step:
-    """Round blocks of eight partitions by four free elements to MXFP8 with one shared power-of-two scale.
+    """Compile the rounding of blocks (eight partitions by four elements) to MXFP8 with one shared power-of-two scale.
 
-    The scale is twice as large as in the OCP standard's sample: 2 ** (floor(log2(greatest)) - (E - 1)), E the format's
-    greatest exponent.
+    The scale is 2 ** (floor(log2(greatest)) - (E - 1)), where E is the greatest exponent of the format: twice the scale
+    of the OCP standard's sample.
     """
     data = context.src(0, arranged=False)
     dst, scale = context.dst(0, arranged=False), context.dst(1, arranged=False)

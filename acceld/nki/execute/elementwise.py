@@ -1,4 +1,4 @@
-"""Run arithmetic of the vector, scalar and GpSimd engines on tiles."""
+"""Compile arithmetic of the vector, scalar and GpSimd engines on tiles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXACT_INTEGER = {"add": np.add, "subtract": np.subtract, "multiply": np.multipl
 
 
 def alu(context: Context, op: str) -> Binary:
-    """Return the two-operand function ``op`` on reals."""
+    """Return the function of two operands named ``op``, on reals. Raise KernelCrash for an unknown name."""
     found = ALU.get(op)
     if found is None:
         crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
@@ -31,7 +31,7 @@ def alu(context: Context, op: str) -> Binary:
 
 
 def _keeping_nan(compare: Binary) -> Binary:
-    """Return the comparison with NaN in place of 0 and 1 where an operand is NaN."""
+    """Return the comparison ``compare`` with NaN as its result where an operand is NaN."""
 
     def kept(a: Any, b: Any, out: Array | None) -> Array:
         unknown = np.isnan(a) | np.isnan(b)
@@ -47,7 +47,7 @@ def _keeping_nan(compare: Binary) -> Binary:
 def integer_function(context: Context, op: str) -> np.ufunc | None:
     """Return the integer form of ``op`` if this instruction computes on integers; None otherwise.
 
-    These are bit operations, and 32-bit integer add, subtract and multiply, which GpSimd does exactly.
+    Integer forms exist for bit operations, and for 32-bit add, subtract and multiply, which GpSimd computes exactly.
     """
     if op in BITWISE:
         return BITWISE[op]
@@ -65,7 +65,7 @@ def integer_function(context: Context, op: str) -> np.ufunc | None:
 
 
 def integer_reader(context: Context, number: int) -> Reader:
-    """Return the source ``number`` as integers."""
+    """Return a function that reads source operand ``number`` as integers."""
     operand = context.instruction.srcs[number]
     if isinstance(operand, Access):
         tile = context.src(number)
@@ -83,7 +83,7 @@ def integer_reader(context: Context, number: int) -> Reader:
 
 
 def apply_integer(function: np.ufunc, a: Any, b: Any) -> Array:
-    """Return ``function(a, b)`` in the width of the tile operand. Immediates wrap into it."""
+    """Return ``function(a, b)`` in the integer type of the tile operand. An immediate wraps around to that type."""
     width = next((np.asarray(x).dtype for x in (a, b) if isinstance(x, np.ndarray)), np.dtype(np.int32))
     if width == np.bool_:
         width = np.dtype(np.uint8)
@@ -95,7 +95,7 @@ def apply_integer(function: np.ufunc, a: Any, b: Any) -> Array:
 
 
 def tensor_tensor(context: Context) -> Step:
-    """dst = data1 op data2."""
+    """Compile ``dst = data1 op data2``."""
     op = context.text("op")
     dst = context.dst()
     whole = integer_function(context, op)
@@ -150,7 +150,7 @@ def _stages(context: Context) -> list[tuple[str, bool, int]]:
 
 
 def tensor_scalar(context: Context) -> Step:
-    """dst = (data op0 operand0) op1 operand1, for scalars or tiles; optionally folded into reduce_res."""
+    """Compile ``dst = (data op0 operand0) op1 operand1`` for numbers or tiles, with an optional fold into reduce_res."""
     ops = _stages(context)
     sink = fold_sink(context)
     if all(integer_function(context, op) is not None for op, _, _ in ops) and sink is None:
@@ -184,7 +184,7 @@ def tensor_scalar(context: Context) -> Step:
 
 
 def tensor_scalar_cumulative(context: Context) -> Step:
-    """Running fold along the free axes in order: r[i] = (data[i] op0 operand0) op1 r[i-1]."""
+    """Compile a running fold along the free axes, in order: ``dst[i] = (data[i] op0 operand0) op1 dst[i - 1]``."""
     dst = context.dst()
     data = context.reader(0)
     stage = _stage(context, context.text("op0"), False, context.reader(1))
@@ -215,7 +215,9 @@ def tensor_scalar_cumulative(context: Context) -> Step:
 
 
 def _scalar_engine_function(context: Context, name: str) -> Activation:
-    """Return a function of the scalar engine, with the error or the check that the execution asks for."""
+    """Return the function of the scalar engine called ``name``, with the error or the range check that the options ask
+    for.
+    """
     function = ACTIVATIONS.get(name)
     if function is None:
         crash(f"{name!r} is not an activation function", "operation", context.instruction.line)
@@ -227,7 +229,7 @@ def _scalar_engine_function(context: Context, name: str) -> Activation:
 
 
 def activation(context: Context) -> Step:
-    """dst = func(data * scale + bias), with an optional fold into reduce_res."""
+    """Compile ``dst = func(data * scale + bias)``, with an optional fold into reduce_res."""
     name = context.text("func", "copy")
     dst = context.dst()
     if name == "invert":
@@ -262,7 +264,7 @@ def _is_number(context: Context, number: int, value: float) -> bool:
 
 
 def activate2(context: Context) -> Step:
-    """dst = func((data op0 operand0) op1 operand1)."""
+    """Compile ``dst = func((data op0 operand0) op1 operand1)``, with an optional fold into reduce_res."""
     dst = context.dst()
     name = context.text("func", "copy")
     function = _scalar_engine_function(context, name)
@@ -291,7 +293,7 @@ def activate2(context: Context) -> Step:
 
 
 def reciprocal(context: Context) -> Step:
-    """dst = 1 / data."""
+    """Compile ``dst = 1 / data``."""
     dst, data = context.dst(), context.reader(0)
 
     def run(env: Env, window: Window) -> None:
@@ -304,7 +306,7 @@ def reciprocal(context: Context) -> Step:
 
 
 def exponential(context: Context) -> Step:
-    """dst = exp(data - max_value); the sum along the free axes goes to reduce_res."""
+    """Compile ``dst = exp(data - max_value)``, with an optional fold along the free axes into reduce_res."""
     dst, data, most = context.dst(), context.reader(0), context.reader(1)
     sink = fold_sink(context, default_op="add")
 
@@ -318,7 +320,7 @@ def exponential(context: Context) -> Step:
 
 
 def select(context: Context) -> Step:
-    """dst = on_true where predicate (not, with reverse) else on_false."""
+    """Compile ``dst = on_true where the predicate is not zero, else on_false``; ``reverse`` negates the predicate."""
     dst = context.dst()
     predicate, yes, no = (context.reader(number) for number in range(3))
     reverse = context.flag("reverse")
@@ -338,7 +340,7 @@ def select(context: Context) -> Step:
 
 
 def affine_select(context: Context) -> Step:
-    """dst = on_true where pattern cmp 0 else on_false."""
+    """Compile ``dst = on_true where pattern cmp 0, else on_false``."""
     dst = context.dst()
     yes, no = context.reader(0), context.reader(1)
     compare = alu(context, context.text("cmp", "equal"))
@@ -353,7 +355,7 @@ def affine_select(context: Context) -> Step:
 
 
 def iota(context: Context) -> Step:
-    """dst = pattern."""
+    """Compile ``dst = pattern``."""
     dst, values = context.dst(), _pattern(context)
     whole = is_integer(dst.dtype)
 
@@ -372,7 +374,10 @@ def _pattern(context: Context) -> Callable[[Env], Array]:
 
 
 def crop(values: Array, window: Window) -> Array:
-    """Return the part of an array over the whole space that a window covers; all of it for a boolean window."""
+    """Return the part of ``values`` inside a window; ``values`` cover the whole iteration space.
+
+    Without a window, and for a boolean one, the result is ``values``.
+    """
     if window is None or isinstance(window, Mask):
         return values
     assert isinstance(window, Crop)
@@ -380,7 +385,10 @@ def crop(values: Array, window: Window) -> Array:
 
 
 def range_select(context: Context) -> Step:
-    """dst = on_true where index cmp0 bound0 and index cmp1 bound1, else on_false; index counts free elements."""
+    """Compile ``dst = on_true where index cmp0 bound0 and index cmp1 bound1, else on_false``.
+
+    The index of an element is its number along the free axes.
+    """
     dst = context.dst()
     yes, low, high = (context.reader(number) for number in range(3))
     first, second = alu(context, context.text("cmp0")), alu(context, context.text("cmp1"))
@@ -406,7 +414,9 @@ def range_select(context: Context) -> Step:
 
 
 def copy_predicated(context: Context) -> Step:
-    """dst = src where the predicate (not, with reverse) holds; other elements stay."""
+    """Compile ``dst = src where the predicate is not zero``; other elements of dst keep their values. ``reverse``
+    negates the predicate.
+    """
     dst, source, predicate = context.dst(), context.reader(0), context.reader(1)
     reverse = context.flag("reverse")
 

@@ -1,11 +1,11 @@
 """Run a program on data.
 
-The loop tree is compiled once into closures over strided views. No instruction is interpreted per element, and loops
-whose body is one accumulating matrix product run as one larger product. Results differ from iteration order only in the
-order of float32 sums.
+The tree of loops is compiled once into closures over strided views. No instruction is interpreted element by element,
+and a loop whose body is one accumulating matrix product runs as one larger product. So results can differ from a run in
+iteration order only by the order of float32 sums.
 
-Nothing in a program is trusted. Accesses that are not proved inside their buffers are checked when they run. Storage is
-bounded by ``max_bytes`` and time by ``deadline_s``. Whatever a malformed program makes numpy raise becomes a
+Nothing in a program is trusted. An access that is not proved to lie inside its buffer is checked when it runs. Storage
+is bounded by ``max_bytes`` and time by ``deadline_s``. Whatever a malformed program makes numpy raise becomes a
 :class:`KernelCrash` with the instruction's line.
 """
 
@@ -46,16 +46,16 @@ _LONGEST_SHUFFLE = 1_000_000
 class ExecuteOptions:
     """Options of an execution.
 
-    ``float64``: every float in float64, no rounding to narrow formats. ``uninitialized``: the content of memory that
-    was never written. ``chance``: a seed for what a chip may do otherwise: memory that was never written holds random
-    finite values, and of several values for one run-time place another one stays. ``shuffle_affine``: a seed to run
-    affine loops in random order, or "reversed". ``check_onezero``: fail if an
-    operand that should hold only 0 and 1 holds another value. ``check_transposes``: fail if a product marked as a
-    transpose is not one, even on trn1, where the array computes the product. ``deadline_s`` and ``max_bytes`` bound
-    time and memory. ``turns``: for instructions, by number in program order, the executions that are computed, left out
-    or copied from others (:mod:`acceld.nki.ir.turns`); not with ``shuffle_affine``. ``chip_functions``: give the scalar
-    engine's functions errors as large as the published ones. ``keeps_nan``: a comparison with NaN is NaN. ``checks_ranges``:
-    fail if a function of the scalar engine takes a number beyond its documented range.
+    ``float64``: compute every float in float64, without rounding to narrow formats. ``uninitialized``: the contents of
+    memory that was never written. ``chance``: a seed for what a chip may do in another way: memory that was never
+    written holds random finite values, and of several values written to one run-time place another one remains.
+    ``shuffle_affine``: a seed to run affine loops in random order, or "reversed". ``check_onezero``: fail if an operand
+    that should hold only 0 and 1 holds another value. ``check_transposes``: fail if a product marked as a transpose is
+    not one, even on trn1, where the array computes the product. ``deadline_s`` and ``max_bytes``: limits on time and
+    memory. ``turns``: for instructions, by number in program order, which executions are computed, left out or copied
+    from others (:mod:`acceld.nki.ir.turns`); not allowed with ``shuffle_affine``. ``chip_functions``: give the scalar
+    engine's functions errors as large as the published ones. ``keeps_nan``: let a comparison with NaN be NaN.
+    ``checks_ranges``: fail if a function of the scalar engine gets a number outside its documented range.
     """
 
     float64: bool = False
@@ -85,22 +85,23 @@ def execute(
     *,
     member: Member | None = None,
 ) -> list[Array]:
-    """Return the program's outputs for ``inputs``, arrays of the input buffers' shapes (any numeric dtype; values are
-    rounded to the dtype of the buffer), in the order of ``program.inputs``. Inputs are never written to.
+    """Return the program's outputs for ``inputs``.
 
-    Raises KernelCrash or LimitExceeded if the program fails, UnsupportedCall for an operation that the simulator can
-    not run, UsageError for inputs that do not fit. ``member``: the rank that runs (:mod:`acceld.nki.execute.ranks`).
+    ``inputs`` are arrays with the shapes of the input buffers, in the order of ``program.inputs``; values are rounded
+    to the buffers' dtypes, and the arrays are never written to. ``member`` is the rank that runs, if several do
+    (:mod:`acceld.nki.execute.ranks`). Raise KernelCrash or LimitExceeded if the program fails, UnsupportedCall for an
+    operation that the simulator can not run, UsageError for inputs that do not fit.
     """
     return _Execution(program, options, member).run(inputs)
 
 
 def is_settled(program: Program, options: ExecuteOptions = DEFAULT_OPTIONS) -> bool:
-    """Return True if certainly nothing that a chip leaves to chance (``ExecuteOptions.chance``) decides a result."""
+    """Return True if it is proved that what a chip leaves to chance (``ExecuteOptions.chance``) decides no result."""
     return _Execution(program, options).settled
 
 
 class _Execution:
-    """One program compiled for one run."""
+    """A program compiled for one run."""
 
     def __init__(self, program: Program, options: ExecuteOptions, member: Member | None = None) -> None:
         self.program, self.options = program, options
@@ -108,7 +109,7 @@ class _Execution:
         self.trips = {number: loop.trips for number, loop in self.loops.items()}
         self.skipped: set[int] = set()
         self.filled: set[int] = set()
-        """Outputs that the program writes completely."""
+        """Outputs of which the program writes every element."""
         self.live = 0
         self.timed = Timed(options.turns, self._take)
         self.places = (
@@ -128,7 +129,9 @@ class _Execution:
             self._left_to_chance(layout, uses.get(layout.buffer.id, []), layout.buffer.id in outputs)
             for layout in layouts
         )
-        """True if certainly neither memory that was never written nor the order of writes to run-time places decides a result."""
+        """True if it is proved that no result depends on memory that was never written, or on the order of writes to
+        run-time places.
+        """
         self.first: dict[int, list[Store]] = {}
         self.last: dict[int, list[Store]] = {}
         for number, found in uses.items():
@@ -171,7 +174,9 @@ class _Execution:
                 self.refills.setdefault(store.layout.refill, []).append(store)
 
     def _left_to_chance(self, layout: Layout, uses: list[Use], output: bool) -> bool:
-        """Return False if certainly each element of a buffer is written before it is read, and at places known before."""
+        """Return True if a buffer's elements may be read before they are written, or be written at places known only at
+        run time.
+        """
         buffer = layout.buffer
         if buffer.role in (Role.INPUT, Role.CONSTANT):
             return any(use.writes and use.indirect for use in uses)
@@ -211,8 +216,8 @@ class _Execution:
         return layouts
 
     def _fill(self, number: int, found: list[Use]) -> float | int | None:
-        """Return the value that fills a buffer at its declaration, and remove the memset that set it; None if there is
-        none.
+        """Return the value to which a memset at the declaration sets the whole buffer, and skip that memset; None if
+        there is no such memset.
         """
         if not found:
             return None
@@ -286,13 +291,14 @@ class _Execution:
             store.release()
 
     def _run_cores(self, position: int) -> bool:
-        """Run two cores with different programs that wait for each other, when the first of them is reached.
+        """Run two cores with different programs that wait for each other, when the first core's loop is reached.
 
-        Return False for a core that waits at barriers only and has no partner: it runs like any other node.
+        Return False, without running anything, for a core that waits at barriers only and has no partner; it runs like
+        any other node.
         """
         body = self.program.body
         if position and position - 1 in self.paired:
-            return True  # it ran together with the first core
+            return True  # this core ran together with the first one
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
             if _has(body[position], ("exchange",)):
@@ -458,10 +464,10 @@ class _Execution:
         return plain
 
     def _in_step(self, cores: list[Loop], body: list[Node]) -> Run:
-        """Run a launch grid's iterations in step.
+        """Return a function that runs the iterations of a launch grid in step: each node runs for all iterations before
+        the next node.
 
-        Each node runs for all iterations before the next node starts. So a value that one core wrote before a barrier
-        is visible to the others after it.
+        So a value that one core wrote before a barrier is visible to the other cores after the barrier.
         """
         slots = [self.machine.slots[core.id] for core in cores]
         counts = [range(core.trips) for core in cores]
@@ -495,7 +501,7 @@ class _Execution:
         return run
 
     def _exchanged(self, instruction: Instruction, slots: list[int], counts: list[range]) -> Run:
-        """Write the tile of each of two cores to the other core."""
+        """Return a function that gives each of two cores the tile of the other core."""
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
         cores = list(itertools.product(*counts))
@@ -572,11 +578,11 @@ class _Execution:
 
 
 def random_order(trips: int, random: np.random.Generator) -> Sequence[int]:
-    """Return the iterations of a loop in a random order that begins and ends elsewhere than the reversed one. Two
-    iterations, and very many, are in their own order.
+    """Return the iterations of a loop in a random order that begins and ends with other iterations than the reversed
+    order.
 
     So a result that the first, the last or the preceding iteration decides differs between this order and the reversed
-    one.
+    one. Loops of two iterations, and of more than _LONGEST_SHUFFLE, keep their order.
     """
     if not 2 < trips <= _LONGEST_SHUFFLE:
         return range(trips)
@@ -602,7 +608,7 @@ _NUMPY_ERRORS = (
 
 
 def _placed(instruction: Instruction, failure: KernelFailure) -> KernelFailure:
-    """Return the failure with the places in helpers' files that made its instruction."""
+    """Return ``failure``, with the place in a helper's file added to its message if the instruction was made there."""
     failure.message = placed(failure.message, instruction.place)
     return failure
 
@@ -621,11 +627,11 @@ def _translated(instruction: Instruction, error: Exception) -> KernelFailure:
 
 
 def _nothing(env: Env) -> None:
-    """Do nothing: the instruction was folded into its buffer's declaration."""
+    """Do nothing, because the instruction became part of its buffer's declaration."""
 
 
 def _is_lone_core(node: Node) -> bool:
-    """Return True if a node is one core's program that waits for another core."""
+    """Return True if a node is the program of a single core that waits for another core."""
     return isinstance(node, Loop) and node.kind is LoopKind.SPMD and node.trips == 1 and _has_barrier(node)
 
 

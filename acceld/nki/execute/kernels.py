@@ -1,4 +1,4 @@
-"""Find the function that compiles each operation."""
+"""Choose the function that compiles each operation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
 
 
 def build(context: Context) -> Step:
-    """Return the instruction as a function of iteration and window. MissingRule for an operation that has none."""
+    """Return the instruction's step: a function of the iteration and the window. Raise MissingRule for an operation
+    without execution rule.
+    """
     builder = BUILDERS.get(context.op)
     if builder is None:
         raise MissingRule(f"operation {context.op!r} has no execution rule")

@@ -1,4 +1,4 @@
-"""Hold the state of a running program, and raise errors of running it."""
+"""Hold the state of a running program, and raise its errors."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from acceld.nki.ir.numerics import REAL, Array
 from acceld.nki.ir.program import Affine, Engine, Pattern
 
 Env = list[int]
-"""Iteration of each loop, by slot."""
+"""The current iteration of each loop; ``Machine.slots`` maps a loop's id to its position here."""
 
 
 class Meeting(Protocol):
     """Interface through which ranks exchange tiles."""
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
-        """Return the tiles of all ranks."""
+        """Return the tiles of all ranks, in order of rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of several ranks that run together."""
+    """One of several ranks that run together, and the exchange that connects them."""
 
     rank: int
     ranks: Meeting
@@ -37,10 +37,10 @@ class Member:
 
 @dataclass
 class Machine:
-    """Stores, registers and counters of one execution.
+    """The memory, registers and options of one execution.
 
-    ``slots`` maps loop ids to positions in the iteration list. ``order[slot]`` is the number of iterations of that loop
-    that have run before this one; it is the iteration number unless loops are shuffled.
+    ``slots`` maps loop ids to positions in the list of iterations. ``order[slot]`` is the number of iterations of that
+    loop that ran before the current one; it equals the iteration's number unless loops are shuffled.
     """
 
     stores: Sequence[Store]
@@ -50,8 +50,8 @@ class Machine:
     check_onezero: bool
     check_transposes: bool
     moves_bits: bool
-    """True if the tensor engine transposes a tile bit for bit. Otherwise (up to trn1) it multiplies with the identity
-    (nisa.nc_transpose).
+    """True if the tensor engine transposes a tile bit by bit. If False (up to trn1), it multiplies the tile by the
+    identity (nisa.nc_transpose).
     """
     max_elements: int
     deadline: float
@@ -60,23 +60,23 @@ class Machine:
     random: np.random.Generator
     chip_functions: bool = False
     keeps_nan: bool = False
-    """True if a comparison with NaN is NaN, so that nothing hides an undefined operand."""
+    """True if a comparison with NaN gives NaN, so that no comparison hides an undefined operand."""
     checks_ranges: bool = False
-    """True if an argument of a function of the scalar engine beyond its documented range is an error."""
+    """True if it is an error that a function of the scalar engine gets an argument outside its documented range."""
     backwards: bool = False
-    """True if the first of several values for one run-time place stays, and not the last."""
+    """True if, of several values written to one run-time place, the first one remains and not the last."""
     member: Member | None = None
     folds: dict[str, Array] = field(default_factory=dict)
     generators: dict[Engine, Array] = field(default_factory=dict)
-    """By engine, XORWOW's words with a row for each partition, if a program has read or set them."""
+    """Random state by engine (words of XORWOW, one row for each partition), if the program has read or set it."""
     pair: Pair | None = None
-    """The two cores that currently run side by side with different programs."""
+    """The two cores that run different programs side by side now; None if there are none."""
 
     def __post_init__(self) -> None:
         self.real = REAL[self.float64]
 
     def check_deadline(self) -> None:
-        """Raise LimitExceeded once the deadline has passed."""
+        """Raise LimitExceeded if the deadline has passed."""
         if time.monotonic() > self.deadline:
             raise LimitExceeded(
                 "executing the program took longer than its deadline",
@@ -85,7 +85,7 @@ class Machine:
             )
 
     def register(self, number: int) -> int:
-        """Return an integer register's value."""
+        """Return the value of register ``number`` as an int. Raise KernelCrash if it is not finite."""
         value = self.registers[number]
         if isinstance(value, float) and not math.isfinite(value):
             crash(f"register {number} holds {value}, which is not an index", "register_value", 0)
@@ -93,7 +93,7 @@ class Machine:
 
 
 def crash(message: str, rule: str, line: int, hint: str = "") -> NoReturn:
-    """Raise KernelCrash."""
+    """Raise KernelCrash with the given message, rule, line and hint."""
     raise KernelCrash(message, rule=rule, line=line, hint=hint)
 
 
@@ -122,12 +122,12 @@ def affine_function(const: int, terms: Sequence[tuple[int, int]]) -> Callable[[E
 
 
 def affine(machine: Machine, value: Affine) -> Callable[[Env], int]:
-    """Return a function that computes the affine ``value`` from the current values of the loop variables."""
+    """Return a function that computes ``value`` from the current iterations of the loops."""
     return affine_function(value.const, [(machine.slots[loop], coef) for loop, coef in value.terms])
 
 
 def pattern_values(machine: Machine, pattern: Pattern, shape: tuple[int, ...]) -> Callable[[Env], Array]:
-    """Return the pattern's value at each point of a space of ``shape``, int64."""
+    """Return a function that computes the pattern at each point of a space of shape ``shape``, as int64."""
     base = affine(machine, pattern.base)
     slopes = np.zeros(shape, np.int64)
     for axis, coef in enumerate(pattern.coefs[: len(shape)]):

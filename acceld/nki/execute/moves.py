@@ -1,4 +1,4 @@
-"""Run copies, transfers and fills."""
+"""Compile copies, transfers and fills."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.nki.ir.operations import REDUCE_OPS
 
 
 def copier(src: Tile, dst: Tile) -> Step:
-    """dst = src: copies the bits if both have one type, else converts through reals."""
+    """Return a step for ``dst = src``, which copies bits between equal dtypes and otherwise converts through reals."""
     bits = src.dtype == dst.dtype and src.numpy_dtype == dst.numpy_dtype
     whole = is_integer(src.dtype) and is_integer(dst.dtype)
     simple = (
@@ -39,12 +39,12 @@ def copier(src: Tile, dst: Tile) -> Step:
 
 
 def copy(context: Context) -> Step:
-    """dst = src on chip."""
+    """Compile ``dst = src``."""
     return copier(context.src(0), context.dst())
 
 
 def bitcast(context: Context) -> Step:
-    """dst = the bits of src."""
+    """Compile ``dst = the bits of src``."""
     src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
     was, becomes = NUMPY_DTYPES[src.dtype], NUMPY_DTYPES[dst.dtype]
     line = context.instruction.line
@@ -62,7 +62,10 @@ def bitcast(context: Context) -> Step:
 
 
 def dma_copy(context: Context) -> Step:
-    """dst = src, or dst = dst rmw src. A run-time index outside the buffer raises, or its element is skipped."""
+    """Compile ``dst = src``, or ``dst = dst rmw src``.
+
+    A run-time index outside its buffer raises KernelCrash, or its element is skipped if ``oob`` is "skip".
+    """
     skip = context.text("oob") == "skip"
     src, dst = context.src(0, skip_outside=skip), context.dst(0, skip_outside=skip)
     op = context.text("rmw")
@@ -74,7 +77,9 @@ def dma_copy(context: Context) -> Step:
 
 
 def _skipping(src: Tile, dst: Tile) -> Step:
-    """Copy the elements whose source lies inside its buffer. The others stay as they are."""
+    """Return a step that copies the elements whose source index lies inside the source's buffer. Other elements of dst
+    keep their values.
+    """
 
     def run(env: Env, window: Window) -> None:
         memory, flat, inside = src.scatter_raw(env, window)
@@ -108,7 +113,10 @@ def _read_modify_write(context: Context, src: Tile, dst: Tile, op: str) -> Step:
 
 
 def _fold_at(memory: Array, where: Array, terms: Array, op: str, dst: Tile, bits: bool) -> None:
-    """Fold terms one after another into elements that may repeat, rounding at each write."""
+    """Fold each of ``terms`` into the element at its position ``where``, rounding at each write.
+
+    Positions may repeat; their terms are folded one after another.
+    """
     while where.size:
         unique, first = np.unique(where, return_index=True)
         before = memory[unique]
@@ -122,7 +130,7 @@ def _fold_at(memory: Array, where: Array, terms: Array, op: str, dst: Tile, bits
 
 
 def dma_compute(context: Context) -> Step:
-    """dst = srcs folded with op in reals."""
+    """Compile ``dst = all sources folded with op``, computed in reals."""
     dst = context.dst()
     op = context.text("op", "add")
     function = alu(context, op)
@@ -138,7 +146,7 @@ def dma_compute(context: Context) -> Step:
 
 
 def memset(context: Context) -> Step:
-    """dst = value."""
+    """Compile ``dst = value``."""
     dst = context.dst()
     value = context.instruction.srcs[0]
     if isinstance(value, int) and is_integer(dst.dtype):
@@ -162,7 +170,7 @@ def memset(context: Context) -> Step:
 
 
 def shuffle(context: Context) -> Step:
-    """Partition q*32+i of dst = partition q*32+lanes[i] of src; 255 leaves a partition alone."""
+    """Compile ``partition q*32+i of dst = partition q*32+lanes[i] of src``. A lane of 255 keeps the partition of dst."""
     src, dst = context.src(0), context.dst()
     lanes = context.attr("lanes")
     line = context.instruction.line

@@ -1,7 +1,8 @@
-"""Refuse an instruction that reads what it overwrites, or a transfer that writes one place twice.
+"""Refuse an instruction that reads what it overwrites, and a transfer that writes one element twice.
 
-Elements are processed here as if all were read before any is written. On a chip an instruction streams, and sixteen
-engines share a transfer, so such a result depends on what is read or written first.
+The simulator reads all elements of an operand before it writes any. On a chip an instruction streams its elements, and
+sixteen engines share a transfer. The result of such an instruction therefore depends on which element is read or
+written first.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from acceld.nki.ir.program import Access, TileDim
 from acceld.nki.ir.regions import apart
 
 _BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8", "shuffle"}
-"""Operations that may write the very elements that they read, position by position."""
+"""Operations that may write the elements that they read, if both operands are the same at each position."""
 _NO_ENGINE = having(Trait.CONTROL) | {"bitcast"}
 _TWICE = "{} writes {} of its elements more than once: it is undefined which value stays"
 _READ = "{} overwrites {} elements that it reads at other positions: what is read there is undefined on a chip"
 
 
 def checked(context: Context, step: Step) -> Step:
-    """Return the step with a check before each execution, if its operands may overlap."""
+    """Return the step with a check before each execution; ``step`` itself if its operands are proved not to overlap."""
     instruction = context.instruction
     if instruction.op in _NO_ENGINE or not instruction.dsts:
         return step
@@ -70,7 +71,9 @@ def _same(one: Access, other: Access) -> bool:
 
 
 def _repeats(access: Access) -> bool:
-    """Return True if an axis does not move, or if several axes move along one dimension, so that elements may repeat."""
+    """Return True if several positions of an access may be one element: an axis does not move, or two axes move along
+    one dimension.
+    """
     moving = _moving(access.dims)
     along = [d for dim in moving for d, step in enumerate(dim.steps) if step]
     return len(along) != len(set(along)) or any(not any(dim.steps) for dim in moving)

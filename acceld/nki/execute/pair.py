@@ -1,4 +1,4 @@
-"""Run two cores with different programs that wait for each other. Each runs until it waits, one at a time."""
+"""Run two cores with different programs that wait for each other. One core runs at a time, until it has to wait."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from acceld.nki.errors import KernelCrash
 from acceld.nki.ir.numerics import Array
 
 _BARRIER: Array = np.empty(0)
-"""Value that a core sends at a barrier."""
+"""The value that a core sends to the other one at a barrier."""
 
 
 class Pair:
-    """Run two cores. The first one begins. A core that waits for a tile, or at a barrier, lets the other one continue, so
-    the order is always the same.
+    """Run two cores in a fixed order.
+
+    The first core begins. A core that waits for a tile, or at a barrier, lets the other core continue.
     """
 
     def __init__(self, folds: dict[str, Array]) -> None:
@@ -31,7 +32,7 @@ class Pair:
         self._work: Callable[[], None] = lambda: None
 
     def run(self, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """Run both to their ends. Raises the error of the core that failed first."""
+        """Run both functions to their ends. Raise the error of the core that failed first."""
         self._work = second
         self._core[threading.get_ident()] = 0
         with self._running:
@@ -55,14 +56,16 @@ class Pair:
                 self._sent[1].put(None)
 
     def meet(self, line: int) -> None:
-        """Wait until the other core is at a barrier, too. Raises KernelCrash if that core has ended or sends a tile."""
+        """Wait until the other core is at a barrier too. Raise KernelCrash if that core has ended or sends a tile."""
         if self._swap(_BARRIER, line) is not _BARRIER:
             raise KernelCrash(
                 "the other core sends a tile while this one waits at a barrier", rule="exchange_cores", line=line
             )
 
     def swap(self, values: Array, line: int) -> Array:
-        """Return the tile that the other core sends. Raises KernelCrash if that core has ended or is at a barrier."""
+        """Send ``values`` to the other core, and return the tile that it sends. Raise KernelCrash if that core has
+        ended or is at a barrier.
+        """
         received = self._swap(values, line)
         if received is _BARRIER:
             raise KernelCrash(

@@ -1,4 +1,4 @@
-"""Run operations of the tensor engine: products, transposes, and accumulation loops as one product."""
+"""Compile operations of the tensor engine: products, transposes, and accumulating loops that become one product."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from acceld.nki.ir.regions import coefficient
 
 
 def matmul(context: Context) -> Step:
-    """dst[M, N] = stationary[K, M].T @ moving[K, N], accumulated in float32.
+    """Compile ``dst[M, N] = stationary[K, M].T @ moving[K, N]``, accumulated in float32.
 
-    ``transpose`` turns on the array's transpose mode, which exists from trn2 on. trn1 multiplies, and its profiler
-    counts the product as a transpose (AWS, nki.isa.nc_matmul).
+    ``transpose`` turns on the array's transpose mode, which exists from trn2 on. trn1 multiplies instead, and its
+    profiler counts the product as a transpose (AWS, nki.isa.nc_matmul).
     """
     stationary, moving = context.src(0, arranged=False), context.src(1, arranged=False)
     dst = context.dst(0, arranged=False)
@@ -70,9 +70,8 @@ def matmul(context: Context) -> Step:
         out = dst.target(env, window)
         shape = (s.shape[1], m.shape[1])
         if moved is not None and out is not None and out.shape == shape and math.isfinite(moved.sum()):
-            plus_zeros = (
-                moved + _ZERO
-            )  # -0 becomes 0; compact, for rows of a power of two apart share lines of the cache
+            # -0 becomes 0; a new compact array is faster, since rows at distances of a power of two share cache lines
+            plus_zeros = moved + _ZERO
             out[...] = plus_zeros.T if turned else plus_zeros
             return
         if mode == "no" and out is not None and out.shape == shape:
@@ -88,7 +87,10 @@ def matmul(context: Context) -> Step:
 
 
 def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Array) -> None:
-    """Overwrite or add, by ``mode``. With 'auto' an element without a value (all bits set) is overwritten."""
+    """Write ``product`` to ``dst``, or add it to the values there, as ``mode`` says: "no", "yes" or "auto".
+
+    With "auto" an element that was never written (all bits set) is overwritten, and any other is added to.
+    """
     if mode == "no":
         dst.put(env, window, product)
         return
@@ -106,15 +108,17 @@ def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Arr
 
 
 def _untouched(values: Array) -> Array | None:
-    """Return a mask of the elements whose bits are all set; None if there are none."""
+    """Return a mask of the elements whose bits are all set; None if no element is such."""
     bits = np.dtype(f"u{values.dtype.itemsize}")
     found = np.equal(np.ascontiguousarray(values).view(bits), np.iinfo(bits).max).reshape(values.shape)
     return found if found.any() else None
 
 
 def _moved(s: Array, m: Array, units: tuple[bool, bool]) -> tuple[bool, Array | None]:
-    """Return the other operand if one operand is a square identity, and True if the product is its transpose. ``units``
-    says which operand is an identity.
+    """Return (True if the product is transposed, the operand that the product equals) for a product with a square
+    identity.
+
+    ``units`` says which of the two operands is an identity. If none is a square identity, the second result is None.
     """
     if s.shape[0] == m.shape[0]:
         if units[1] and m.shape[0] == m.shape[1]:
@@ -129,7 +133,7 @@ _LARGEST_IDENTITY = 512
 
 
 def _either_permutes(s: Array, m: Array) -> bool:
-    """Return True if an operand is a permutation, so that a product with it moves elements without adding any."""
+    """Return True if an operand is a permutation, so that a product with it only moves elements."""
     return _is_permutation(s) or _is_permutation(m)
 
 
@@ -144,10 +148,10 @@ def _identity(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
 
 
 def _is_identity(values: Array) -> bool:
-    """Return True for the identity, or the part of an identity that a mask leaves."""
+    """Return True for an identity, also for one that a mask has cropped."""
     if max(values.shape) > _LARGEST_IDENTITY:
         return False
-    # A single element tells almost any other operand apart.
+    # Testing one element first is cheap and rejects almost every other operand.
     return values.size > 0 and values[0, 0] == 1 and bool((values == _identity(*values.shape, values.dtype)).all())
 
 
@@ -173,8 +177,8 @@ def _onezero_check(context: Context) -> Callable[[Array, Array, tuple[bool, bool
 
 
 def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: str, env: Env, window: Mask) -> None:
-    """Multiply under a mask over several axes. Terms outside the mask are zero, and elements without any term stay
-    unchanged.
+    """Multiply under a mask over several axes: terms outside the mask are zero, and an element of dst without any term
+    keeps its value.
     """
     s, m = stationary.load(env, None), moving.load(env, None)
     keep = np.broadcast_to(window.keep, context.space.shape)
@@ -195,7 +199,9 @@ def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: s
 
 
 def transpose(context: Context) -> Step:
-    """dst[F, P] = src[P, F]. On a chip that multiplies with the identity, a NaN or an infinity spreads over its row."""
+    """Compile ``dst[F, P] = src[P, F]``. On a chip that multiplies by the identity, a NaN or an infinity spreads over
+    its row.
+    """
     src, dst = context.src(0), context.dst()
     same = src.dtype == dst.dtype
     by_vector = (
@@ -217,7 +223,7 @@ def transpose(context: Context) -> Step:
 
 
 def _spread(values: Array) -> Array:
-    """Return a product with the identity: each element plus zero times all other elements of its row."""
+    """Return the product of ``values`` with the identity: each element plus zero times the other elements of its row."""
     wrong = ~np.isfinite(values)
     if not wrong.any():
         return values
@@ -226,10 +232,10 @@ def _spread(values: Array) -> Array:
 
 
 def matmul_mx(context: Context) -> Step:
-    """Multiply MXFP8 or MXFP4 operands.
+    """Compile a product of MXFP8 or MXFP4 operands.
 
-    An element holds four values along K. Each block of 32 values (eight partitions by four values) has one power-of-two
-    scale.
+    A packed element holds four values along K. Each block of 32 values (eight partitions by four values) has one
+    power-of-two scale.
     """
     dst = context.dst(0, arranged=False)
     operands = [context.src(number, arranged=False) for number in range(4)]
@@ -256,11 +262,11 @@ _MX_FORMATS = {
     "float4_e2m1fn_x4": "float4_e2m1fn",
 }
 _FLOAT4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-"""Magnitudes of a float4_e2m1fn by its three lower bits; the fourth is the sign."""
+"""Magnitudes of float4_e2m1fn by the three lower bits; the highest bit is the sign."""
 
 
 def _unpacked(flat: Array, dtype: str, real: np.dtype[Any]) -> Array:
-    """Return the four values of each packed element, along a new last axis; the first is in the lowest bits."""
+    """Return the four values of each packed element along a new last axis, beginning with the lowest bits."""
     if dtype == "float4_e2m1fn_x4":
         nibbles = (flat[..., None] >> np.array([0, 4, 8, 12], flat.dtype)) & 15
         signs = np.where(nibbles & 8, -1.0, 1.0)
@@ -269,8 +275,10 @@ def _unpacked(flat: Array, dtype: str, real: np.dtype[Any]) -> Array:
 
 
 def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> Array:
-    """Packed values (P, F) times their scales as reals (4 P, F). ``scales`` are biased exponents, one for each
-    group of eight partitions, held in the group's first partitions."""
+    """Return packed values of shape (P, F) times their scales, as reals of shape (4 P, F).
+
+    ``scales`` are biased exponents, one for each group of eight partitions, held in the group's first partitions.
+    """
     flat = np.ascontiguousarray(packed.reshape(packed.shape[0], -1))
     parts = _unpacked(flat, dtype, real)
     rows = np.arange(flat.shape[0]) // 8
@@ -282,7 +290,7 @@ def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> 
 
 
 def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
-    """Return the loops of a nest that holds only one accumulating product, whose destination none of them moves; None
+    """Return a nest's loops and its only instruction, if that is an accumulating product into one fixed tile; None
     otherwise.
     """
     chain: list[Loop] = []
@@ -322,7 +330,11 @@ def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
 
 
 def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> tuple[int, ...] | None:
-    """Return the order of the buffer's dimensions that makes the fused rows of ``access`` one run of memory."""
+    """Return the order of the buffer's dimensions that makes the rows of ``access`` over all iterations of ``loops``
+    one run of memory.
+
+    None means that no order does.
+    """
     if partition_axis < 0:
         return None
     rows: list[int] = []
@@ -336,7 +348,9 @@ def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> 
 
 
 def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> Step:
-    """Return all iterations of ``loops`` as one product of K * trips rows. Only the order of float32 sums differs."""
+    """Return a step that computes all iterations of ``loops`` as one product of K * trips rows. Only the order of
+    float32 sums differs.
+    """
     operands = [_Stack(machine, context.src(number, arranged=False), loops) for number in (0, 1)]
     dst = context.dst(0, arranged=False)
     mode = accumulation(context.instruction)
@@ -358,7 +372,7 @@ def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> S
 
 
 class _Stack:
-    """One operand over all iterations of the fused loops, as a matrix (rows, columns)."""
+    """One operand of a fused product: its tiles of all iterations, stacked into a matrix (rows, columns)."""
 
     def __init__(self, machine: Machine, tile: Tile, loops: Sequence[Loop]) -> None:
         self.tile, self.real = tile, machine.real
@@ -369,7 +383,7 @@ class _Stack:
         self.slots = tuple(machine.slots[loop.id] for loop in loops)
 
     def load(self, env: Env, window: Window) -> Array:
-        """Return a matrix of reals. It is a copy if the rows are not evenly spaced."""
+        """Return the stacked tiles as a matrix of reals. It is a copy if the rows are not evenly spaced in memory."""
         for slot in self.slots:
             env[slot] = 0
         offset, shape = self.tile.start(env, window)

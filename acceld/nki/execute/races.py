@@ -1,6 +1,7 @@
 """Find results that depend on which core of a launch is faster.
 
-Cores run one after the other here, or in turns. On the chip nothing orders what two cores do between two barriers.
+The simulator runs the cores one after another, or in turns. On the chip nothing orders what two cores do between two
+barriers.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from acceld.nki.ir.numerics import Array
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Program, Space
 
 MEETINGS = frozenset({"barrier", "exchange"})
-"""Operations at which a core waits for the other one."""
+"""Operations at which a core waits for the other core."""
 _HINT = "let each core use its own part, or put nisa.core_barrier between"
 
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """The elements of a buffer that a core has read and changed since it met the other core last."""
+    """The elements of a buffer that a core has read and changed since it last met the other core."""
 
     read: Array
     written: Array
 
 
 class Races:
-    """Record of what each core does with the memory that all of them share, between two meetings.
+    """Record what each core reads and changes in shared memory between two meetings, and refuse conflicts.
 
-    A core that writes the value that is there already changes nothing, so two cores may write equal values.
+    A core that writes the value that an element already has changes nothing, so two cores may write equal values.
     """
 
     def __init__(self, program: Program, stores: Sequence[Store], slots: dict[int, int]) -> None:
@@ -55,11 +56,11 @@ class Races:
             for place, dst in enumerate(one.dsts)
             if reads_destination(one, place)
         }
-        """Buffers that instructions add to: the order of two sums does not matter."""
+        """Buffers that instructions add to. The order of two sums does not matter."""
         lone = [node.id for node in program.body if isinstance(node, Loop) and node.id in spmd and node.trips == 1]
         self._turns = {loop: turn % max(1, program.lnc) for turn, loop in enumerate(lone)}
         self._around: dict[int, int] = {}
-        """The launch loop around each instruction, by identity."""
+        """For each instruction, by identity, the launch loop around it."""
         for one, loops in program.walk():
             launch = next((loop.id for loop in loops if loop.id in spmd), None)
             if launch is not None:
@@ -68,7 +69,7 @@ class Races:
         self._touched: dict[tuple[int, int], dict[int, _Touched]] = {}
 
     def meet(self, cores: Sequence[int]) -> None:
-        """Note that these cores have met."""
+        """Record that these cores have met."""
         for core in cores:
             self._meetings[core] += 1
             met = self._meetings[core]
@@ -76,7 +77,7 @@ class Races:
                 del self._touched[key]
 
     def checked(self, context: Context, step: Step) -> Step:
-        """Return the step of an instruction with a check of what it shares with the other cores."""
+        """Return the instruction's step with a check of the shared elements that it reads or writes."""
         node = context.instruction
         launch = self._around.get(id(node))
         if launch is None:
@@ -119,7 +120,7 @@ class Races:
         return Tile(context.machine, access, context.trips, line=node.line)
 
     def _of(self, core: int, buffer: int) -> tuple[_Touched, list[_Touched]]:
-        """Return what a core and the others have touched since they met."""
+        """Return what ``core`` has touched of a buffer since the last meeting, and what the other cores have."""
         by_core = self._touched.setdefault((buffer, self._meetings[core]), {})
         if core not in by_core:
             size = self._stores[buffer].layout.elements
@@ -159,6 +160,6 @@ class Races:
 
 
 def _elements(tile: Tile) -> Array:
-    """Return a buffer's elements as whole numbers, so that equal bits are equal."""
+    """Return the elements of a tile's buffer as unsigned integers, so that comparing them compares bits."""
     width = tile.layout.dtype.itemsize
     return tile.store.array.view(f"u{width}")

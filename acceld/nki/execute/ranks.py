@@ -1,4 +1,4 @@
-"""Execute one program by several ranks."""
+"""Execute one program on several ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST_RANKS = 128
 def execute_ranks(
     program: Program, inputs: Sequence[Sequence[Array]], options: ExecuteOptions = DEFAULT_OPTIONS
 ) -> list[list[Array]]:
-    """Run the ranks side by side, and return each rank's outputs for its inputs.
+    """Run the program on all ranks side by side, and return each rank's outputs for its inputs.
 
-    Raises the error of the rank that failed first; UsageError for no ranks or more than :data:`MOST_RANKS`.
+    Raise the error of the rank that failed first; UsageError for no rank, or for more than :data:`MOST_RANKS`.
     """
     world = len(inputs)
     if not 0 < world <= MOST_RANKS:

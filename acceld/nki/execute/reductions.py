@@ -1,4 +1,4 @@
-"""Run reductions and scans."""
+"""Compile reductions and scans."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from acceld.nki.ir.operations import REDUCE_OPS
 from acceld.nki.ir.spaces import reduced_axes
 
 Sink = Callable[[Env, Window, Array, bool], None]
-"""Folds an instruction's values into its reduce_res."""
+"""Folds the values of an instruction into its destination reduce_res."""
 
 
 def reduce_operation(context: Context, name: str, default: str = "") -> str:
-    """Return a reduction's operation by attribute name."""
+    """Return the operation that the attribute ``name`` gives. Raise KernelCrash if it is not a reduction."""
     op = context.text(name, default)
     if op not in REDUCE_OPS:
         crash(f"{context.op}: {op!r} is not a reduction", "operation", context.instruction.line)
@@ -28,11 +28,13 @@ def reduce_operation(context: Context, name: str, default: str = "") -> str:
 
 
 def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
-    """Return the sink that folds values along the free axes into the second destination; None if none is asked for.
+    """Return a sink that folds values along the free axes into the second destination; None if the instruction asks for
+    no fold.
 
-    The accumulator of each engine is a register a partition: ``reset`` zeroes it, ``reduce`` folds into it,
-    ``reset_reduce`` does both, ``load_reduce`` starts from ``reduce_init``, or from the value in reduce_res if there is
-    none. A destination without a command takes this instruction's own fold.
+    Each engine has an accumulator, one register for each partition. ``reset`` sets it to the operation's identity;
+    ``reduce`` folds into it; ``reset_reduce`` does both; ``load_reduce`` starts from ``reduce_init``, or from the value
+    in reduce_res if there is no ``reduce_init``. Without a command, a second destination gets the fold of this
+    instruction alone.
     """
     command = reduce_command(context.instruction)
     if command == "idle":
@@ -75,13 +77,16 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
 
 
 def folding_registers(context: Context) -> Callable[[int], Array]:
-    """Return the accumulators of the instruction's engine for the first partitions, one a partition. NaN until written."""
+    """Return a function of a count that gives the accumulator of the instruction's engine for that many partitions.
+
+    A register that was never written is NaN.
+    """
     folds, key, real = context.machine.folds, context.instruction.engine.value, context.machine.real
     return lambda count: folds.setdefault(key, np.full(context.machine.partitions, np.nan, real))[:count]
 
 
 def tensor_reduce(context: Context) -> Step:
-    """Fold axes of data; ``negate`` multiplies the result by -1."""
+    """Compile a fold of some axes of data; ``negate`` multiplies the result by -1."""
     op = reduce_operation(context, "op")
     axes = reduced_axes(context.instruction)
     data = context.src(0)
@@ -121,7 +126,7 @@ def tensor_reduce(context: Context) -> Step:
 
 
 def partition_reduce(context: Context) -> Step:
-    """Fold the partition axis."""
+    """Compile a fold of the partition axis of data."""
     average = context.text("op") == "average"
     op = "add" if average else reduce_operation(context, "op")
     data = context.src(0)
@@ -138,7 +143,7 @@ def partition_reduce(context: Context) -> Step:
 
 
 def loop_reduce(context: Context) -> Step:
-    """dst = data in the first iteration of all its loops, else dst op data."""
+    """Compile ``dst = data`` in the first iteration of all its loops, and ``dst = dst op data`` in the others."""
     op = reduce_operation(context, "op")
     dst, data = context.dst(), context.src(0)
     slots = [context.machine.slots.get(loop, -1) for loop in reduce_loops(context.instruction)]
@@ -160,9 +165,9 @@ def loop_reduce(context: Context) -> Step:
 
 
 def scan(context: Context) -> Step:
-    """r[i] = (data0[i] op0 r[i-1]) op1 data1[i] along the free axes, r[-1] = initial.
+    """Compile ``dst[i] = (data0[i] op0 dst[i-1]) op1 data1[i]`` along the free axes, where dst[-1] is ``initial``.
 
-    A linear recurrence of float32 steps; each partition is one chain, so the loop is over free elements.
+    Each step is rounded to float32. Each partition is a chain of its own, so the step loops over the free elements.
     """
     dst = context.dst()
     first, second, initial = (context.reader(number) for number in range(3))
@@ -211,13 +216,15 @@ _STEP: dict[str, np.ufunc] = {
 
 
 def _columns(values: Any, shape: tuple[int, ...], real: np.dtype[Any]) -> Array:
-    """Return values as (free elements, partitions), contiguous."""
+    """Return ``values`` broadcast to ``shape``, as a contiguous array (free elements, partitions)."""
     wide = np.broadcast_to(np.asarray(values, real), shape)
     return np.ascontiguousarray(wide.reshape(shape[0], -1).T)
 
 
 def bn_stats(context: Context) -> Step:
-    """Per partition: count, mean and variance*count of the even elements, then of the odd ones."""
+    """Compile, for each partition: count, mean and variance * count of the elements at even positions, then of those at
+    odd ones.
+    """
     data, dst = context.src(0), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
@@ -237,7 +244,7 @@ def bn_stats(context: Context) -> Step:
 
 
 def bn_aggr(context: Context) -> Step:
-    """Mean and variance from (count, mean, variance*count) triples."""
+    """Compile the mean and the variance of all elements from triples (count, mean, variance * count)."""
     data, dst = context.src(0), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:

@@ -1,4 +1,4 @@
-"""Run gathers, searches and sorts, mostly of GpSimd."""
+"""Compile gathers, searches and sorts, most of which run on GpSimd."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _check_index(index: Array, size: int, context: Context) -> None:
 
 
 def gather(context: Context) -> Step:
-    """dst[p, i] = data[p, index[p, i]]."""
+    """Compile ``dst[p, i] = data[p, index[p, i]]``."""
     data, index, dst = context.src(0, arranged=False), context.src(1, arranged=False), context.dst()
 
     def run(env: Env, window: Window) -> None:
@@ -49,7 +49,7 @@ def gather(context: Context) -> Step:
 
 
 def local_gather(context: Context) -> Step:
-    """Gather along the free axis, all partitions of a group of sixteen by the group's shared list of indices.
+    """Compile a gather along the free axis in which sixteen partitions share one list of indices.
 
     The list runs over the group's partitions first, then along the free axis of ``index``.
     """
@@ -85,7 +85,7 @@ def local_gather(context: Context) -> Step:
 
 
 def local_scatter(context: Context) -> Step:
-    """Write to offsets along the free axis, which the partitions of a group of sixteen share."""
+    """Compile a scatter along the free axis in which sixteen partitions share one list of offsets."""
     data, index = context.src(0, arranged=False), context.src(1, arranged=False)
     dst, valid = context.dst(0, arranged=False), context.attr("valid")
 
@@ -109,7 +109,7 @@ def local_scatter(context: Context) -> Step:
 
 
 def max8(context: Context) -> Step:
-    """Find the eight greatest elements of each partition, in descending order."""
+    """Compile the search for the eight greatest elements of each partition; dst gets them in descending order."""
     data, dst = context.src(0), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
@@ -122,7 +122,7 @@ def max8(context: Context) -> Step:
 
 
 def _first_matches(values: Array, wanted: Array) -> Array:
-    """For each row, find the first unused position of each wanted value; -1 if there is none."""
+    """Return, for each row, the first unused position of each wanted value; -1 for a value that is not found."""
     found = np.full(wanted.shape, -1, np.int64)
     for row in range(values.shape[0]):
         taken = np.zeros(values.shape[1], np.bool_)
@@ -135,7 +135,7 @@ def _first_matches(values: Array, wanted: Array) -> Array:
 
 
 def find_index8(context: Context) -> Step:
-    """Find the first position of each of eight values; equal values take successive positions."""
+    """Compile the search for the first position of each of eight values. Equal values take successive positions."""
     data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
@@ -145,7 +145,9 @@ def find_index8(context: Context) -> Step:
 
 
 def match_replace8(context: Context) -> Step:
-    """Replace the first match of each of eight values by ``imm``; the positions go to the second destination."""
+    """Compile the replacement of the first match of each of eight values by ``imm``; a second destination gets the
+    positions.
+    """
     data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
     index = context.dst(1, arranged=False) if len(context.instruction.dsts) > 1 else None
     imm = context.attr("imm")
@@ -164,10 +166,10 @@ def match_replace8(context: Context) -> Step:
 
 
 def topk(context: Context) -> Step:
-    """Find the greatest of the first n elements of each sixteen partitions, and their positions.
+    """Compile the search for the greatest of the first n elements in each sixteen partitions, and for their positions.
 
     Elements are counted along the partitions first. The results are in ascending order, and each of the sixteen rows of
-    the destinations gets them.
+    the destinations gets all of them.
     """
     data = context.src(0)
     values_out, index_out = context.dst(0, arranged=False), context.dst(1, arranged=False)
@@ -195,9 +197,11 @@ def topk(context: Context) -> Step:
 
 
 def nonzero_with_count(context: Context) -> Step:
-    """Write the padded positions of the non-zero elements, and then their number.
+    """Compile the search for the positions of non-zero elements: dst gets the positions, padding, and their number at
+    the end.
 
-    The first row of each GpSimd core's sixteen is searched; the other rows stay unchanged.
+    Only the first of each sixteen rows is searched, one row for each GpSimd core; the other rows of dst keep their
+    values.
     """
     data, dst = context.src(0), context.dst(0, arranged=False)
     offset_attr, padding_attr = context.attr("index_offset", 0), context.attr("padding", -1)
@@ -218,7 +222,7 @@ def nonzero_with_count(context: Context) -> Step:
 
 
 def sequence_bounds(context: Context) -> Step:
-    """For each position, find the start and end of the run of its segment id; n and -1 if the id is 0."""
+    """Compile, for each position, the start and end of the run of its segment id; n and -1 for the id 0."""
     data, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:

@@ -1,8 +1,8 @@
 """View tiles of buffers as numpy arrays.
 
-A :class:`Tile` is an access compiled once. Its start is a function of the iteration list, its shape and strides are
-constants, and each use makes one view of the buffer's bytes. No index is trusted: an access that is not proved inside
-its buffer is checked each time, and numpy refuses a view beyond the given bytes.
+A :class:`Tile` is an access that is compiled once. Its start is a function of the loops' iterations; its shape and
+strides are constant. Each use makes one view of the buffer's bytes. No index is trusted: an access that is not proved
+to lie inside its buffer is checked each time, and numpy refuses a view beyond the given bytes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _NDARRAY = np.ndarray
 
 
 def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
-    """Return True if several elements may share a position, as in a pattern with a step of 0. Then results can not be
-    computed in place.
+    """Return True if several elements may share a position, as with a step of 0. Results can not be computed in place
+    in such a tile.
     """
     span = 0
     for step, count in sorted((abs(step), count) for step, count in zip(steps, counts, strict=True) if count > 1):
@@ -35,10 +35,10 @@ def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
 
 
 class Tile:
-    """One operand. ``axes`` maps its axes into the iteration space.
+    """One operand of an instruction, compiled for reading and writing.
 
-    With ``arranged`` its views have the space's axes (rank ``rank``), else its own. ``skip_outside``: elements outside
-    the buffer are not read or written.
+    ``axes`` maps the tile's axes to those of the iteration space. With ``arranged`` its views have the axes of the
+    space, otherwise its own. With ``skip_outside`` elements outside the buffer are skipped instead of refused.
     """
 
     def __init__(
@@ -110,7 +110,9 @@ class Tile:
         return True
 
     def view(self, env: Env, window: Window) -> Array:
-        """Return the elements in their storage type, as a view. Not for scattered tiles or Mask windows."""
+        """Return the elements in their storage type, as a view. Only for tiles without run-time indices, and windows
+        that are no Mask.
+        """
         if not self.proved:
             self._check(env, window)
         if window is None:
@@ -119,7 +121,7 @@ class Tile:
         return _NDARRAY(shape, self.numpy_dtype, self.store.array, offset, self.strides)
 
     def start(self, env: Env, window: Window) -> tuple[int, tuple[int, ...]]:
-        """Return byte offset and shape of the view for a window that is not a Mask."""
+        """Return byte offset and shape of the view inside a window that is not a Mask."""
         offset, shape = self.offset(env), list(self.shape)
         if isinstance(window, Crop):
             for axis, target in enumerate(self.space_axis):
@@ -130,7 +132,9 @@ class Tile:
         return offset, tuple(shape)
 
     def raw(self, env: Env, window: Window) -> Array:
-        """Return the elements in their storage type, as an engine reads them; do not write to the result."""
+        """Return the elements in their storage type, with the values that an engine reads. Callers must not write to
+        the result.
+        """
         if self.scattered or isinstance(window, Mask):
             values = self._gather(env, window)
         else:
@@ -141,7 +145,7 @@ class Tile:
         return values
 
     def read(self, stored: Array) -> Array:
-        """Return the values that an engine reads for ``stored``: values of the access's dtype.
+        """Return the values that an engine reads where ``stored`` is stored: values of the access's dtype.
 
         If the dtype is narrower than its storage, values are rounded at each read, since the bits may have been written
         as another dtype.
@@ -149,18 +153,20 @@ class Tile:
         return round_tfloat32(stored) if self.rounds else stored
 
     def load(self, env: Env, window: Window) -> Array:
-        """Return the elements as reals; do not write to the result."""
+        """Return the elements as reals. Callers must not write to the result."""
         values = self.raw(env, window)
         return values if values.dtype == self.real else values.astype(self.real)
 
     def target(self, env: Env, window: Window) -> Array | None:
-        """Return a view into which results can be written unrounded; None if they must be written by ``put``."""
+        """Return a view into which results can be written directly, because they need no rounding; None if only
+        :meth:`put` can write them.
+        """
         if self.plain and not isinstance(window, Mask):
             return self.view(env, window)
         return None
 
     def put(self, env: Env, window: Window, values: Any) -> None:
-        """Round ``values`` to the tile's type and write them. They broadcast to the tile's shape."""
+        """Round ``values`` to the tile's dtype and write them. They are broadcast to the tile's shape."""
         if self.scattered or isinstance(window, Mask):
             self._scatter(env, window, values)
             return
@@ -171,14 +177,14 @@ class Tile:
         write(view, values, self.dtype, float64=self.machine.float64)
 
     def stored(self, env: Env, window: Window) -> Array:
-        """Return a copy of the bits of the elements inside the window."""
+        """Return the elements inside the window in their storage type, as a copy."""
         if self.scattered or isinstance(window, Mask):
             flat, inside = self._positions(env, window)
             return self.store.array.view(self.numpy_dtype)[flat if inside is None else flat[inside]]
         return self.view(env, window).copy()
 
     def restore(self, env: Env, window: Window, stored: Array) -> None:
-        """Write the bits that :meth:`stored` returned for a window of the same shape."""
+        """Write the elements that :meth:`stored` returned for a window of the same shape."""
         if self.scattered or isinstance(window, Mask):
             flat, inside = self._positions(env, window)
             self.store.array.view(self.numpy_dtype)[flat if inside is None else flat[inside]] = stored
@@ -217,7 +223,7 @@ class Tile:
         )
 
     def _kept(self, window: Window) -> Array | None:
-        """Return a mask over the tile's own shape of the elements to keep; None for all."""
+        """Return a mask over the tile's own axes of the elements to use; None for all of them."""
         if not isinstance(window, Mask) or self.reshaped is not None:
             return None
         keep = window.keep
@@ -234,7 +240,9 @@ class Tile:
         return np.broadcast_to(reduced.reshape(shape), self.access.shape)
 
     def _positions(self, env: Env, window: Window) -> tuple[Array, Array | None]:
-        """Return flat element positions in the tile's own axes, and which of them may be used (None: all)."""
+        """Return the positions of the elements in the flat storage, in the tile's own axes, and a mask of those to use
+        (None: all).
+        """
         ranges = self._ranges(window)
         counts = tuple(max(0, end - first) for first, end in ranges)
         rank = len(counts)
@@ -274,13 +282,14 @@ class Tile:
         return flat, inside
 
     def positions(self, env: Env, window: Window) -> Array:
-        """Return the positions of the elements inside the window in the flat storage, in the order of the tile's axes."""
+        """Return the positions in the flat storage of the elements inside the window, in the order of the tile's axes."""
         flat, inside = self._positions(env, window)
         return flat.reshape(-1) if inside is None else flat[inside]
 
     def _along(self, tile: Tile, env: Env, axis: int, ranges: list[tuple[int, int]], rank: int) -> Array:
-        """Return run-time indices along tile axis ``axis``. A tile of the access's own shape gives one index an
-        element.
+        """Return the run-time indices in ``tile`` along axis ``axis``, in a shape that broadcasts to the access's.
+
+        A tile of the access's own shape has one index for each element.
         """
         values = tile.raw(env, None)
         if values.dtype.kind == "f":
@@ -311,7 +320,7 @@ class Tile:
         return self._arrange(values)
 
     def _arrange(self, values: Array) -> Array:
-        """Map the tile's own axes to those of its views."""
+        """Return ``values``, which have the tile's own axes, with the axes of its views."""
         if self.reshaped is not None or self.axis_of == tuple(range(values.ndim)):
             return values
         used = [axis for axis in self.axis_of if axis >= 0]
@@ -331,7 +340,9 @@ class Tile:
         return grown.transpose([order.index(axis) for axis in range(len(order))])
 
     def scatter_raw(self, env: Env, window: Window) -> tuple[Array, Array, Array | None]:
-        """Return the buffer's flat memory, element positions, and which may be used, for read-modify-write."""
+        """Return the buffer's flat memory, the elements' positions, and a mask of those to use (None: all), for a
+        read-modify-write.
+        """
         flat, inside = self._positions(env, window)
         return self.store.array.view(self.numpy_dtype), flat, inside
 
@@ -348,4 +359,4 @@ class Tile:
         write(staged, values, self.dtype, float64=self.machine.float64)
         where, staged = (flat.reshape(-1), staged.reshape(-1)) if inside is None else (flat[inside], staged[inside])
         way = slice(None, None, -1) if self.machine.backwards else slice(None)
-        memory[where[way]] = staged[way]  # of several values for one place the last one stays
+        memory[where[way]] = staged[way]  # numpy keeps the last of several values for one position

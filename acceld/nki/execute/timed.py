@@ -1,4 +1,4 @@
-"""Run a program as the performance model times it: without dropped instructions, and with merged ones computed once."""
+"""Run a program as the performance model times it: dropped instructions do not run, and merged ones are computed once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from acceld.nki.ir.program import Loop
 from acceld.nki.ir.turns import LEFT_OUT, OWN, value_of
 
 Room = Callable[[int], None]
-"""Reserves a number of bytes of the execution's memory; a negative number releases them."""
+"""Reserves a number of bytes of the execution's memory; a negative number releases as many."""
 
 
 class Timed:
-    """Keep results of instructions while other instructions reuse them.
+    """Keep the results of instructions as long as other instructions will reuse them.
 
-    ``turns`` gives for each execution, by number of the instruction, if it is computed or reused
-    (:mod:`acceld.nki.ir.turns`).
+    ``turns`` says for each execution of an instruction, by the instruction's number, if it is computed, left out or
+    copied (:mod:`acceld.nki.ir.turns`).
     """
 
     def __init__(self, turns: Mapping[int, Sequence[int]], room: Room) -> None:
@@ -35,12 +35,12 @@ class Timed:
         )
 
     def __contains__(self, number: int) -> bool:
-        """Return True if some execution of the instruction is dropped or merged."""
+        """Return True if some execution of the instruction is left out or copied."""
         return number in self._turns
 
     def step(self, number: int, loops: Sequence[Loop], context: Context, step: Step) -> Step:
-        """Return the ``step`` of an instruction for the executions that the model counts. For all others it writes the
-        kept result, or nothing.
+        """Return a step that runs ``step`` in the executions that are computed, and otherwise writes the kept result,
+        or nothing.
         """
         turns, machine = self._turns[number], context.machine
         strides = [*accumulate([loop.trips for loop in reversed(loops[1:])], mul, initial=1)][::-1]

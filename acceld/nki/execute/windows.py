@@ -14,24 +14,24 @@ from acceld.nki.ir.program import Pattern
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A box of the space: ``ranges[axis]`` is (first, end)."""
+    """A box of the iteration space: ``ranges[axis]`` is (first, end)."""
 
     ranges: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Any part of the space. ``keep`` is a boolean array of the space's shape."""
+    """Any part of the iteration space: ``keep`` is a boolean array of the space's shape."""
 
     keep: Array
 
 
 Window = Crop | Mask | None
-"""The part to compute; None means everything."""
+"""The part of the iteration space to compute; None means all of it."""
 
 
 class Nothing:
-    """The mask leaves no element."""
+    """The result for a mask that leaves no element."""
 
 
 NOTHING = Nothing()
@@ -40,9 +40,10 @@ NOTHING = Nothing()
 def window_function(
     machine: Machine, patterns: tuple[Pattern, ...], shape: tuple[int, ...], *, general: bool
 ) -> Callable[[Env], Window | Nothing]:
-    """Return the window as a function of the iteration.
+    """Return a function of the iteration that gives the window that the mask leaves.
 
-    Masks over single axes give a Crop. Others, or all with ``general``, give a boolean Mask.
+    If each pattern of the mask bounds a single axis, the window is a Crop. Otherwise, or with ``general``, it is a
+    Mask.
     """
     single = all(sum(coef != 0 for coef in pattern.coefs) <= 1 for pattern in patterns)
     if general or not single:

@@ -1,1 +1,1 @@
-"""Represent the program of a traced kernel: operations, encoding, def-use, number formats."""
+"""Represent the program of a traced kernel: operations, encoding, definitions and uses, number formats."""

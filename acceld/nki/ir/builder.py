@@ -25,43 +25,45 @@ from acceld.nki.ir.program import (
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An open loop, whose body may still change."""
+    """An open loop of a program that is being built; its body may still change."""
 
     loop: Loop
     body: list[Draft | Instruction]
 
     def freeze(self) -> Loop:
-        """Return the loop as a node of a program."""
+        """Return the loop as a finished node of a program."""
         return replace(self.loop, body=frozen(self.body))
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The position of an emitted instruction, through which a later assignment can change its destination."""
+    """The position of an emitted instruction, through which a later assignment can change the instruction's
+    destination.
+    """
 
     body: list[Draft | Instruction]
     index: int
 
     @property
     def instruction(self) -> Instruction:
-        """The current instruction."""
+        """The instruction that is at this position now."""
         node = self.body[self.index]
         assert isinstance(node, Instruction)
         return node
 
     def replace(self, instruction: Instruction) -> None:
-        """Replace the instruction."""
+        """Put ``instruction`` at this position."""
         self.body[self.index] = instruction
 
     def is_in_open_body(self, builder: ProgramBuilder) -> bool:
-        """Return True if instructions emitted now go to the same body."""
+        """Return True if the instructions that ``builder`` emits now go to the same loop body as this one."""
         return builder.is_open(self.body)
 
 
 class ProgramBuilder:
-    """Buffers, loops and instructions in the order a kernel makes them.
+    """Collect buffers, loops and instructions in the order in which a kernel makes them.
 
-    Raises LimitExceeded beyond ``max_instructions`` instruction nodes.
+    More than ``max_instructions`` instruction nodes raise LimitExceeded.
     """
 
     def __init__(self, *, max_instructions: int = MAX_INSTRUCTIONS) -> None:
@@ -77,12 +79,12 @@ class ProgramBuilder:
 
     @property
     def scope(self) -> tuple[int, ...]:
-        """Ids of the loops now open, outermost first."""
+        """Ids of the open loops, outermost first."""
         return self._scope
 
     @property
     def open_loops(self) -> tuple[Loop, ...]:
-        """The loops now open, outermost first; their bodies are still empty."""
+        """The open loops, outermost first. Their bodies are empty until they are closed."""
         return tuple(self._open)
 
     def buffer(
@@ -101,7 +103,7 @@ class ProgramBuilder:
         data: bytes | None = None,
         scope: tuple[int, ...] | None = None,
     ) -> Buffer:
-        """Declare a buffer in the loops of ``scope``, by default all open ones."""
+        """Declare a buffer inside the loops of ``scope``, by default inside all open loops, and return it."""
         around = self._scope if scope is None else scope
         number = len(self.buffers)
         made = Buffer(
@@ -123,24 +125,28 @@ class ProgramBuilder:
         return made
 
     def change_buffer(self, number: int, **changes: object) -> Buffer:
-        """Replace fields of a declared buffer, such as its role once it is returned."""
+        """Change fields of a declared buffer, such as the role of a buffer that the kernel returns. Return the changed
+        buffer.
+        """
         self.buffers[number] = replace(self.buffers[number], **changes)  # type: ignore[arg-type]  # checked by replace
         return self.buffers[number]
 
     def discard(self, number: int) -> bool:
-        """Remove the last declared buffer, which must be unused. Return False if ``number`` is not the last one."""
+        """Remove buffer ``number``, which no instruction may use. Return False, without change, if it was not declared
+        last.
+        """
         if number != len(self.buffers) - 1:
             return False
         self.buffers.pop()
         return True
 
     def register(self) -> int:
-        """Return a new scalar register."""
+        """Return the number of a new scalar register."""
         self.registers += 1
         return self.registers - 1
 
     def emit(self, instruction: Instruction) -> Slot:
-        """Append an instruction to the innermost open loop."""
+        """Append an instruction to the innermost open loop, and return its position."""
         self._instructions += 1
         if self._instructions > self._max_instructions:
             raise LimitExceeded(
@@ -156,7 +162,7 @@ class ProgramBuilder:
     def loop(
         self, name: str, trips: int, kind: LoopKind, *, line: int = 0, trips_register: int | None = None
     ) -> Iterator[Loop]:
-        """Open a loop. Instructions emitted in the block are its body."""
+        """Open a loop whose body is what the ``with`` block emits."""
         loop = self.open_loop(name, trips, kind, line=line, trips_register=trips_register)
         yield loop
         self.close_loop(loop.id)
@@ -164,7 +170,7 @@ class ProgramBuilder:
     def open_loop(
         self, name: str, trips: int, kind: LoopKind, *, line: int = 0, trips_register: int | None = None
     ) -> Loop:
-        """Open a loop without a ``with`` block; close_loop ends it."""
+        """Open a loop without a ``with`` block; :meth:`close_loop` closes it."""
         loop = Loop(self._loops, name, trips, kind, (), line, trips_register)
         self._loops += 1
         self._open.append(loop)
@@ -173,7 +179,7 @@ class ProgramBuilder:
         return loop
 
     def close_loop(self, number: int) -> None:
-        """Close the innermost loop, which must be ``number``."""
+        """Close the innermost open loop, which must have the id ``number``."""
         loop = self._open.pop()
         assert loop.id == number, f"loop {number} is not the innermost one"
         self._scope = self._scope[:-1]
@@ -181,11 +187,11 @@ class ProgramBuilder:
         self._bodies[-1].append(Draft(loop, body))
 
     def is_open(self, body: list[Draft | Instruction]) -> bool:
-        """Return True if ``body`` is that of the innermost open loop."""
+        """Return True if ``body`` is the body of the innermost open loop."""
         return body is self._bodies[-1]
 
     def notice(self, line: int, text: str) -> None:
-        """Record, once, that something is legal but costly or deprecated."""
+        """Record that line ``line`` does something legal but costly or deprecated. A repeated notice is dropped."""
         notice = Notice(line, text)
         if notice not in self.notices:
             self.notices.append(notice)
@@ -201,7 +207,7 @@ class ProgramBuilder:
         grid: tuple[int, ...] = (),
         lnc: int = 1,
     ) -> Program:
-        """Return the program, without unused buffers. No loop may be open."""
+        """Return the finished program, without unused buffers. All loops must be closed."""
         assert not self._open, "a loop is still open"
         body = frozen(self._bodies[0])
         used = {*inputs, *outputs}
@@ -225,8 +231,8 @@ class ProgramBuilder:
 
 
 def frozen(body: Iterable[Draft | Instruction]) -> tuple[Node, ...]:
-    """Return a body for a program: without instructions whose mask holds nowhere, and without loops that are then
-    empty.
+    """Return ``body`` as nodes of a program, without instructions whose mask excludes everything, and without empty
+    loops.
     """
     nodes = (node.freeze() if isinstance(node, Draft) else node for node in body)
     return tuple(node for node in nodes if (node.body if isinstance(node, Loop) else _may_run(node)))
@@ -237,7 +243,7 @@ def _may_run(instruction: Instruction) -> bool:
 
 
 def _note_buffers(body: Iterable[Node], used: set[int]) -> None:
-    """Add the buffer of every access below ``body``, including those of index tiles."""
+    """Add to ``used`` the buffer of every access in ``body``, and of every tile of indices."""
     for node in body:
         if isinstance(node, Loop):
             _note_buffers(node.body, used)
@@ -263,7 +269,7 @@ def _with_id(buffer: Buffer, number: int) -> Buffer:
 
 
 def _renumber(node: Node, numbers: dict[int, int]) -> Node:
-    """Return the node with its buffers' new numbers."""
+    """Return the node with its buffers renumbered by ``numbers``, which maps old to new ids."""
     if isinstance(node, Loop):
         return replace(node, body=tuple(_renumber(child, numbers) for child in node.body))
     return Instruction(

@@ -1,8 +1,8 @@
-"""Encode programs as JSON with limits, and decode any bytes safely.
+"""Encode programs as JSON of limited size, and decode any bytes safely.
 
 ``decode`` accepts any bytes: it returns a structurally valid :class:`Program` or raises :class:`ProgramError`. It never
-executes, imports or unpickles anything, and stops at the stated sizes. It checks structure and references only;
-:mod:`acceld.nki.verify.verifier` checks the rules of the chip.
+executes, imports or unpickles anything, and refuses input beyond the limits below. It checks structure and references
+only; :mod:`acceld.nki.verify.verifier` checks the rules of the chip.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ MAX_BLOCKS = 65_536
 MAX_DIM = 2**40
 MAX_TEXT = 4096
 MAX_REPEATED = 1 << 28
-"""Limit on the length of the texts that numbers stand for, so that a short program can not decode to an endless one."""
+"""Greatest total length of the repeated parts that a program names by number, so that a short program can not decode to
+an endless one.
+"""
 
 
 def encode(program: Program) -> bytes:
@@ -59,16 +61,18 @@ def encode(program: Program) -> bytes:
 
 
 def program_hash(program: Program) -> str:
-    """Return the SHA-256 (hex) of the encoding without names, lines, places and notices, in which nothing is named by
-    number.
+    """Return the SHA-256 (hex) of the program without names, lines, places and notices.
 
-    Two sources that differ in comments, names or formatting have the same hash.
+    Two sources that differ only in comments, names or formatting have the same hash. The hashed text writes every
+    repeated part in full.
     """
     return hashlib.sha256(_Canonical(program).text().encode()).hexdigest()
 
 
 def decode(data: bytes) -> Program:
-    """Return the program in ``data``. ProgramError for anything else, or for a program beyond the limits."""
+    """Return the program that ``data`` encodes. Raise ProgramError for anything else, or for a program beyond the
+    limits.
+    """
     if len(data) > MAX_BYTES:
         raise ProgramError(f"encoded program has {len(data)} bytes; the limit is {MAX_BYTES}")
     try:
@@ -89,7 +93,7 @@ def _pattern(value: Pattern) -> list[Any]:
 
 
 def _tile(value: Access, access: Callable[[Access], Any]) -> dict[str, Any]:
-    """Return an access without its buffer; ``access`` makes those of indices."""
+    """Return an access as plain data without its buffer; ``access`` converts the accesses of its indices."""
     out: dict[str, Any] = {
         "s": [_affine(start) for start in value.start],
         "d": [[dim.count, *dim.steps] for dim in value.dims],
@@ -104,7 +108,7 @@ def _tile(value: Access, access: Callable[[Access], Any]) -> dict[str, Any]:
 
 
 def _form(node: Instruction) -> dict[str, Any]:
-    """Return an instruction's attributes, mask and pattern."""
+    """Return an instruction's attributes, mask and pattern as plain data."""
     out: dict[str, Any] = {}
     if node.attrs:
         out["a"] = {key: list(value) if isinstance(value, tuple) else value for key, value in sorted(node.attrs)}
@@ -116,7 +120,7 @@ def _form(node: Instruction) -> dict[str, Any]:
 
 
 def _loop(node: Loop) -> dict[str, Any]:
-    """Return a loop without its name, line and body."""
+    """Return a loop as plain data, without its name, line and body."""
     out: dict[str, Any] = {"loop": node.id, "n": node.trips, "k": node.kind.value}
     if node.trips_register is not None:
         out["r"] = node.trips_register
@@ -124,7 +128,7 @@ def _loop(node: Loop) -> dict[str, Any]:
 
 
 def _declared(buffer: Buffer) -> dict[str, Any]:
-    """Return a buffer without its name, line and place."""
+    """Return a buffer as plain data, without its name, line and place."""
     out: dict[str, Any] = {
         "space": buffer.space.value,
         "dtype": buffer.dtype,
@@ -167,8 +171,8 @@ def _json(value: Any) -> str:
 class _Encoder:
     """Turn one program into plain data.
 
-    Repeated parts are stored once: a tile, an instruction or a buffer that equals an earlier one except for its position
-    in the program is written as the number of the earlier one.
+    Repeated parts are stored once: a tile, instruction or buffer that equals an earlier one is written as the number of
+    the earlier one.
     """
 
     def __init__(self) -> None:
@@ -204,7 +208,7 @@ class _Encoder:
         if isinstance(node, Loop):
             body = [self.node(child) for child in node.body]
             return {**_loop(node), "name": node.name, "line": node.line, "body": body}
-        # attributes as text, because 1, 1.0 and True are equal
+        # attributes are compared as text, because 1, 1.0 and True are equal
         number = _known(self.forms, (node.op, node.engine, repr(node.attrs), node.mask, node.pattern))
         out: dict[str, Any] = {"op": node.op, "e": node.engine.value} if number is None else {"o": number}
         out["w"] = [self.access(dst) for dst in node.dsts]
@@ -228,7 +232,10 @@ class _Encoder:
 
 
 class _Canonical:
-    """Write the text that :func:`program_hash` hashes. What several instructions share is written once and kept."""
+    """Write the text that :func:`program_hash` hashes.
+
+    The text of a part that several instructions share is made once and kept.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -253,7 +260,8 @@ class _Canonical:
     def node(self, node: Node) -> str:
         if isinstance(node, Loop):
             return f'{_json(_loop(node))[:-1]},"body":[{self.body(node.body)}]}}'
-        key = (node.op, node.engine, id(node.attrs), id(node.mask), id(node.pattern))  # kept by the program
+        # the program keeps these objects, so their ids stay unique
+        key = (node.op, node.engine, id(node.attrs), id(node.mask), id(node.pattern))
         form = self.forms.get(key)
         if form is None:
             rest = _form(node)
@@ -283,17 +291,17 @@ def _access(value: Access) -> dict[str, Any]:
 _KIND = attrgetter(
     "space", "dtype", "shape", "partition_axis", "role", "scope", "address", "blocks", "written_input", "argument_shape"
 )
-"""Returns the fields of a buffer without data that another buffer may share."""
+"""Returns the fields that describe a buffer, apart from its number, name, line, place and data."""
 
 
 _LEAST = {
     op: tuple(sum(not one.optional for one in ones) for ones in (spec.dsts, spec.srcs)) for op, spec in OPS.items()
 }
-"""Least number of destinations and of sources of each operation."""
+"""Least numbers of destinations and sources, by operation."""
 
 
 def _known(numbers: dict[object, int], key: object) -> int | None:
-    """Return the number of ``key``; None if it is new, and gets the next number."""
+    """Return the number of ``key`` if it is known; otherwise give it the next number and return None."""
     found = numbers.get(key)
     if found is None:
         numbers[key] = len(numbers)
@@ -323,7 +331,7 @@ def _list(value: Any, longest: int) -> list[Any]:
 
 
 class _Decoder:
-    """Decode one program, checking references against the enclosing declarations."""
+    """Decode one program, and refuse references to anything that is not declared."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
@@ -333,13 +341,17 @@ class _Decoder:
         self.constant_bytes = 0
         self.registers = 0
         self.axes: dict[str, tuple[TileDim, ...]] = {}
-        """Axes of tiles by their JSON. Most tiles of a long program have the axes of another."""
+        """Axes of tiles by their JSON text. Most tiles of a long program have the same axes as another tile."""
         self.constants: dict[int, Affine] = {}
-        """Expressions without loop variables."""
+        """Expressions without loop variables, by their value."""
         self.tiles: list[tuple[Access, int]] = []
-        """Each tile that is written in full, which later ones may name, and about how long that is."""
+        """Each tile that the JSON writes in full, so that later tiles can name it by number, and its approximate
+        length.
+        """
         self.forms: list[tuple[Instruction, int]] = []
-        """Each instruction that is written in full, which later ones may name, and about how long that is."""
+        """Each instruction that the JSON writes in full, so that later ones can name it by number, and its approximate
+        length.
+        """
         self.repeated = 0
 
     def program(self, raw: Any) -> Program:
@@ -455,7 +467,7 @@ class _Decoder:
         )
 
     def place(self, raw: dict[str, Any]) -> str:
-        """Return the place in helpers' files of a buffer or an instruction."""
+        """Return the place in helpers' files where a buffer or an instruction was made."""
         return self.places[_int(raw["f"], 0, len(self.places) - 1)] if "f" in raw else ""
 
     def body(self, raw: Any, depth: int) -> tuple[Node, ...]:
@@ -610,7 +622,7 @@ class _Decoder:
         return made
 
     def fits(self, buffer: Buffer, tile: Access) -> None:
-        """Refuse a tile that does not fit its buffer."""
+        """Raise ProgramError if a tile does not fit its buffer."""
         rank = len(buffer.shape)
         if len(tile.start) != rank or any(len(dim.steps) != rank for dim in tile.dims):
             _refuse("a tile does not fit its buffer's rank")

@@ -16,9 +16,10 @@ _WHOLE_WRITES, _PRODUCTS = having(Trait.WHOLE), frozenset(op for op, entry in OP
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """An access of a buffer. ``whole``: it certainly writes every element of its box.
+    """One access of an instruction to a buffer.
 
-    ``reduce_loops``: for a loop_reduce's destination, the loops whose first iteration only writes.
+    ``whole`` is True if it is proved to write every element of its box. ``reduce_loops`` holds, for the destination of
+    a loop_reduce, the loops in whose first iteration it only writes.
     """
 
     instruction: Instruction
@@ -32,17 +33,17 @@ class Use:
 
     @property
     def indirect(self) -> bool:
-        """True if the position depends on run-time values."""
+        """True if the accessed elements depend on run-time values."""
         return bool(self.access.indirect)
 
 
 def is_product(instruction: Instruction) -> bool:
-    """Return True for a matrix product, which may add to the content of its destination."""
+    """Return True for a matrix product, which may add to the contents of its destination."""
     return instruction.op in _PRODUCTS
 
 
 def accumulation(instruction: Instruction) -> str:
-    """Return a matrix product's ``accumulate`` as 'yes', 'no' or 'auto'."""
+    """Return the ``accumulate`` attribute of a matrix product as 'yes', 'no' or 'auto'."""
     value = instruction.attr("accumulate", "auto")
     if value in ("yes", True):
         return "yes"
@@ -50,7 +51,7 @@ def accumulation(instruction: Instruction) -> str:
 
 
 def reads_destination(instruction: Instruction, number: int) -> bool:
-    """Return True if the old content of destination ``number`` affects the new one."""
+    """Return True if the old contents of destination ``number`` affect the new contents."""
     op = instruction.op
     if is_product(instruction):
         return accumulation(instruction) != "no"
@@ -62,10 +63,10 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
 
 
 def reduce_command(instruction: Instruction) -> str:
-    """Return an instruction's command to the accumulators of its engine; 'idle' for none.
+    """Return the instruction's command to the accumulators of its engine; 'idle' if it has none.
 
-    The accumulators are a buffer of one element a partition that no access names. 'reset', 'reset_reduce' and
-    'load_reduce' overwrite it; 'reduce' reads and writes it.
+    The accumulators are one element for each partition, which no access names. 'reset', 'reset_reduce' and
+    'load_reduce' overwrite them; 'reduce' reads and writes them.
     """
     entry = OPS.get(instruction.op)
     if entry is None or "reduce_cmd" not in entry.attrs:
@@ -77,14 +78,14 @@ def reduce_command(instruction: Instruction) -> str:
 
 
 def leaves_result(instruction: Instruction, number: int) -> bool:
-    """Return True for a destination of a fold that the command does not write."""
+    """Return True if destination ``number`` is that of a fold, and the instruction's command does not write it."""
     entry = OPS.get(instruction.op)
     folds = number == 1 and entry is not None and "reduce_cmd" in entry.attrs
     return folds and reduce_command(instruction) in ("idle", "reset")
 
 
 def reduce_loops(instruction: Instruction) -> tuple[int, ...]:
-    """Return the loops a loop_reduce folds over."""
+    """Return the ids of the loops over which a loop_reduce folds."""
     loops = instruction.attr("loops")
     return tuple(loop for loop in loops if isinstance(loop, int)) if isinstance(loops, tuple) else ()
 
@@ -104,7 +105,7 @@ def _indices(indirect: Sequence[Indirect]) -> list[Access]:
 
 
 def uses_of(instruction: Instruction, loops: tuple[Loop, ...], position: int = 0) -> list[Use]:
-    """Return one instruction's uses of buffers: reads first, then writes."""
+    """Return the uses of buffers by one instruction: reads first, then writes."""
     found = []
     for access in instruction.accesses:
         found += [Use(instruction, index, loops, True, False, position=position) for index in _indices(access.indirect)]
@@ -130,7 +131,7 @@ def uses_of(instruction: Instruction, loops: tuple[Loop, ...], position: int = 0
 
 
 def all_uses(program: Program) -> dict[int, list[Use]]:
-    """Return every use of every buffer, by buffer id, in program order."""
+    """Return all uses of each buffer in program order, by buffer id."""
     found: dict[int, list[Use]] = {}
     for position, (instruction, loops) in enumerate(program.walk()):
         for use in uses_of(instruction, loops, position):
@@ -139,7 +140,7 @@ def all_uses(program: Program) -> dict[int, list[Use]]:
 
 
 def common_loops(uses: Sequence[Use]) -> tuple[Loop, ...]:
-    """Return the loops around all of ``uses``, outermost first."""
+    """Return the loops that are around all of ``uses``, outermost first."""
     common = uses[0].loops
     for use in uses:
         length = 0
@@ -152,10 +153,10 @@ def common_loops(uses: Sequence[Use]) -> tuple[Loop, ...]:
 
 
 class Coverage:
-    """Follow the writes of one buffer in program order, to decide whether a read sees only defined elements.
+    """Follow the writes of one buffer in program order, to prove that reads see only defined elements.
 
-    ``trips`` gives the greatest number of iterations of each loop. After ``comparisons`` of boxes the answer is always
-    no, which bounds the time for any program.
+    ``trips`` gives the greatest number of iterations of each loop. After ``comparisons`` comparisons of boxes every
+    proof fails, which bounds the time for any program.
     """
 
     def __init__(self, trips: Mapping[int, int], *, comparisons: int = _COMPARISONS) -> None:
@@ -163,16 +164,14 @@ class Coverage:
         self._left = comparisons
 
     def complete(self, uses: Sequence[Use], depth: int) -> bool:
-        """Return True if each read among ``uses`` is covered by earlier writes, all inside the same ``depth`` loops.
-
-        True is certain; False means that it could not be shown.
+        """Return True if it is proved that earlier writes in the same iteration of the outer ``depth`` loops cover each
+        read in ``uses``.
         """
         return self._walk(uses, depth, depth, [])[0]
 
     def fills(self, uses: Sequence[Use], shape: tuple[int, ...]) -> bool:
-        """Return True if each element of a buffer with this shape is written, and before it is read.
-
-        True is certain; False means that it could not be shown.
+        """Return True if it is proved that ``uses`` write each element of a buffer of shape ``shape`` before they read
+        it.
         """
         fine, written = self._walk(uses, 0, 0, [])
         return fine and self._covered(Box(tuple(Affine(0) for _ in shape), shape), [], written)

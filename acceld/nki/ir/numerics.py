@@ -3,11 +3,11 @@
 Engines compute in float32 and round once when they write (AWS NKI documentation, nki.isa). ``REAL[False]`` is that
 compute type. ``REAL[True]`` is float64 without rounding to narrow formats, for oracles and noise floors.
 
-Conversions that no public page defines are chosen here once. A float written as an integer is rounded to the nearest,
-because AWS's own nki-library depends on it: ``_modulo`` of its attention_tkg kernel writes x/y - 0.5 to an int32 tile
-for the floor of x/y, which truncation would break. The rest is assumed: halves go to the even neighbor, values beyond
-the range saturate, NaN becomes 0, and DMA rounds as the engines do. A float beyond a narrow float's range becomes that
-format's infinity, or NaN if it has none.
+No public page defines the following conversions, so they are fixed here. A float written as an integer is rounded to
+the nearest integer, because AWS's own nki-library depends on it: ``_modulo`` of its attention_tkg kernel writes x/y -
+0.5 to an int32 tile for the floor of x/y, which truncation would break. The rest is assumed: halves are rounded to
+even, values beyond the range saturate, NaN becomes 0, and DMA rounds as the engines do. A float beyond a narrow float's
+range becomes that format's infinity, or NaN in a format without infinity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from acceld.nki.ir.operations import INTEGER_DTYPES
 
 Array = NDArray[Any]
 Alu = Callable[[Any, Any, "Array | None"], Array]
-"""``f(a, b, out)``: writes to ``out``, if given, and returns the result."""
+"""A function ``f(a, b, out)`` that writes to ``out``, if it is given, and returns the result."""
 
 REAL: dict[bool, np.dtype[Any]] = {False: np.dtype(np.float32), True: np.dtype(np.float64)}
 
@@ -49,26 +49,30 @@ NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
     "uint32": np.dtype(np.uint32),
     "bool": np.dtype(np.bool_),
 }
-"""numpy's type for each dtype of :data:`acceld.nki.ir.operations.DTYPE_BYTES`; packed formats are integers of their width."""
+"""numpy's dtype for each dtype of :data:`acceld.nki.ir.operations.DTYPE_BYTES`. Packed formats are stored as integers
+of their width.
+"""
 
 PACKED_DTYPES = frozenset(name for name in NUMPY_DTYPES if name.endswith("_x4"))
-"""Formats of four values an element; only microscaled products and copies take them."""
+"""Formats that hold four values in an element. Only microscaled products and copies take them."""
 
 
 def storage_dtype(name: str, *, float64: bool = False) -> np.dtype[Any]:
-    """Return numpy's type for elements of ``name``; in float64 mode float64 for every float format."""
+    """Return numpy's dtype for elements of ``name``; float64 for every float format if ``float64`` is True."""
     if float64 and not is_integer(name):
         return np.dtype(np.float64)
     return NUMPY_DTYPES[name]
 
 
 def is_integer(name: str) -> bool:
-    """Return True if elements are handled as integers (packed formats are, as bits)."""
+    """Return True if elements of dtype ``name`` are handled as integers. Packed formats are, because only their bits
+    are moved.
+    """
     return name in INTEGER_DTYPES or name in PACKED_DTYPES
 
 
 def round_tfloat32(values: Array) -> Array:
-    """Return float32 values rounded to TF32's ten bits of mantissa, ties to even; NaN and infinities unchanged."""
+    """Return float32 values rounded to TF32's mantissa of ten bits, ties to even. NaN and infinities are kept."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
     special = (bits & np.uint32(0x7F800000)) == np.uint32(0x7F800000)
@@ -82,8 +86,9 @@ def _integer_range(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def to_integer(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Convert floats to integers of ``dtype``: to the nearest, halves to even, saturating, NaN as 0. A boolean is True
-    if the value is not 0.
+    """Return floats as integers of ``dtype``: rounded to nearest, halves to even, saturated, NaN as 0.
+
+    For booleans the result is True where the value is not 0.
     """
     if dtype == np.bool_:
         return np.asarray(values != 0)
@@ -93,7 +98,7 @@ def to_integer(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def write(target: Array, values: Any, dtype: str, *, float64: bool = False) -> None:
-    """Round ``values`` to ``dtype`` and write them to ``target``, an array of its storage type."""
+    """Round ``values`` to ``dtype`` and write them to ``target``, an array of the dtype's storage type."""
     if is_integer(dtype):
         source = np.asarray(values)
         if source.dtype.kind == "f":
@@ -124,8 +129,8 @@ def _direct(function: np.ufunc) -> Alu:
 
 
 def _by_magnitude(compare: np.ufunc) -> Alu:
-    """Return a function that selects an operand by magnitude and keeps its sign. For equal magnitudes it selects the
-    second.
+    """Return a function that selects the operand whose magnitude ``compare`` prefers, with its sign; the second if they
+    are equal.
     """
 
     def apply(a: Any, b: Any, out: Array | None) -> Array:
@@ -199,8 +204,9 @@ ALU: dict[str, Alu] = {
     "reciprocal": _reciprocal,
     "bypass": _bypass,
 }
-"""Arithmetic on reals; comparisons and logic give 1 and 0. ``mod`` has the sign of its divisor, ``fmod`` of the
-dividend."""
+"""Arithmetic on reals. Comparisons and logic give 1 and 0. ``mod`` has the sign of the divisor, ``fmod`` that of the
+dividend.
+"""
 
 BITWISE: dict[str, np.ufunc] = {
     "bitwise_and": np.bitwise_and,
@@ -209,12 +215,12 @@ BITWISE: dict[str, np.ufunc] = {
     "left_shift": np.left_shift,
     "right_shift": np.right_shift,
 }
-"""Bit operations on integers of the operand's own width; a right shift of a signed integer keeps its sign."""
+"""Bit operations on integers, in the width of the operands. A right shift of a signed integer keeps its sign."""
 
 COMMUTATIVE_OPS = frozenset(
     "add multiply max min bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
 )
-"""Operations whose fold does not depend on the order of its terms (up to rounding)."""
+"""Operations whose fold does not depend on the order of the folded values, up to rounding."""
 
 _FOLDS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -242,17 +248,18 @@ FOLD_IDENTITY: dict[str, float] = {
 
 
 def negated(values: Array, out: Array | None = None) -> Array:
-    """Return ``-values``. ``np.negative`` is not used: in NumPy 2.4 it writes wrong values to outputs that are not
-    contiguous.
+    """Return ``-values``.
+
+    ``np.negative`` is not used, because in NumPy 2.4 it writes wrong values to outputs that are not contiguous.
     """
     result: Array = np.multiply(values, values.dtype.type(-1), out=out)
     return result
 
 
 def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
-    """Fold ``values`` with ``op`` over ``axes``, which stay as axes of one element.
+    """Return ``values`` folded with ``op`` over ``axes``, which remain as axes of one element.
 
-    ``subtract`` folds in order, first axis slowest. Logical results are 1 and 0 in the type of ``values``.
+    ``subtract`` folds in order, the first axis slowest. Logical results are 1 and 0 in the type of ``values``.
     """
     function = _FOLDS[op]
     if op == "subtract" and len(axes) > 1:
@@ -269,5 +276,5 @@ def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
 
 
 def combine(op: str, a: Any, b: Any, out: Array | None = None) -> Array:
-    """Return ``a op b`` for a reduction's operation, on reals or on integers."""
+    """Return ``a op b`` for the operation of a reduction, on reals or on integers."""
     return np.asarray(_FOLDS[op](a, b, out=out))

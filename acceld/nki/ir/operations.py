@@ -1,14 +1,15 @@
 """Define the operations of programs: operands, attributes, iteration space, meaning.
 
-Front ends emit these, :mod:`acceld.nki.verify.verifier` checks them, :mod:`acceld.nki.execute.interpreter` runs them
-and :mod:`acceld.nki.timing.cost` prices them; an operation without a rule in any of the last three is an error there.
+Front ends emit these operations, :mod:`acceld.nki.verify.verifier` checks them, :mod:`acceld.nki.execute.interpreter`
+runs them and :mod:`acceld.nki.timing.cost` prices them. Each of the last three raises an error for an operation that it
+has no rule for.
 
 Iteration space (for masks and patterns): ``dst`` = axes of the first destination tile; ``src`` = axes of the first
 source tile; ``kmn`` = (K, M, N) of a matrix product.
 
-Arithmetic is in float32 for all operand types. Results are rounded once, when they are written in the destination's type
-(AWS NKI documentation, nki.isa). Matrix products accumulate in float32. Scalars that are per-partition tiles have
-shape (P, 1).
+Arithmetic is in float32 for all operand types. Results are rounded once, when they are written in the destination's
+type (AWS NKI documentation, nki.isa). Matrix products accumulate in float32. A scalar that is a tile with one element
+in each partition has shape (P, 1).
 """
 
 from __future__ import annotations
@@ -27,20 +28,22 @@ ARITHMETIC = frozenset("add subtract multiply max min power abs_max abs_min".spl
 BITS = frozenset("bitwise_and bitwise_or bitwise_xor left_shift right_shift".split())
 """Operations on the bits of two integers."""
 UNARY_ALU_OPS = frozenset("rsqrt abs square relu reciprocal".split())
-"""Operations on one value; they ignore their second operand. ``reciprocal`` is one of the current API only."""
+"""Operations on one value, which ignore their second operand. Only the current API has ``reciprocal``."""
 LEGACY_ONLY = frozenset("divide mod fmod".split())
-"""Operations of ``neuronxcc.nki`` that no engine has: its compiler makes them from others. Kernels of ``nki`` with them do
-not compile (NKI release notes 0.3 to 0.5)."""
+"""Operations of ``neuronxcc.nki`` that no engine has. The legacy compiler makes them of other operations; kernels of
+``nki`` with them do not compile (NKI release notes 0.3 to 0.5).
+"""
 ALU_OPS = ARITHMETIC | BITS | UNARY_ALU_OPS | LEGACY_ONLY | {"bypass"}
-"""ALU functions. ``bypass`` returns the first operand; ``abs_max`` and ``abs_min`` return the operand of the greater or
-smaller magnitude with its sign (nl.abs_max: ties give the second)."""
+"""All ALU functions. ``bypass`` returns the first operand. ``abs_max`` and ``abs_min`` return the operand of greater or
+smaller magnitude, with its sign; the second one if the magnitudes are equal (nl.abs_max).
+"""
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
-"""ALU functions that the first NeuronCores lack, with the first NeuronCore that has them."""
+"""ALU functions that the first NeuronCores lack, with the version of the first NeuronCore that has them."""
 SCALAR_ENGINE_ALU = frozenset({(), ("multiply",), ("add",), ("multiply", "add")})
-"""ALU functions of a tensor_scalar on NeuronCore-v3's scalar engine, in order (nisa.tensor_scalar)."""
+"""Sequences of ALU functions that a tensor_scalar may have on NeuronCore-v3's scalar engine (nisa.tensor_scalar)."""
 
 RANDOM = frozenset({"dropout", "random", "random_state_store"})
-"""Operations whose results differ each time."""
+"""Operations whose results differ between executions on equal operands."""
 
 REDUCE_OPS = frozenset("add subtract multiply max min".split()) | LOGIC | (BITS - {"left_shift", "right_shift"})
 
@@ -49,17 +52,20 @@ ACTIVATION_FUNCTIONS = frozenset(
     "gelu_apprx_sigmoid_dx gelu_apprx_tanh softplus mish erf erf_dx sin cos tan arctan abs sign reciprocal "
     "negative floor ceil trunc invert logical_not prelu".split()
 )
-"""Functions of one value; ``func(data * scale + bias)`` on the scalar engine. Only activate2 has the slope of ``prelu``."""
+"""Functions of one value that the scalar engine computes as ``func(data * scale + bias)``. Only activate2 has the slope
+of ``prelu``.
+"""
 COMPOSED_FUNCTIONS = frozenset("cos tan floor ceil trunc".split())
-"""Functions that ``nl`` of the current API offers and the table of the scalar engine lacks (nki.api.shared 0.6 and 0.7).
-How its compiler makes them, or whether, is not documented."""
+"""Functions that ``nl`` of the current API has but the scalar engine's table lacks (nki.api.shared 0.6 and 0.7). AWS
+does not document if or how its compiler makes them.
+"""
 NO_ACTIVATION = frozenset("negative invert logical_not".split()) | COMPOSED_FUNCTIONS
-"""Functions of the legacy API's activation that the current one lacks."""
+"""Functions that the legacy API's activation has and the current API's lacks."""
 ACTIVATE2_PAIRS = frozenset({
     ("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), ("add", "bypass"), ("subtract", "bypass"),
     ("bypass", "bypass"),
 })  # fmt: skip
-"""Pairs (op0, op1) of activate2 (nisa.activate2 0.4 to 0.7)."""
+"""Allowed pairs (op0, op1) of activate2 (nisa.activate2 0.4 to 0.7)."""
 
 _TWO, _FOLDS = ARITHMETIC | BITS, frozenset("add multiply max min".split())
 FUNCTIONS: dict[str, dict[str, frozenset[str]]] = {
@@ -78,7 +84,8 @@ FUNCTIONS: dict[str, dict[str, frozenset[str]]] = {
         "reduce_op": frozenset({"max"}),
     },
 }
-"""Functions that an instruction of the current API takes, by operation and attribute (pages of nki.isa 0.6 and 0.7)."""
+"""Functions that an instruction of the current API accepts, by operation and attribute (pages of nki.isa 0.6 and 0.7).
+"""
 
 
 class Kind(StrEnum):
@@ -86,43 +93,43 @@ class Kind(StrEnum):
 
     TILE = "tile"
     SCALAR = "scalar"
-    """A number, or a tile with one element a partition."""
+    """A number, or a tile with one element in each partition."""
     NUMBER = "number"
-    """An immediate."""
+    """An immediate number."""
     ANY = "any"
-    """A tile of the operation's shape, or a number."""
+    """A tile of the shape of the operation, or a number."""
 
 
 class Memory(StrEnum):
-    """Memories that an operation's tiles may lie in."""
+    """The memories in which the tiles of an operation may lie."""
 
     CHIP = "chip"
     """SBUF or PSUM."""
     SBUF = "sbuf"
     PRODUCT = "product"
-    """Operands in SBUF, the result in PSUM."""
+    """Operands in SBUF, result in PSUM."""
     DMA = "dma"
     """SBUF or HBM."""
     ANY = "any"
 
 
 class Trait(Flag):
-    """Further properties of an operation, for verification, execution and coverage."""
+    """Properties of an operation that verification, execution and coverage need."""
 
     WHOLE = auto()
-    """Writes every element of its first destination, unless masked or stated otherwise."""
+    """Writes every element of its first destination, unless it is masked or stated otherwise."""
     ELEMENTWISE = auto()
-    """Operands that are not scalars have the elements of the destination."""
+    """Each operand that is not a scalar has as many elements as the destination."""
     ACROSS = auto()
     """Carries values from one partition to another."""
     TWO_TILES = auto()
-    """Reads two tiles in step. They start at one partition, and at most one of them is in PSUM."""
+    """Reads two tiles together. Both start at the same partition, and at most one of them is in PSUM."""
     ROUNDS = auto()
-    """Computes in float32 and rounds once, whatever the destination's type."""
+    """Computes in float32 and rounds once, whatever the type of the destination."""
     IN_PLACE = auto()
-    """May write where it reads, position by position."""
+    """May write the elements that it reads, if both are at the same positions."""
     PACKED = auto()
-    """Takes formats of four values an element."""
+    """Accepts formats that hold four values in an element."""
     BY_ROW = auto()
     """The free axes of the destinations and of the later operands are independent of the iteration space."""
     GATHERS = auto()
@@ -133,7 +140,7 @@ class Trait(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A place for a tile or a number. Only trailing operands are ``optional``."""
+    """An operand that an operation takes. Only the last operands may be ``optional``."""
 
     name: str
     kind: Kind
@@ -142,10 +149,10 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Definition of an operation: operands, attributes, engines and properties.
+    """The definition of an operation: operands, attributes, engines and properties.
 
-    ``engines`` are those that have the operation (isa reference); empty if the kernel may name none or any.
-    ``generation`` is the first NeuronCore that has it.
+    ``engines`` are the engines that have the operation (isa reference); empty if a kernel may name any engine or none.
+    ``generation`` is the version of the first NeuronCore that has the operation.
     """
 
     meaning: str
@@ -161,11 +168,11 @@ class Operation:
 
     @property
     def is_product(self) -> bool:
-        """True for a matrix product, which may add to the content of its destination."""
+        """True for a matrix product, which may add to the contents of its destination."""
         return self.memory is Memory.PRODUCT
 
     def sources_of(self, kind: Kind) -> tuple[int, ...]:
-        """Return the numbers of the sources of ``kind``."""
+        """Return the positions of the source operands of kind ``kind``."""
         return tuple(number for number, one in enumerate(self.srcs) if one.kind is kind)
 
 
@@ -192,7 +199,9 @@ def _op(
     traits: str = "",
     generation: int = 2,
 ) -> Operation:
-    """Read an entry: ``name?`` may be absent, ``name:kind`` is an operand's kind, ``name!`` a required attribute."""
+    """Return the operation that the texts describe: ``name?`` is an optional operand, ``name:kind`` gives its kind,
+    ``name!`` is a required attribute.
+    """
     words = attrs.split()
     return Operation(
         meaning,
@@ -471,7 +480,7 @@ OPS: dict[str, Operation] = {
 
 
 def having(trait: Trait) -> frozenset[str]:
-    """Return the names of the operations with ``trait``."""
+    """Return the names of the operations that have ``trait``."""
     return frozenset(name for name, operation in OPS.items() if trait in operation.traits)
 
 
@@ -484,7 +493,7 @@ DTYPE_BYTES: dict[str, int] = {
     "float8_e5m2": 1, "float8_e8m0fnu": 1, "float8_e5m2_x4": 4, "float8_e4m3fn_x4": 4, "float4_e2m1fn_x4": 2,
     "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "bool": 1,
 }  # fmt: skip
-"""Bytes of an element; the keys are all dtypes of buffers."""
+"""Bytes of an element by dtype. The keys are all dtypes that a buffer may have."""
 
 _FLOATS, _UNSIGNED = FLOAT_DTYPES, frozenset("uint8 uint16 uint32 bool".split())
 OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
@@ -506,11 +515,13 @@ OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
     "quantize_mx": {"data": frozenset({"bfloat16", "float16"})},
     "register_load": {"data": frozenset(DTYPE_BYTES) - {name for name in DTYPE_BYTES if name.endswith("_x4")}},
 }  # fmt: skip
-"""Types that an operand of the current API may have, by operation and operand (pages of nki.isa 0.6 and 0.7)."""
+"""Dtypes that an operand of the current API may have, by operation and operand (pages of nki.isa 0.6 and 0.7). Operands
+that are not listed may have any.
+"""
 PARTIAL_OPS = frozenset({"copy_predicated", "match_replace8", "local_gather", "local_scatter"})
-"""Operations that may leave elements of their destination unchanged."""
+"""Operations that may leave some elements of their destination unchanged."""
 WIDE_OPS = frozenset({"dma_copy", "register_load", "register_store", "collective", "bitcast", "print"})
-"""Operations that take int64 (pages of NKI 0.7): engines compute with at most 32 bits."""
+"""Operations that accept int64 (pages of NKI 0.7). All others compute with at most 32 bits."""
 SAME_DTYPES: dict[str, tuple[str, str]] = {
     "copy_predicated": ("src", "dst"),
     "gather": ("data", "dst"),
@@ -519,10 +530,11 @@ SAME_DTYPES: dict[str, tuple[str, str]] = {
     "transpose": ("src", "dst"),
     "dropout": ("data", "dst"),
 }
-"""Operands of the current API that have one type, by operation."""
+"""Two operands of the current API that must have the same dtype, by operation."""
 SCALAR_DTYPES: dict[str, frozenset[str]] = {
     "activation.bias": frozenset(DTYPE_BYTES) - {"tfloat32"},
     "dropout.probability": frozenset(DTYPE_BYTES),
     "scalar_tensor_tensor.operand0": FLOAT_DTYPES,
 }
-"""Types of operands of one element a partition, which are float32 in arithmetic unless they are named here."""
+"""Dtypes of operands with one element in each partition. An operand that is not listed must be float32 in arithmetic.
+"""

@@ -1,7 +1,7 @@
-"""Find the memory that tiles with addresses take.
+"""Find the memory that tiles with addresses occupy.
 
-Each tile of SBUF and PSUM with an address takes a rectangle: its partitions, and its bytes in each of them. Two tiles
-whose rectangles meet are one memory on the chip.
+Each tile of SBUF and PSUM with an address occupies a rectangle: its partitions, and its bytes in each of them. Two
+tiles whose rectangles overlap share memory on the chip.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from acceld.nki.ir.program import Buffer, Program, Space
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """Memory of one tile: partitions from ``top`` to ``bottom``, bytes from ``begin`` to ``end`` of each."""
+    """The memory of one tile: partitions ``top`` to ``bottom``, bytes ``begin`` to ``end`` of each. Both ends are
+    excluded.
+    """
 
     space: Space
     top: int
@@ -24,20 +26,20 @@ class Rectangle:
     end: int
 
     def meets(self, other: Rectangle) -> bool:
-        """Return True if both have a byte in common."""
+        """Return True if the two rectangles have a byte in common."""
         apart = (
             self.bottom <= other.top or other.bottom <= self.top or self.end <= other.begin or other.end <= self.begin
         )
         return self.space is other.space and not apart
 
     def holds(self, other: Rectangle) -> bool:
-        """Return True if every byte of ``other`` is in this rectangle."""
+        """Return True if every byte of ``other`` lies in this rectangle."""
         rows = self.top <= other.top and other.bottom <= self.bottom
         return self.space is other.space and rows and self.begin <= other.begin and other.end <= self.end
 
 
 def rectangles(buffer: Buffer) -> list[Rectangle]:
-    """Return the memory of each tile of a buffer, in the order of its blocks; none if the compiler places it."""
+    """Return the memory of each tile of a buffer, in the order of its blocks; [] if the compiler chooses the addresses."""
     if not buffer.places or buffer.space is Space.HBM:
         return []
     rows = buffer.shape[buffer.partition_axis]
@@ -46,7 +48,9 @@ def rectangles(buffer: Buffer) -> list[Rectangle]:
 
 
 def sharing(program: Program) -> frozenset[int]:
-    """Return the buffers with a tile that may share bytes with another tile. All others certainly do not."""
+    """Return the buffers with a tile that may share bytes with another tile. It is certain that all other buffers do
+    not.
+    """
     tiles = sorted(
         (one.space.value, one.begin, one.end, buffer.id) for buffer in program.buffers for one in rectangles(buffer)
     )

@@ -1,4 +1,4 @@
-"""Print a Program for people: one instruction a line, loops indented, each with its source line."""
+"""Print a program for people: one instruction on each line with its source line, indented by loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from acceld.nki.ir.program import Access, Affine, Loop, Node, Operand, Pattern, 
 
 
 def program_text(program: Program) -> str:
-    """Return the whole program: a header, the buffers, then the instructions."""
+    """Return the program as text: a header, the buffers, then the instructions."""
     return "\n".join(_lines(program)) + "\n"
 
 
@@ -30,7 +30,7 @@ def _lines(program: Program) -> Iterator[str]:
 
 
 def _loop_names(program: Program) -> dict[int, str]:
-    """Return a name for each loop, with its id if another loop has the same variable."""
+    """Return a name for each loop by id: its variable, with the id added if another loop has the same variable."""
     loops = list(program.loops.values())
     given = [loop.name for loop in loops]
     return {loop.id: loop.name if given.count(loop.name) == 1 else f"{loop.name or 'i'}{loop.id}" for loop in loops}

@@ -1,17 +1,17 @@
 """Define the program (schema v1), the result of tracing a kernel.
 
-A :class:`Program` is plain data: buffers, and a tree of loops and instructions whose operands are strided
-accesses, affine in the loop variables. It holds no callables and no input data, so it can cross a process
-boundary (:mod:`acceld.nki.ir.codec`), be verified, executed, timed and hashed by code that never saw the kernel.
+A :class:`Program` is plain data: buffers, and a tree of loops and instructions whose operands are strided accesses,
+affine in the loop variables. It holds no callables and no input data. So code that never saw the kernel can receive it
+from another process (:mod:`acceld.nki.ir.codec`), verify, execute, time and hash it.
 
 Conventions
 
-* A loop variable counts iterations, ``0 .. trips-1``; a front end folds ``start`` and ``step`` into the affine
-  expressions. Loop ids are unique in a program, also across siblings.
-* An on-chip buffer has shape ``(block..., partitions, free...)`` with ``partition_axis`` naming the partition
-  dimension; an HBM buffer has ``partition_axis == -1``.
-* The dims of an :class:`Access` are the axes of the tile it denotes. For on-chip operands the first is the
-  partition axis (count 1 for a single partition); HBM tiles have the axes of their on-chip counterpart.
+* A loop variable counts iterations, ``0 .. trips-1``; a front end includes ``start`` and ``step`` in the affine
+  expressions. Loop ids are unique in a program, also among sibling loops.
+* An on-chip buffer has shape ``(block..., partitions, free...)``, and ``partition_axis`` is the number of the
+  partition dimension. An HBM buffer has ``partition_axis == -1``.
+* The ``dims`` of an :class:`Access` are the axes of the tile that is accessed. For on-chip operands the first axis is
+  the partition axis (count 1 for a single partition). Tiles in HBM have the axes of their on-chip counterpart.
 * ``line`` is the 1-based line of the kernel's file; 0 if there is none.
 """
 
@@ -24,7 +24,7 @@ from math import prod
 
 SCHEMA_VERSION = 1
 MAX_INSTRUCTIONS = 1_000_000
-"""Limit on instruction nodes of a program (each loop body counted once)."""
+"""Greatest number of instruction nodes of a program; the body of a loop counts once."""
 
 
 class Space(StrEnum):
@@ -36,7 +36,7 @@ class Space(StrEnum):
 
 
 class Engine(StrEnum):
-    """Engine that runs an instruction. ``UNKNOWN`` leaves the choice to the compiler model."""
+    """Engine that runs an instruction. With ``UNKNOWN`` the compiler model chooses."""
 
     TENSOR = "tensor"
     VECTOR = "vector"
@@ -57,11 +57,12 @@ class Role(StrEnum):
 
 
 class LoopKind(StrEnum):
-    """Relation between a loop's iterations.
+    """Relation between the iterations of a loop.
 
-    ``AFFINE``: independent, may run in any order. ``SEQUENTIAL``: may carry values. ``SPMD``: one axis of the launch
-    grid. ``DYNAMIC``: the trip count is in register ``trips_register`` at run time (``trips`` is the greatest it may
-    be). ``WHILE``: runs while that register is not 0, which is tested before each iteration.
+    ``AFFINE``: independent, may run in any order. ``SEQUENTIAL``: may pass values to the next iteration. ``SPMD``: one
+    axis of the launch grid. ``DYNAMIC``: register ``trips_register`` holds the number of iterations at run time, and
+    ``trips`` is the greatest possible number. ``WHILE``: runs while register ``trips_register`` is not 0, which is
+    tested before each iteration.
     """
 
     AFFINE = "affine"
@@ -77,7 +78,10 @@ RUN_TIME = frozenset({LoopKind.DYNAMIC, LoopKind.WHILE})
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """``const + sum(coef * loop variable)``; ``terms`` is sorted by loop id and holds no zero coefficient."""
+    """The integer ``const + sum(coef * loop variable)``.
+
+    ``terms`` holds (loop id, coef), sorted by loop id, without coefficients of 0.
+    """
 
     const: int = 0
     terms: tuple[tuple[int, int], ...] = ()
@@ -101,14 +105,14 @@ class Affine:
         return Affine(self.const * factor, tuple((loop, coef * factor) for loop, coef in self.terms))
 
     def at(self, env: Mapping[int, int]) -> int:
-        """Return the value when loop ``i`` is in iteration ``env[i]``. KeyError if a loop is missing."""
+        """Return the value in iteration ``env[i]`` of each loop ``i``. Raise KeyError if ``env`` lacks a loop."""
         value = self.const
         for loop, coef in self.terms:
             value += coef * env[loop]
         return value
 
     def bounds(self, trips: Mapping[int, int]) -> tuple[int, int]:
-        """Return the least and greatest value over all iterations of the loops (``trips`` by loop id)."""
+        """Return the least and the greatest value over all iterations; ``trips`` gives their numbers by loop id."""
         low = high = self.const
         for loop, coef in self.terms:
             reach = coef * max(0, trips[loop] - 1)
@@ -118,7 +122,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class TileDim:
-    """An axis of a tile with ``count`` elements. One step along it moves ``steps[d]`` in buffer dimension ``d``."""
+    """One axis of a tile: ``count`` elements; one step along the axis moves by ``steps[d]`` in buffer dimension ``d``."""
 
     count: int
     steps: tuple[int, ...]
@@ -126,10 +130,11 @@ class TileDim:
 
 @dataclass(frozen=True, slots=True)
 class Indirect:
-    """An index known only at run time, added to ``start`` of one buffer dimension.
+    """An index that is known only at run time, times ``scale``, which is added to the start in buffer dimension
+    ``dim``.
 
-    ``register`` names a scalar register; ``index`` a tile of integers (one per element of tile axis ``axis``
-    of the access it belongs to). Exactly one of them is set. ``scale`` multiplies the run-time value.
+    The index comes from a scalar register (``register``) or from a tile of integers (``index``), which has one integer
+    for each element along axis ``axis`` of the access. Exactly one of the two is set.
     """
 
     dim: int
@@ -147,9 +152,9 @@ class Indirect:
 class Access:
     """A strided tile of a buffer.
 
-    ``start`` has one affine expression for each buffer dimension, ``dims`` one entry for each tile axis.
-    Element ``(i0, i1, ...)`` lies at buffer index ``start[d] + sum(i_k * dims[k].steps[d])``.
-    ``dtype`` (of the buffer when empty) reinterprets the elements' bits as another type of the same width.
+    ``start`` has one affine expression for each buffer dimension, ``dims`` one entry for each axis of the tile. Element
+    ``(i0, i1, ...)`` lies at buffer index ``start[d] + sum(i_k * dims[k].steps[d])``. ``dtype``, if not empty, reads
+    the elements' bits as another type of the same width.
     """
 
     buffer: int
@@ -160,12 +165,12 @@ class Access:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Elements along each tile axis."""
+        """Number of elements along each axis of the tile."""
         return tuple([dim.count for dim in self.dims])
 
     @property
     def elements(self) -> int:
-        """Elements in the tile."""
+        """Number of elements in the tile."""
         return prod(self.shape)
 
 
@@ -173,8 +178,8 @@ class Access:
 class Pattern:
     """An affine value at each point of an instruction's iteration space: ``base + sum(coefs[k] * i_k)``.
 
-    As a mask it holds where the value is >= 0; ``iota`` writes it; ``affine_select`` compares it with zero.
-    The iteration space is given for each operation in :mod:`acceld.nki.ir.operations`.
+    A mask includes the points where the value is >= 0; ``iota`` writes the value; ``affine_select`` compares it with
+    zero. :mod:`acceld.nki.ir.operations` defines the iteration space of each operation.
     """
 
     base: Affine
@@ -182,19 +187,19 @@ class Pattern:
 
 
 Operand = Access | float | int | Pattern
-"""A tile, an immediate, or an affine value of the loop variables."""
+"""A tile, an immediate number, or an affine value of the loop variables."""
 
 Attr = str | int | float | bool | tuple[int, ...] | tuple[str, ...] | None
-"""Values an instruction's attribute may take."""
+"""Values that an attribute of an instruction may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One operation of :data:`acceld.nki.ir.operations.OPS`.
+    """One operation of :data:`acceld.nki.ir.operations.OPS` with its operands.
 
-    ``mask`` is a conjunction of patterns over the operation's iteration space; an element outside it is neither
-    computed nor written. ``place`` lists the calls that made it in files other than the kernel's own, innermost first;
-    empty if there are none.
+    ``mask`` holds patterns over the operation's iteration space; an element that any of them excludes is neither
+    computed nor written. ``place`` lists the calls in files other than the kernel's own that made the instruction,
+    innermost first; empty if there are none.
     """
 
     op: str
@@ -208,7 +213,7 @@ class Instruction:
     place: str = ""
 
     def attr(self, name: str, default: Attr = None) -> Attr:
-        """Return the attribute's value, or ``default`` if the instruction does not set it."""
+        """Return the value of the attribute ``name``; ``default`` if the instruction does not have it."""
         for key, value in self.attrs:
             if key == name:
                 return value
@@ -216,13 +221,13 @@ class Instruction:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """Every tile read or written: sources first, then destinations."""
+        """Every tile that is read or written: sources first, then destinations."""
         return (*[src for src in self.srcs if isinstance(src, Access)], *self.dsts)
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop kept as a loop."""
+    """A loop of a program, which is not unrolled."""
 
     id: int
     name: str
@@ -245,12 +250,12 @@ Node = Loop | Instruction
 class Buffer:
     """A tensor in HBM, SBUF or PSUM.
 
-    ``scope`` lists the ids of the loops around its declaration, outermost first: each iteration of them has a fresh,
-    undefined instance. ``address`` is ``(start partition, byte offset)`` of an explicit placement; ``blocks`` are those of
-    the tiles of a buffer with dimensions before the partition axis, in C order. ``data`` is the
-    C-order bytes of a constant. ``written_input`` marks an input the kernel may write. ``argument_shape`` is the shape
-    of the caller's array if it differs from ``shape`` (same elements, in C order). ``place`` lists the calls that
-    declared it in files other than the kernel's own, as in :class:`Instruction`.
+    ``scope`` lists the ids of the loops around the declaration, outermost first; each iteration of these loops has a
+    new, undefined instance. ``address`` is ``(start partition, byte offset)`` if the kernel places the buffer.
+    ``blocks`` lists such addresses for a buffer with dimensions before the partition axis, one for each tile in C
+    order. ``data`` is the contents of a constant as bytes in C order. ``written_input`` marks an input that the kernel
+    may write. ``argument_shape`` is the shape of the caller's array if it differs from ``shape`` (same elements in C
+    order). ``place`` lists the calls in other files that declared the buffer, as in :class:`Instruction`.
     """
 
     id: int
@@ -271,7 +276,7 @@ class Buffer:
 
     @property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """Addresses of the buffer's tiles; empty if the compiler places them."""
+        """Addresses of the buffer's tiles; () if the compiler chooses them."""
         return self.blocks if self.address is None else (self.address,)
 
     @property
@@ -281,7 +286,7 @@ class Buffer:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """C-order strides in elements."""
+        """Strides in elements, in C order."""
         strides, step = [], 1
         for size in reversed(self.shape):
             strides.append(step)
@@ -290,13 +295,13 @@ class Buffer:
 
     @property
     def elements(self) -> int:
-        """Elements in the buffer."""
+        """Number of elements in the buffer."""
         return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A note of the front end on something legal but costly or deprecated."""
+    """A note of the front end about something in the kernel that is legal but costly or deprecated."""
 
     line: int
     text: str
@@ -306,8 +311,8 @@ class Notice:
 class Program:
     """A traced kernel for one chip, API, launch grid and set of argument shapes.
 
-    ``inputs`` and ``outputs`` are buffer ids in the order of the kernel's arguments and results; buffer ids are
-    positions in ``buffers``. An input that is returned (updated in place) appears in both. ``registers`` is the number
+    ``inputs`` and ``outputs`` are buffer ids in the order of the kernel's arguments and results; a buffer's id is its
+    position in ``buffers``. An input that the kernel returns (updated in place) is in both. ``registers`` is the number
     of scalar registers that the program uses.
     """
 
@@ -330,7 +335,7 @@ class Program:
 
     @property
     def loops(self) -> dict[int, Loop]:
-        """Every loop by id."""
+        """All loops by id."""
         return {loop.id: loop for loop in _loops(self.body)}
 
 

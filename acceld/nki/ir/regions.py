@@ -1,7 +1,7 @@
-"""Compute the regions of a buffer that accesses reach: bounds, boxes, overlap.
+"""Compute which elements of a buffer accesses reach: bounds, boxes, overlap.
 
-Everything here works on affine expressions alone. The cost depends on the size of the expressions, never on numbers of
-iterations or tile sizes.
+All functions work on affine expressions alone. Their cost depends on the size of the expressions, never on numbers of
+iterations or sizes of tiles.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from acceld.nki.ir.spaces import AxisMap
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box of buffer elements: in dimension ``d`` the ``extents[d]`` indices from ``starts[d]``.
+    """A box of buffer elements: in dimension ``d`` the ``extents[d]`` indices from ``starts[d]`` on.
 
-    If ``dense``, the accesses cover every element of the box; otherwise the box only encloses them.
+    If ``dense`` is True, the accesses cover every element of the box; otherwise the box only encloses them.
     """
 
     starts: tuple[Affine, ...]
@@ -34,7 +34,9 @@ class Box:
         return any(extent <= 0 for extent in self.extents)
 
     def holds(self, other: Box, trips: Mapping[int, int]) -> bool:
-        """Return True if every element of ``other`` is in this dense box, in the same iteration of all loops."""
+        """Return True if this box is dense and contains every element of ``other``, compared in the same iteration of
+        all loops.
+        """
         if not self.dense:
             return False
         for mine, extent, its, size in zip(self.starts, self.extents, other.starts, other.extents, strict=True):
@@ -47,7 +49,7 @@ class Box:
         return True
 
     def without(self, loop: int, trips: int) -> Box | None:
-        """Return the union over all iterations of ``loop``; None if that is not a box."""
+        """Return a box around this box's elements in all iterations of ``loop``; it is dense if these elements fill it."""
         starts, extents, dense = list(self.starts), list(self.extents), self.dense
         moved = False
         for d, start in enumerate(self.starts):
@@ -62,9 +64,7 @@ class Box:
         return Box(tuple(starts), tuple(extents), dense)
 
     def merged(self, other: Box) -> Box | None:
-        """Return one dense box for both, if they differ in only one dimension, in which they touch or overlap; None
-        otherwise.
-        """
+        """Return one dense box with the elements of both; None if both together are no box."""
         if not (self.dense and other.dense):
             return None
         differs = -1
@@ -88,7 +88,7 @@ class Box:
 
 
 def coefficient(value: Affine, loop: int) -> int:
-    """Return the coefficient of ``loop`` in ``value``."""
+    """Return the coefficient of ``loop`` in ``value``; 0 if ``value`` does not depend on it."""
     for number, coef in value.terms:
         if number == loop:
             return coef
@@ -96,7 +96,7 @@ def coefficient(value: Affine, loop: int) -> int:
 
 
 def box(access: Access) -> Box:
-    """Return the box of an access without indirect indices."""
+    """Return the box of the elements that an access reaches, without its run-time indices."""
     first, extents, dense = _reach(access.dims, len(access.start))
     if any(first):
         return Box(tuple([start + low for start, low in zip(access.start, first, strict=True)]), extents, dense)
@@ -104,10 +104,7 @@ def box(access: Access) -> Box:
 
 
 def apart(one: Access, other: Access, trips: Mapping[int, int]) -> bool:
-    """Return True if two accesses of one buffer share no element in any iteration.
-
-    True is certain; False means that it could not be shown.
-    """
+    """Return True if it is proved that two accesses of one buffer share no element in any iteration."""
     unknown = {indirect.dim for access in (one, other) for indirect in access.indirect}
     mine, its = box(one), box(other)
     if mine.empty or its.empty:
@@ -130,8 +127,8 @@ def apart(one: Access, other: Access, trips: Mapping[int, int]) -> bool:
 
 @lru_cache(4096)
 def _reach(dims: tuple[TileDim, ...], rank: int) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
-    """Return for each buffer dimension the least index of a tile that starts at 0, and the number of indices from there;
-    and whether the tile has all of their elements.
+    """Return, for a tile that starts at 0, its least index and its number of indices in each buffer dimension, and if
+    it fills that box.
     """
     first, extents, dense = [0] * rank, [1] * rank, True
     moves = [(abs(step), step, dim.count, d) for dim in dims for d, step in enumerate(dim.steps) if step]
@@ -156,10 +153,11 @@ def index_bounds(
     mask: Iterable[Pattern] = (),
     axes: AxisMap | None = None,
 ) -> tuple[int, int]:
-    """Return the least and greatest index in buffer dimension ``dim``, without run-time indices, where ``mask`` holds.
+    """Return bounds of the index in buffer dimension ``dim`` over all elements inside ``mask``, without run-time
+    indices.
 
-    ``axes`` is the tile's map into the mask's space. The true range lies within the bounds; they are exact for one mask
-    of one axis.
+    ``axes`` maps the tile's axes to those of the mask. The bounds are exact if there is one mask over one axis;
+    otherwise the true range lies within them.
     """
     const, loops = access.start[dim].const, dict(access.start[dim].terms)
     steps = {axis: tile.steps[dim] for axis, tile in enumerate(access.dims) if tile.steps[dim] and tile.count > 1}
@@ -213,7 +211,9 @@ def _interval(
 
 
 def free_axes(access: Access, buffer: Buffer) -> int:
-    """Return the number of free axes that an engine counts along: neighboring ones that are one run count as one."""
+    """Return the number of free axes that an engine has to step through. Neighboring axes that form one run count as
+    one.
+    """
     free = [dim for dim in access.dims[1:] if dim.count > 1]
     linear = [
         (dim.count, sum(step * size for step, size in zip(dim.steps, buffer.strides, strict=True))) for dim in free

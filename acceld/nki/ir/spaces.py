@@ -1,8 +1,8 @@
-"""Align an instruction's tiles with its iteration space.
+"""Relate the axes of an instruction's tiles to its iteration space.
 
 Masks and patterns refer to the iteration space of an operation (:class:`acceld.nki.ir.operations.Operation`). A *map*
-gives, for each axis of a tile, the axis of the space it runs along, or -1 if it does not move with the space. ``None``
-stands for a tile of another shape with the same elements, in row-major order.
+gives, for each axis of a tile, the axis of the space along which it runs, or -1 for an axis that does not move with the
+space. ``None`` in place of a map stands for a tile of another shape with the same elements in row-major order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BY_ROW, _GATHERS = having(Trait.BY_ROW), having(Trait.GATHERS)
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Shape of an iteration space, and the map of each source (None for immediates too) and destination."""
+    """The shape of an iteration space, and the map of each source and destination (None also for immediates)."""
 
     shape: tuple[int, ...]
     srcs: tuple[AxisMap | None, ...]
@@ -30,8 +30,9 @@ class Space:
 
 @lru_cache(4096)
 def align(shape: tuple[int, ...], space: tuple[int, ...]) -> AxisMap | None:
-    """Return the map of an element-wise operand: equal axes in order, axes of one element broadcast; None if there is
-    none.
+    """Return the map of an element-wise operand of shape ``shape``: equal axes in order, axes of one element broadcast.
+
+    The result is None if the shapes can not be aligned in this way.
     """
     if len(shape) == len(space):
         if all(n == m or n == 1 for n, m in zip(shape, space, strict=True)):
@@ -55,7 +56,7 @@ def align(shape: tuple[int, ...], space: tuple[int, ...]) -> AxisMap | None:
 
 
 def reduced_axes(instruction: Instruction) -> tuple[int, ...]:
-    """Return the tile axes a ``tensor_reduce`` folds, sorted; empty if the attribute is malformed."""
+    """Return the tile axes that a ``tensor_reduce`` folds, sorted; () if the attribute is malformed."""
     axes = instruction.attr("axes")
     if not isinstance(axes, tuple):
         return ()
@@ -63,12 +64,12 @@ def reduced_axes(instruction: Instruction) -> tuple[int, ...]:
 
 
 def free_elements(shape: tuple[int, ...]) -> int:
-    """Return the number of elements of one partition of an on-chip tile."""
+    """Return the number of elements that an on-chip tile has in each partition."""
     return prod(shape[1:])
 
 
 def iteration_space(instruction: Instruction) -> Space:
-    """Return the instruction's space. Never raises: a tile that does not fit has the map None."""
+    """Return the iteration space of an instruction. This never raises; a tile that does not fit gets the map None."""
     op = instruction.op
     kind = OPS[op].space
     srcs = [src.shape if isinstance(src, Access) else None for src in instruction.srcs]

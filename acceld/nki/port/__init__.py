@@ -1,1 +1,1 @@
-"""Rewrite kernels of ``neuronxcc.nki`` as kernels of ``nki``, source to source. A trace proves the shapes."""
+"""Rewrite kernels of ``neuronxcc.nki`` as kernels of ``nki``, source to source, with shapes that a trace has found."""

@@ -1,7 +1,7 @@
 """Replace block dimensions of on-chip tensors, which the current API lacks.
 
-If a single loop indexes a block dimension, the tensor is declared inside that loop. Other block dimensions move to the
-free axis in SBUF; in PSUM the tensor becomes a list of tiles, each in its bank.
+If the variable of one loop always indexes a block dimension, the tensor is declared inside that loop. Other block
+dimensions move to the free axis in SBUF. In PSUM the tensor becomes a list of tiles, each in a bank of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DECLARING = ("nl.ndarray", "nl.zeros", "nl.full", "nl.ones")
 
 @dataclass
 class BlockTensor:
-    """A tensor with block dimensions, and its new declaration."""
+    """A tensor with block dimensions, and how it is declared in the new kernel."""
 
     name: str
     declaration: ast.Assign | None
@@ -29,17 +29,17 @@ class BlockTensor:
     free: list[ast.expr]
     psum: bool
     inside: ast.For | None = None
-    """The loop in whose body the tensor is declared; None if it is not moved into one."""
+    """The loop into whose body the declaration moves; None if it stays where it is."""
     dropped: frozenset[int] = field(default_factory=frozenset)
-    """Indices of the block dimensions that loops replace."""
+    """Numbers of the block dimensions that disappear, because the declaration moves into the loops over them."""
     escapes: bool = False
-    """True if the tensor is used without an index of all its blocks, for example as an argument of a function. Then no
-    block dimension is dropped.
+    """True if the tensor is also used without an index for each block dimension, for example as an argument of a
+    function. Then no block dimension is dropped.
     """
 
     @property
     def shape(self) -> ast.expr:
-        """The original shape, computed from the tensor's new one."""
+        """Expression for the original shape, computed from the shape of the new tensor."""
         places = [
             *range(1, len(self.blocks) + 1),
             0,
@@ -50,12 +50,13 @@ class BlockTensor:
 
     @property
     def kept(self) -> list[int]:
-        """The block dimensions that remain."""
+        """Numbers of the block dimensions that remain."""
         return [at for at in range(len(self.blocks)) if at not in self.dropped]
 
     def indexed(self, items: Sequence[ast.expr]) -> tuple[ast.expr, list[ast.expr]]:
-        """Translate an index of the old block tensor. Return the expression to index (the tensor, or one tile of a list of
-        tiles) and the indices that remain.
+        """Translate an index of the original tensor.
+
+        Return the expression to index (the tensor, or one tile of a list of tiles), and the indices that remain.
         """
         base: ast.expr = ast.Name(self.name, ast.Load())
         blocks, rest = list(items[: len(self.blocks)]), list(items[len(self.blocks) :])
@@ -72,7 +73,7 @@ class BlockTensor:
 
 
 def block_tensors(function: ast.FunctionDef, names: Names, facts: Facts) -> dict[str, BlockTensor]:
-    """Return the tensors of a function that have block dimensions, by name."""
+    """Return the tensors with block dimensions of a function, by name."""
     found: dict[str, BlockTensor] = {}
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
@@ -95,7 +96,7 @@ def block_tensors(function: ast.FunctionDef, names: Names, facts: Facts) -> dict
 
 
 def _sizes(shape: ast.expr) -> list[ast.expr] | None:
-    """Return the sizes of a shape expression: a tuple, a list, or a sum of them."""
+    """Return the sizes in a shape expression (a tuple, a list, or a sum of these); None for any other expression."""
     if isinstance(shape, ast.Tuple | ast.List):
         return shape.elts
     if isinstance(shape, ast.BinOp) and isinstance(shape.op, ast.Add):
@@ -105,7 +106,7 @@ def _sizes(shape: ast.expr) -> list[ast.expr] | None:
 
 
 def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
-    """Return the parameters of a function that are tensors with block dimensions."""
+    """Return the parameters of a function that are tensors with block dimensions, by name."""
     found = {}
     parameters = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     for node in ast.walk(function):
@@ -129,7 +130,10 @@ def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
 
 
 def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
-    """Choose the deepest loop in whose body the tensor can be declared: it and all loops around it must index blocks."""
+    """Choose the innermost loop into whose body the tensor's declaration can move, and record the choice in ``tensor``.
+
+    That loop, and all loops between it and the present declaration, must index block dimensions.
+    """
     uses: list[tuple[list[ast.For], list[ast.expr]]] = []
     home: list[ast.For] = []
 

@@ -1,4 +1,4 @@
-"""List the functions that are rewritten."""
+"""List the functions of the legacy API that are rewritten."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SAME = (
     frozenset("where softmax mean var all load_transpose2d gather_flattened invert logical_not dropout".split())
     | COMPOSED_FUNCTIONS
 )
-"""Functions of ``nl`` that stay unchanged, without ``mask``."""
+"""Functions of ``nl`` that both APIs have; they stay, without ``mask``."""
 OPERATORS = {
     "Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", "Pow": "power", "Mod": "mod",
     "BitAnd": "bitwise_and", "BitOr": "bitwise_or", "BitXor": "bitwise_xor", "LShift": "left_shift",
@@ -37,14 +37,14 @@ INSTRUCTIONS = frozenset(
 )
 """Functions of ``nisa`` that are rewritten."""
 WRITES = frozenset("nc_stream_shuffle select_reduce tensor_copy_predicated".split())
-"""Those that have a ``dst`` in the legacy API too."""
+"""Functions of ``nisa`` that have a ``dst`` in the legacy API too."""
 OTHER_SHAPE = frozenset(
     "bn_aggr bn_stats dma_transpose iota local_gather max8 memset nc_find_index8 nc_matmul nc_transpose "
     "sequence_bounds tensor_partition_reduce tensor_reduce".split()
 )
-"""Those whose result has another shape than their operands."""
+"""Functions of ``nisa`` whose result has another shape than their operands."""
 GPSIMD = frozenset("affine_select local_gather tensor_partition_reduce".split())
-"""Instructions of GpSimd, which does not read PSUM."""
+"""Instructions of GpSimd, which can not read PSUM."""
 NUMPY = {
     "max": "maximum", "min": "minimum", "amax": "maximum", "amin": "minimum", "sum": "add", "prod": "multiply",
     "true_divide": "divide", "remainder": "mod",
@@ -52,7 +52,7 @@ NUMPY = {
 
 
 def operation_name(word: str) -> str:
-    """Return an operator of ``np`` or ``nl`` by its name in ``nl``; empty for anything else."""
+    """Return the name in ``nl`` of an operator of ``np`` or ``nl``; empty for anything else."""
     space, _, name = word.partition(".")
     if space not in ("np", "nl") or not name:
         return ""

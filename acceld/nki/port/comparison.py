@@ -1,4 +1,4 @@
-"""Run a kernel and its port on the same data, and compare."""
+"""Run a kernel and its port on the same data, and compare the results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from acceld.nki.ir.program import Program
 Array = np.ndarray[Any, np.dtype[Any]]
 SEED = 20260
 ALLOWED = {8: 1e-5, 4: 1e-5, 2: 1e-2, 1: 6e-2}
-"""Allowed relative L2 error of an output by its bytes an element: that of one rounding to the dtype."""
+"""Allowed relative L2 error of an output, by the bytes of an element: that of one rounding to its dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The greatest relative L2 distance of an output, and True if all are within the limits of their dtypes."""
+    """The greatest relative L2 error of all outputs, and True in ``agrees`` if each output is within the limit of its
+    dtype.
+    """
 
     rel_l2: float
     agrees: bool
@@ -29,7 +31,10 @@ class Agreement:
 
 
 def compare(original: Program, port: Program) -> Agreement:
-    """Execute both on inputs from a fixed seed. KernelFailure if one can not be executed."""
+    """Run both programs on inputs drawn from a fixed seed, and return how well they agree.
+
+    Raise KernelFailure if one of the programs can not be run.
+    """
     inputs, expected, kind = [], [], ""
     for kind in ("normal", "positive"):
         inputs = [_drawn(original, number, kind) for number in original.inputs]

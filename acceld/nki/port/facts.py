@@ -1,6 +1,4 @@
-"""Collect facts about the expressions of a kernel's source from a trace: kind, shape, dtype and memory space of each
-value.
-"""
+"""Record, while a kernel is traced, what each expression of its source stands for: kind, shape, dtype and memory."""
 
 from __future__ import annotations
 
@@ -26,10 +24,10 @@ OBSERVED = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Na
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A value that an expression had.
+    """Hold what is known about one value of an expression.
 
     ``kind`` is ``tile``, ``grid``, ``scalar`` (of loop variables), ``predicate``, ``number``, ``none`` or ``other``.
-    The ``value`` of a predicate is True if it holds everywhere.
+    ``value`` is the value of a number; for a predicate it is True if the predicate holds everywhere.
     """
 
     kind: str
@@ -37,15 +35,15 @@ class Fact:
     dtype: str = ""
     space: str = ""
     partition_axis: int = 0
-    """Index of a whole tensor's partition axis; -1 in HBM."""
+    """Number of the partition axis, for a whole tensor; -1 in HBM."""
     whole: bool = False
     value: float | int | bool | None = None
 
 
 class Facts:
-    """Facts that a trace found about each expression of a source: tile, number or index, with shape and dtype.
+    """Hold what a trace found out about each expression of a source.
 
-    An expression has one entry for each distinct value, in the order of the trace.
+    An expression has one fact for each distinct value, in the order of the trace.
     """
 
     def __init__(self, visits: Mapping[str, Sequence[Fact]]) -> None:
@@ -57,19 +55,22 @@ class Facts:
         return cls({key: [Fact(v[0], tuple(v[1]), *v[2:]) for v in visits] for key, visits in raw.items()})
 
     def encode(self) -> dict[str, list[list[Any]]]:
-        """Return the facts as JSON-able data."""
+        """Return the facts as data that JSON can hold."""
         return {
             key: [[f.kind, list(f.shape), f.dtype, f.space, f.partition_axis, f.whole, f.value] for f in visits]
             for key, visits in self._visits.items()
         }
 
     def visits(self, node: ast.AST) -> Sequence[Fact]:
-        """Return the distinct values of an expression, in the order of the trace."""
+        """Return the facts of all distinct values of an expression, in the order of the trace; () if the trace never
+        reached it.
+        """
         return self._visits.get(key_of(node), ()) if hasattr(node, "lineno") else ()
 
     def of(self, node: ast.AST) -> Fact | None:
-        """Return the fact that all visits share; ``shape`` is empty if it differs. None if the trace never reached the
-        expression.
+        """Return what all values of an expression have in common; None if the trace never reached the expression.
+
+        A field in which the values differ is empty.
         """
         visits = self.visits(node)
         if not visits:
@@ -92,12 +93,12 @@ class Facts:
         )
 
     def varies(self, node: ast.AST) -> bool:
-        """Return True if an expression had tiles of more than one shape."""
+        """Return True if the expression stood for tiles of more than one shape."""
         return len({one.shape for one in self.visits(node)}) > 1
 
 
 def key_of(node: ast.AST) -> str:
-    """Return a key for an expression: its position in the source, and its class, as several nodes may begin at one
+    """Return the key of an expression: its position in the source and its class, because several nodes may begin at one
     position.
     """
     at: Any = node
@@ -115,9 +116,9 @@ def observe(
     chip: str = "trn1",
     options: TraceOptions = TraceOptions(),  # noqa: B008  # frozen
 ) -> Facts:
-    """Trace a legacy kernel, record the value of every expression in its functions, and return these facts.
+    """Trace a legacy kernel and return the facts about every expression in its functions.
 
-    Raises what :func:`acceld.nki.frontend.tracing.trace` raises, but without lines.
+    Raise what :func:`acceld.nki.frontend.tracing.trace` raises, but without line numbers.
     """
     seen: dict[str, list[Fact]] = {}
 
@@ -163,7 +164,7 @@ def _always(term: tuple[Expr, str]) -> bool:
 
 
 class _Watch(ast.NodeTransformer):
-    """Wrap expressions inside functions in calls that record and return their values."""
+    """Wrap the expressions inside functions in calls that record and return their values."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -175,7 +176,8 @@ class _Watch(ast.NodeTransformer):
         return node
 
     def visit_For(self, node: ast.For) -> ast.For:
-        if isinstance(node.iter, ast.Call):  # the front end finds the loop's variable by the code after the range
+        # the call itself is not wrapped, because the front end finds the loop's variable by the code after the range
+        if isinstance(node.iter, ast.Call):
             node.iter.args = [self.visit(one) for one in node.iter.args]
             node.iter.keywords = [self.visit(one) for one in node.iter.keywords]
         else:

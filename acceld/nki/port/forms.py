@@ -1,4 +1,6 @@
-"""Represent integers of a kernel's source as sums of terms. An index grid is such a sum with strided positions added."""
+"""Represent integer expressions of a kernel's source as sums of terms, and index grids as such sums plus strided
+positions.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from acceld.parsing import parse_expression
 
 @dataclass(frozen=True)
 class Linear:
-    """``const + sum(coefficient * expression)``; expressions are compared by their text."""
+    """The sum ``const + sum(coefficient * expression)``. Two expressions are equal if their texts are."""
 
     const: int = 0
     terms: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(cls, node: ast.expr) -> Linear:
-        """Return an integer expression as a sum. A part that is not a sum becomes one term."""
+        """Return an integer expression as a sum; parts that are no sums become single terms."""
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return cls(node.value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -35,7 +37,7 @@ class Linear:
 
     @property
     def number(self) -> int | None:
-        """The value, if it is a single number; None otherwise."""
+        """The value, if the sum is a single number; None otherwise."""
         return None if self.terms else self.const
 
     def __add__(self, other: Linear) -> Linear:
@@ -45,11 +47,11 @@ class Linear:
         return Linear(self.const + other.const, tuple((t, c) for t, c in terms.items() if c))
 
     def scaled(self, factor: int) -> Linear:
-        """Return the sum times a number."""
+        """Return the sum times the number ``factor``."""
         return Linear(self.const * factor, tuple((t, c * factor) for t, c in self.terms) if factor else ())
 
     def times(self, other: Linear) -> Linear:
-        """Return the product. If neither is a number, it is one term."""
+        """Return the product of two sums. If neither is a number, the product becomes a single term."""
         if other.number is not None:
             return self.scaled(other.number)
         if self.number is not None:
@@ -58,7 +60,7 @@ class Linear:
 
     @property
     def node(self) -> ast.expr:
-        """Return the sum as an expression: positive terms first, then the number."""
+        """The sum as an expression: positive terms first, the number last."""
         made: ast.expr | None = None
         for text, coefficient in sorted(self.terms, key=lambda one: one[1] < 0):
             part: ast.expr = parse_expression(text)
@@ -83,8 +85,9 @@ class Linear:
 
 @dataclass(frozen=True)
 class Atom:
-    """Positions ``0 <= k < size`` along one axis of a tile, counted from its last axis (1). Each step is worth
-    ``stride``.
+    """Positions ``0 <= k < size`` along one axis of a tile, each of which adds ``stride`` to the index.
+
+    Axes are counted from the last one, which is 1.
     """
 
     axis: int
@@ -94,7 +97,7 @@ class Atom:
 
 @dataclass(frozen=True)
 class Grid:
-    """``base + sum(stride * position)`` over the axes of a tile of ``rank`` axes."""
+    """The index grid ``base + sum(stride * position)`` over the axes of a tile with ``rank`` axes."""
 
     base: Linear
     atoms: tuple[Atom, ...] = ()
@@ -111,12 +114,15 @@ class Grid:
         return Grid(self.base + other.base, tuple(atoms.values()), max(self.rank, other.rank))
 
     def times(self, factor: Linear) -> Grid:
-        """Return every position times a number."""
+        """Return the grid multiplied by ``factor``."""
         atoms = tuple(Atom(a.axis, a.size, a.stride.times(factor)) for a in self.atoms)
         return Grid(self.base.times(factor), atoms, self.rank)
 
     def placed(self, axes: Iterable[int], rank: int) -> Grid:
-        """Return the grid with its axes, first to last, at other positions of a tile of ``rank`` axes."""
+        """Return the grid with its axes moved to the positions ``axes`` of a tile with ``rank`` axes.
+
+        Positions are counted from the last axis, which is 1.
+        """
         order = list(axes)
         atoms = tuple(Atom(order[self.rank - a.axis], a.size, a.stride) for a in self.atoms)
         return Grid(self.base, atoms, rank)

@@ -1,4 +1,4 @@
-"""Resolve the names of a kernel's file to functions and constants of the legacy API, under any import alias."""
+"""Resolve names in a kernel's file to functions and constants of the legacy API, under any import alias."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSIDE = {"nki.language": "nl", "nki.isa": "nisa", "nki.typing": "nt", "nki.comp
 
 
 class Names:
-    """The imports of a file, including those inside functions."""
+    """The names that a file imports, also inside functions."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._known: dict[str, str] = {}
@@ -40,11 +40,13 @@ class Names:
 
     @property
     def imported(self) -> dict[str, str]:
-        """The module or function of each imported name."""
+        """The module or function that each imported name stands for."""
         return dict(self._known)
 
     def of(self, node: ast.expr) -> str:
-        """Return the API name that a name or attribute refers to, such as ``nl.load``; empty if it is not of the API."""
+        """Return the name in the API that an expression refers to, such as ``nl.load``; empty if it refers to nothing
+        there.
+        """
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)

@@ -1,4 +1,4 @@
-"""Rewrite a legacy kernel's file for the current API: statements are replaced in place, everything else stays."""
+"""Rewrite a legacy kernel's file for the current API. Statements are replaced line by line; all other lines stay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IMPORTS = ("import nki", "import nki.isa as nisa", "import nki.language as nl")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A construct that was not rewritten: its line in the original, the reason, and the advised replacement."""
+    """A construct that was not rewritten: its line in the original, the reason, and what to write in its place."""
 
     line: int
     message: str
@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Ported:
-    """The new text, the constructs that were not rewritten, and remarks on changes of form."""
+    """The new text, the constructs that were not rewritten, and notes on changes that a reader should know."""
 
     text: str
     findings: tuple[Finding, ...]
@@ -40,7 +40,7 @@ class Ported:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Lines ``first`` to ``last`` of the original (1-based, inclusive) and their new text."""
+    """Lines ``first`` to ``last`` of the original (1-based, both included), and the lines that replace them."""
 
     first: int
     last: int
@@ -48,14 +48,14 @@ class Edit:
 
 
 def rewrite(source: str, entry: str, facts: Facts) -> Ported:
-    """Return ``source`` with the functions that ``entry`` reaches rewritten for the current API."""
+    """Return ``source`` with ``entry``, and the functions that it calls, rewritten for the current API."""
     return _File(source, entry, facts).ported()
 
 
 def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
-    """Return a file with those of its own package's files that use the legacy API written out where it imports them.
+    """Return a file in which imports of other legacy files of its package are replaced by the text of these files.
 
-    Raises Unportable for an import of anything but names, and for a name that two of the files define.
+    Raise Unportable for an import of anything but names, and for a name that two of the files define.
     """
     helpers = {other: body for other, body in closure.items() if other != name and "neuronxcc" in body}
     defined: dict[str, str] = {}
@@ -63,7 +63,7 @@ def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
 
 
 def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set[str], defined: dict[str, str]) -> str:
-    """Return one of the files with the helpers written out that no file before it has."""
+    """Return one of the files, with the helpers that no file before it has written out in place of their imports."""
     lines, edits, tree = text.splitlines(), list[Edit](), parse(text)
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and defined.setdefault(node.name, name) != name:
@@ -84,7 +84,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
         written.add(found[0])
         again = [f"{one.asname} = {one.name}" for one in node.names if one.asname not in (None, one.name)]
         edits.append(Edit(node.lineno, node.end_lineno or node.lineno, (*own, *again)))
-    if name in helpers:  # a helper's own heading would stand in the middle of the file
+    if name in helpers:  # the helper's module docstring would be in the middle of the file
         first, *_ = [*tree.body, None]
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
             edits.append(Edit(first.lineno, first.end_lineno or first.lineno, ()))
@@ -94,7 +94,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
 
 
 def _file_of(module: str, helpers: Mapping[str, str]) -> str | None:
-    """Return the file of a module, by the last part of its path."""
+    """Return the name of the file whose path ends with the module's path; None if there is none."""
     path = module.replace(".", "/") + ".py"
     return next((name for name in helpers if module and (name == path or name.endswith("/" + path))), None)
 
@@ -129,7 +129,7 @@ class _File:
         return Ported(text, tuple(sorted(self.findings, key=lambda f: f.line)), tuple(self.notes))
 
     def _imports(self) -> None:
-        """Replace the imports of the legacy package by those of the current one."""
+        """Replace the imports of the legacy package by imports of the current one."""
         old = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom) and _legacy(node)]
         tops = [node for node in old if node in self.tree.body]
         for node in old:
@@ -147,7 +147,7 @@ class _File:
             self.edits.append(Edit(at, at - 1, (*IMPORTS, *numpy, "", "")))
 
     def _words_imported(self, text: str) -> str:
-        """Keep imports of single names from ``nl`` or ``nisa`` that the file still uses."""
+        """Return ``text`` with imports of the single names of ``nl`` or ``nisa`` that it still uses."""
         try:
             used = {one.id for one in ast.walk(parse(text)) if isinstance(one, ast.Name)}
         except SyntaxError as error:
@@ -191,7 +191,7 @@ class _File:
             self.edits.append(Edit(first, first - 1, (f"{indent}@nki.jit",)))
 
     def _annotations(self, node: ast.FunctionDef) -> None:
-        """Remove annotations of the legacy package from the parameters, if the function's header has its own lines."""
+        """Remove annotations of the legacy package from the function's header, if the header has its lines to itself."""
         args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         if not any(a.annotation is not None and self._uses_nki(a.annotation) for a in args) and (
             node.returns is None or not self._uses_nki(node.returns)
@@ -242,7 +242,7 @@ class _File:
             self.findings.append(Finding(error.line, error.message, error.instead))
 
     def _nested(self, function: Function, node: ast.FunctionDef) -> None:
-        """Rewrite a function inside the kernel, which can use the kernel's grids and tensors."""
+        """Rewrite a function inside the kernel, which can use the kernel's index grids and tensors."""
         if not self._reached(node) and self._uses_nki(node):
             self._untraced(node.body, node.body[0].col_offset)
             return
@@ -254,7 +254,7 @@ class _File:
         self.notes.extend(Finding(*one) for one in inner.notes)
 
     def _untraced(self, body: Sequence[ast.stmt], column: int) -> None:
-        """Put an assertion into a branch that the trace never reached."""
+        """Replace a branch that the trace never reached by an assertion."""
         self.notes.append(
             Finding(
                 body[0].lineno,
@@ -368,7 +368,7 @@ def _legacy(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _comments(source: str) -> dict[int, str]:
-    """Return the comments of a source by line."""
+    """Return the comments of a source by line number."""
     found = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -377,7 +377,7 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def _text(statements: Iterable[ast.stmt], indent: str) -> list[str]:
-    """Return statements as lines of at most :data:`WIDTH` columns, if their calls can be broken."""
+    """Return statements as lines of at most :data:`WIDTH` columns, as far as calls can be broken into lines."""
     lines: list[str] = []
     for one in statements:
         ast.fix_missing_locations(one)

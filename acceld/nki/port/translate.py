@@ -31,16 +31,16 @@ from acceld.parsing import parse_expression
 
 PRODUCTS = ("nl.matmul", "nisa.nc_matmul")
 _WITH_COLUMNS = ("tensor_scalar", "activation", "scalar_tensor_tensor")
-"""Instructions with operands of one element a partition."""
+"""Instructions with operands that have one element in each partition."""
 
 
 class Function(Values):
-    """Rewrite one function's statements."""
+    """Translate the statements of one function."""
 
     # statements
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """Return the statements that replace a simple statement. Raises Unportable."""
+        """Return the statements that replace a simple statement. Raise Unportable if it can not be translated."""
         self.out = []
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._assign(node, node.targets[0])
@@ -67,7 +67,9 @@ class Function(Values):
         return fact is not None and fact.kind in ("tile", "grid", "predicate")
 
     def header(self, node: ast.expr) -> ast.expr:
-        """Return the expression of a ``for``, ``if``, ``while`` or ``with``. Raises Unportable if it computes tiles."""
+        """Return the expression in the header of a ``for``, ``if``, ``while`` or ``with``. Raise Unportable if it
+        computes tiles.
+        """
         self.out = []
         found = self.value(node)
         if self.out:
@@ -107,7 +109,7 @@ class Function(Values):
         if self._index_assignment(target, value):
             return
         if isinstance(target, ast.Name) and target.id in self.blocks and self.blocks[target.id].declaration is node:
-            return  # declared in the body of its loop
+            return  # the declaration moves into the body of a loop
         if isinstance(target, ast.Subscript) and self._is_tile(target.value):
             self._write(target, value)
             return
@@ -135,7 +137,9 @@ class Function(Values):
         return any(isinstance(one, ast.Name) and one.id == variable for use in op.uses for one in ast.walk(use))
 
     def _index_assignment(self, target: ast.expr, value: ast.expr) -> bool:
-        """Record an assignment of index grids or masks, which do not exist in the current API."""
+        """Record an assignment of an index grid or mask, which the current API does not have. Return True if it was
+        one.
+        """
         if isinstance(target, ast.Name):
             grid = self.grid(value)
             if grid is not None and grid.rank:
@@ -190,7 +194,7 @@ class Function(Values):
         self._copy(self.subscript(target, Clip()), self.value(value))
 
     def _fits(self, op: Op, target: ast.expr) -> bool:
-        """Return True if the instruction may write the target directly, as the legacy compiler allows."""
+        """Return True if the instruction may write the target directly, without a tile in between."""
         made, wanted = self.facts.of(op.node), self._tile_fact(target)
         if made is None or wanted is None or self._overlaps(op, target):
             return False
@@ -219,7 +223,7 @@ class Function(Values):
         return False
 
     def _update(self, node: ast.AugAssign) -> None:
-        """Translate ``target += value`` for a tile; anything else stays."""
+        """Translate ``target += value`` for a tile; other augmented assignments stay."""
         target, value = node.target, node.value
         base = target.value if isinstance(target, ast.Subscript) else target
         if not self._is_tile(base):
@@ -310,7 +314,9 @@ class Function(Values):
         return bool(first) and [f.shape for f in first] == [f.shape for f in second]
 
     def _sizes(self, node: ast.Subscript) -> list[ast.expr] | None:
-        """Return the sizes of an index of grids, as the source has them."""
+        """Return the sizes that an index of index grids has along each axis, as expressions of the source; None for any
+        other index.
+        """
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         grids = [self.grid(one) for one in items]
         rank = max((grid.rank for grid in grids if grid is not None), default=0)
@@ -324,7 +330,7 @@ class Function(Values):
         return sizes
 
     def _emit(self, op: Op, target: ast.expr) -> None:
-        """Emit the instruction for a target in the source, or for a new tile."""
+        """Emit the instruction that writes ``target``, a target in the source or a new tile."""
         clip = self.clip(op.mask)
 
         def write() -> None:
@@ -338,7 +344,7 @@ class Function(Values):
         self._guarded(clip, write)
 
     def _result_clip(self, op: Op, clip: Clip) -> Clip:
-        """Return the part of the result that a mask leaves."""
+        """Return the part of the instruction's result that its mask leaves."""
         if not clip.axes or op.data is None:
             return clip
         if isinstance(op.node, ast.Call) and self.names.of(op.node.func) in PRODUCTS:
@@ -354,8 +360,9 @@ class Function(Values):
         )
 
     def _product_clips(self, stationary: ast.expr, moving: ast.expr, clip: Clip) -> tuple[Clip, Clip, Clip]:
-        """Return a product's mask as parts of its result, its stationary and its moving operand. The rows of these
-        operands are the contraction.
+        """Return the parts that a product's mask leaves of its result, its stationary operand and its moving operand.
+
+        The rows of both operands are the contraction dimension.
         """
         left, right = self.facts.of(stationary), self.facts.of(moving)
         if left is None or right is None or clip.starts or len(left.shape) != 2 or len(right.shape) != 2:
@@ -389,7 +396,7 @@ class Function(Values):
         self._line("nisa.dma_copy", dst=self._at(target, clip), src=source)
 
     def _new(self, wish: str, shape: ast.expr, dtype: ast.expr | str, buffer: str = "nl.sbuf") -> ast.Name:
-        """Declare a tile under a new name, and return the tile."""
+        """Declare a tile under a new name, and return the name."""
         variable = self._fresh(wish)
         kind = parse_expression(f"nl.{dtype}") if isinstance(dtype, str) else dtype
         made = call("nl.ndarray", shape, dtype=kind, buffer=parse_expression(buffer))
@@ -397,14 +404,14 @@ class Function(Values):
         return name(variable)
 
     def _in_sbuf(self, source: ast.expr, fact: Fact) -> ast.expr:
-        """Copy a tile out of PSUM, which DMA and GpSimd can not read."""
+        """Emit a copy of a tile in PSUM to SBUF, and return the copy. DMA and GpSimd can not read PSUM."""
         dtype = dtype_word(fact.dtype) if fact.dtype else ast.Attribute(source, "dtype", ast.Load())
         made = self._new("tile", ast.Attribute(source, "shape", ast.Load()), dtype)
         self._copy(made, source)
         return made
 
     def _operand(self, node: ast.expr, clip: Clip) -> ast.expr:
-        """Return the value of an operand for an engine that does not read PSUM."""
+        """Return the value of an operand for an engine that can not read PSUM."""
         found, fact = self.value(node, clip), self.facts.of(node)
         return self._in_sbuf(found, fact) if fact is not None and fact.space == "psum" else found
 
@@ -442,7 +449,7 @@ class Function(Values):
         self._guarded(clip, write)
 
     def _written(self, node: ast.Call, word: str) -> None:
-        """Translate an instruction that already has a destination."""
+        """Translate an instruction that already has a destination in the legacy API."""
         args = self._bound(node, positional("nki_legacy", "isa")[word])
         clip = self.clip(args.pop("mask", None))
         args.pop("dtype", None)
@@ -479,7 +486,7 @@ class Function(Values):
         self._line(f"nisa.{word}", **made)
 
     def _without_division(self, word: str, args: Mapping[str, ast.expr], made: dict[str, ast.expr | None]) -> None:
-        """Write multiplications by reciprocals in place of divisions, which no engine has."""
+        """Replace divisions in ``made``, which no engine has, by multiplications with reciprocals."""
         for key, operand in (("op", "data2"), ("op0", "operand0"), ("op1", "operand1")):
             function = made.get(key)
             shown = "" if function is None else ast.unparse(function)
@@ -509,7 +516,7 @@ class Function(Values):
                 )
 
     def _plain_flags(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr | None]:
-        """Return the arguments that are not tiles, without those that equal the defaults."""
+        """Return the arguments that are not tiles, without those that equal their defaults."""
         return {k: self.value(v) for k, v in args.items() if ast.unparse(v) not in ("False", "None")}
 
     def operation(self, node: ast.expr) -> ast.expr:
@@ -533,7 +540,7 @@ class Function(Values):
     # operations
 
     def op(self, node: ast.expr) -> Op | None:
-        """Return the instruction of an expression; None if it computes no tile."""
+        """Return the instruction that computes an expression; None if the expression computes no tile."""
         fact = self.facts.of(node)
         if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare):
             return self._operator(node, fact)
@@ -606,7 +613,7 @@ class Function(Values):
 
     @staticmethod
     def _repeated(source: ast.expr, shape: tuple[int, ...], wanted: tuple[int, ...]) -> ast.expr:
-        """Return a tile with its free axes of one element repeated to a shape, as numpy does."""
+        """Return a tile whose free axes of one element are repeated to the shape ``wanted``, as numpy does."""
         if len(shape) != len(wanted):
             return source
         for axis in range(1, len(shape)):
@@ -615,7 +622,7 @@ class Function(Values):
         return source
 
     def _inverse(self, source: ast.expr, fact: Fact | None) -> ast.expr:
-        """Return what to multiply by in place of a division by ``source``. No engine of nki divides."""
+        """Return what to multiply by in place of a division by ``source``, because no engine of nki divides."""
         if fact is None or fact.kind != "tile":
             return ast.BinOp(ast.Constant(1.0), ast.Div(), source)
         made = self._new("inverse", ast.Attribute(source, "shape", ast.Load()), "float32")
@@ -623,7 +630,7 @@ class Function(Values):
         return made
 
     def _quotient(self, node: ast.expr, x: ast.expr, y: ast.expr, mask: ast.expr | None, dtype: ast.expr | None) -> Op:
-        """Return a division: a multiplication by the reciprocal of the divisor."""
+        """Return an instruction for a division: the dividend times the reciprocal of the divisor."""
         left, right = self.facts.of(x), self.facts.of(y)
         multiply = parse_expression("nl.multiply")
         over_tile = right is not None and right.kind == "tile"
@@ -658,7 +665,7 @@ class Function(Values):
         return Op(node, emit, [x, y], mask, dtype, like=like)
 
     def _wide(self, source: ast.expr, fact: Fact | None) -> ast.expr:
-        """Return a tile of one element a partition in float32, which arithmetic takes."""
+        """Return a tile of one element in each partition as float32, which arithmetic requires."""
         if fact is None or fact.kind != "tile" or fact.dtype in ("float32", ""):
             return source
         made = self._new("column", ast.Attribute(source, "shape", ast.Load()), "float32")
@@ -692,7 +699,7 @@ class Function(Values):
         *, fixed: Mapping[str, ast.expr | None] = MappingProxyType({}), like: ast.expr | None = None,
         dma: bool = False, data: ast.expr | None = None,
     ) -> Op:  # fmt: skip
-        """Return an instruction that reads operands, shortened by its mask, and takes ``fixed`` arguments."""
+        """Return an instruction that reads ``operands``, cropped by its mask, and has the further arguments ``fixed``."""
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             given = {**fixed, **{key: self.value(one, clip) for key, one in operands.items()}}
@@ -702,7 +709,7 @@ class Function(Values):
         return Op(node, emit, list(operands.values()), mask, dtype, like, dma, data)
 
     def _language(self, node: ast.Call, word: str) -> Op | None:
-        """Return a function of ``nl`` that gives a tile."""
+        """Return the instruction for a function of ``nl`` that gives a tile; None if the call stays as it is."""
         if word not in LANGUAGE:
             return None
         args = self._bound(node, positional("nki_legacy", "language")[word])
@@ -800,7 +807,7 @@ class Function(Values):
         return None
 
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
-        """Return a declaration: ``par_dim``, ``lazy_initialization`` and manual places are left out."""
+        """Return a declaration of a tensor, without ``par_dim``, ``lazy_initialization`` and addresses."""
         args = self._bound(node, positional("nki_legacy", "language")[word])
         shape = args.get("shape")
         made: dict[str, ast.expr | None] = {}
@@ -813,7 +820,8 @@ class Function(Values):
                 continue
             made[key] = self._buffer(value, space) if key == "buffer" else self.value(value)
         if word == "zeros" and space == "psum":
-            word = "ndarray"  # the first product of a group overwrites; nothing else may be added to zeros in PSUM
+            # zeros are not needed: the first product of a group overwrites, and a product may not add to a memset
+            word = "ndarray"
         if shape is None:
             like = args.get("a", args.get("x"))
             assert like is not None
@@ -831,7 +839,10 @@ class Function(Values):
     def _same(
         self, node: ast.Call, word: str, args: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None
     ) -> Op | None:
-        """Translate a function that both APIs have. Under a mask, the valid part of its result is copied."""
+        """Return an instruction for a masked function that both APIs have: the valid part of its result is copied.
+
+        Without a mask the result is None, because the call stays as it is.
+        """
         if mask is None:
             return None
 
@@ -899,7 +910,7 @@ class Function(Values):
 
     @staticmethod
     def _positions(grid: Grid, shape: Sequence[int]) -> dict[str, ast.expr]:
-        """Return the arguments of an instruction that counts positions in a tile."""
+        """Return the arguments of an instruction that computes positions in a tile of shape ``shape``."""
         rank, by_axis = len(shape), {atom.axis: atom for atom in grid.atoms}
         free = [by_axis.get(axis, Atom(axis, Linear(shape[rank - axis]), Linear(0))) for axis in range(rank - 1, 0, -1)]
         lead = by_axis.get(rank)

@@ -1,4 +1,6 @@
-"""Translate expressions of a legacy kernel: index grids become slices, masks shorten them, tiles become variables."""
+"""Translate expressions of a legacy kernel: index grids become slices, masks crop these slices, computed tiles get
+names.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ from acceld.nki.source.syntax import elements
 from acceld.parsing import parse_expression
 
 _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
-"""Comparisons of two values in the other order."""
+"""The comparison that holds when the two operands of a comparison are swapped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unportable(Exception):
-    """A construct can not be rewritten. Holds the advised replacement."""
+    """Raised for a construct that can not be rewritten, with what to write in its place."""
 
     line: int
     message: str
@@ -34,7 +36,11 @@ class Unportable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A mask as the part of each axis (counted from the last) that is inside, and conditions on loops alone."""
+    """The part of a tile that a mask leaves: first and last position along each axis, and conditions on loop variables
+    alone.
+
+    Axes are counted from the last one, which is 1.
+    """
 
     stops: Mapping[int, ast.expr] = field(default_factory=dict)
     starts: Mapping[int, ast.expr] = field(default_factory=dict)
@@ -42,29 +48,31 @@ class Clip:
 
     @property
     def axes(self) -> frozenset[int]:
-        """The axes that the mask shortens."""
+        """The axes along which the mask leaves a part."""
         return frozenset((*self.stops, *self.starts))
 
 
 def name(text: str) -> ast.Name:
-    """Return a variable."""
+    """Return an expression that reads the variable ``text``."""
     return ast.Name(text, ast.Load())
 
 
 def shape_node(shape: Iterable[int]) -> ast.Tuple:
-    """Return a shape of known sizes as an expression."""
+    """Return an expression for a shape of known sizes."""
     return ast.Tuple([ast.Constant(size) for size in shape], ast.Load())
 
 
 def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.Call:
-    """Return a call. Keywords that are None are left out."""
+    """Return an expression for a call of ``function``. Keyword arguments that are None are left out."""
     keywords = [ast.keyword(key, value) for key, value in kwargs.items() if value is not None]
     return ast.Call(parse_expression(function), list(args), keywords)
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An instruction to emit. ``emit`` writes it for a destination; ``uses`` are the expressions it reads."""
+    """An instruction that can be emitted. ``emit(dst, clip)`` emits it for a destination; ``uses`` are the expressions
+    that it reads.
+    """
 
     node: ast.expr
     emit: Callable[[ast.expr, Clip], None]
@@ -72,14 +80,16 @@ class Op:
     mask: ast.expr | None = None
     dtype: ast.expr | None = None
     like: ast.expr | None = None
-    """An operand with the result's shape."""
+    """An operand that has the shape of the result."""
     dma: bool = False
     data: ast.expr | None = None
-    """The operand whose axes a mask refers to, if the result has others. Only the partitions of the result follow it."""
+    """The operand to whose axes the mask refers, if the result has other axes. Then only the partitions of the result
+    are cropped.
+    """
 
 
 class Values(ABC):
-    """Rewrite the expressions of one function. Statements that must precede them are appended to ``out``."""
+    """Translate the expressions of one function. Statements that must run before an expression are appended to ``out``."""
 
     def __init__(self, node: ast.FunctionDef, names: Names, facts: Facts, blocks: Mapping[str, BlockTensor]) -> None:
         self.node, self.names, self.facts, self.blocks = node, names, facts, blocks
@@ -89,26 +99,26 @@ class Values(ABC):
         self.out: list[ast.stmt] = []
         self.sizes: list[dict[str, str]] = [{}]
         self.made: set[str] = set()
-        """Tiles declared here; each is whole."""
+        """Names of the tiles that the translation has declared."""
         self.notes: list[tuple[int, str]] = []
         self.widths: dict[str, int | None] = {}
-        """The unmasked size, by the variable of a masked size."""
+        """For a variable that holds a masked size, the size without the mask."""
 
     @abstractmethod
     def op(self, node: ast.expr) -> Op | None:
-        """Return the instruction of an expression; None if it computes no tile."""
+        """Return the instruction that computes an expression; None if the expression computes no tile."""
 
     @abstractmethod
     def _temporary(self, op: Op) -> ast.expr:
-        """Emit an instruction for a new tile, and return the tile."""
+        """Emit the instruction with a new tile as destination, and return the tile."""
 
     @abstractmethod
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
-        """Return a declaration."""
+        """Return the declaration of a tensor in the current API."""
 
     @abstractmethod
     def _filled(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
-        """Refuse a fill that can not be translated."""
+        """Raise Unportable for a fill that can not be translated; otherwise return None."""
 
     def _fresh(self, base: str) -> str:
         number, made = 1, base
@@ -123,7 +133,9 @@ class Values(ABC):
         return name(variable)
 
     def _variable(self, node: ast.expr) -> Fact | None:
-        """Return the facts about a variable, from the places where it is read."""
+        """Return the facts about a variable, taken from the places where it is read or assigned; None if there are
+        none.
+        """
         if not isinstance(node, ast.Name):
             return self.facts.of(node)
         for one in ast.walk(self.node):
@@ -141,7 +153,7 @@ class Values(ABC):
         return fact is not None and fact.kind == "tile"
 
     def _tile_fact(self, target: ast.expr) -> Fact | None:
-        """Return the facts about an assignment's target. A subscript that is written has no value of its own."""
+        """Return the facts about the target of an assignment; a subscript that is written has no value in the trace."""
         if isinstance(target, ast.Subscript):
             base = self.facts.of(target.value)
             shape = self._shape_of(target)
@@ -149,7 +161,7 @@ class Values(ABC):
         return self.facts.of(target)
 
     def _shape_of(self, target: ast.Subscript) -> tuple[int, ...] | None:
-        """Return the shape of a written subscript as numbers, if its index gives them."""
+        """Return the shape of a subscript that is written, if its index gives it in numbers; None otherwise."""
         base = self.facts.of(target.value)
         items = elements(target)
         grids = [self.grid(one) for one in items]
@@ -187,7 +199,7 @@ class Values(ABC):
         return (*shape, *dims[len(items) :])
 
     def _column(self, column: Fact, other: Fact) -> bool:
-        """Return True if a tile has one element a partition, to apply to all elements of the other."""
+        """Return True if ``column`` has one element in each partition, to be combined with all elements of ``other``."""
         if not column.shape or not other.shape:
             return False
         return math.prod(column.shape[1:]) == 1 < math.prod(other.shape[1:]) and column.shape[0] == other.shape[0]
@@ -195,7 +207,7 @@ class Values(ABC):
     # values
 
     def value(self, node: ast.expr, clip: Clip | None = None) -> ast.expr:
-        """Return an expression of the current API. Tiles that it needs are computed on the lines before."""
+        """Return the expression in the current API. Tiles that it needs are computed by statements before it."""
         clip = clip or Clip()
         fact = self.facts.of(node)
         if fact is not None and fact.kind == "tile":
@@ -210,7 +222,7 @@ class Values(ABC):
         return self._generic(node)
 
     def _object(self, node: ast.expr) -> bool:
-        """Return True if a subscript is of a list or dict, not of a tile."""
+        """Return True if a subscript is of a list or dict, and not of a tile."""
         fact = self.facts.of(node)
         return fact is None or fact.kind != "tile"
 
@@ -302,7 +314,7 @@ class Values(ABC):
         return node
 
     def part(self, tile: ast.expr, fact: Fact | None, clip: Clip) -> ast.expr:
-        """Return the part of a whole tile that a mask leaves."""
+        """Return the part of a whole tile that ``clip`` leaves."""
         if not clip.axes:
             return tile
         rank = len(fact.shape) if fact is not None and fact.shape else max(clip.axes)
@@ -319,7 +331,9 @@ class Values(ABC):
         return ast.Subscript(tile, ast.Tuple(items, ast.Load()), ast.Load())
 
     def subscript(self, node: ast.Subscript, clip: Clip) -> ast.expr:
-        """Return an index of a tensor: grids as slices, shortened by masks, blocks at their new positions."""
+        """Return an index of a tensor: index grids as slices, cropped by ``clip``, block dimensions at their new
+        positions.
+        """
         items = elements(node)
         grids = [self.grid(one) for one in items]
         rank = max((grid.rank for grid in grids if grid is not None), default=0)
@@ -353,7 +367,7 @@ class Values(ABC):
     def _shortened(
         self, items: Sequence[ast.expr], plain: Sequence[ast.expr], node: ast.Subscript, clip: Clip
     ) -> list[ast.expr] | None:
-        """Return slices without a step, shortened by a mask; None if that needs another kind of slice."""
+        """Return slices without a step, cropped by ``clip``; None if they can not be cropped in this way."""
         fact = self.facts.of(node) or self._tile_fact(node)
         ranged = [at for at, one in enumerate(items) if isinstance(one, ast.Slice) or self._is_ds(one)]
         if not clip.axes or fact is None or not fact.shape or len(ranged) != len(fact.shape):
@@ -445,7 +459,7 @@ class Values(ABC):
         return made
 
     def _range(self, start: Linear, size: Linear, stride: Linear) -> ast.expr:
-        """Return a slice of ``size`` elements, from ``start``, ``stride`` apart."""
+        """Return a slice of ``size`` elements from ``start`` on, at distances of ``stride``."""
         if stride.number == 1 or size.number == 1:
             if start.number is not None and size.number is not None:
                 return ast.Slice(ast.Constant(start.number), ast.Constant(start.number + size.number))
@@ -458,7 +472,7 @@ class Values(ABC):
         return ast.Slice(start.node, end.node, stride.node)
 
     def _pattern(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
-        """Return an access pattern of the whole tensor, for positions that overlap or share an axis."""
+        """Return an access pattern (``.ap()``) of the whole tensor, for positions that overlap or share an axis."""
         fact = self.facts.of(node.value) or self._variable(node.value)
         sizes = self._dimensions(node, base, fact)
         if fact is None or sizes is None or len(sizes) != len(grids) or clip.starts:
@@ -488,7 +502,7 @@ class Values(ABC):
         return made
 
     def _dimensions(self, node: ast.Subscript, base: ast.expr, fact: Fact | None) -> list[Linear] | None:
-        """Return the sizes of a whole tensor in its new declaration; None for a part of one."""
+        """Return the sizes of a whole tensor as the new kernel declares it; None if ``base`` is part of a tensor."""
         if fact is None or not isinstance(base, ast.Name):
             return None
         block = self.blocks.get(base.id)
@@ -509,7 +523,7 @@ class Values(ABC):
     # index grids and masks
 
     def grid(self, node: ast.expr) -> Grid | None:
-        """Return an index expression as a sum of positions; None for anything else. A number has rank 0."""
+        """Return an index expression as an index grid (rank 0 for a number); None if it is no index expression."""
         if isinstance(node, ast.Slice) or (isinstance(node, ast.Constant) and not isinstance(node.value, int)):
             return None
         if isinstance(node, ast.Name) and node.id in self.grids:
@@ -559,7 +573,7 @@ class Values(ABC):
         return Grid(start, (Atom(1, size, Linear(1)),), 1)
 
     def _spread(self, grid: Grid, node: ast.Subscript) -> Grid:
-        """Return the grid with its axes at their positions in a tile, as in ``nl.arange(n)[:, None]``."""
+        """Return the grid with its axes at the positions that an index such as ``nl.arange(n)[:, None]`` gives them."""
         items = elements(node)
         kept = [at for at, one in enumerate(items) if not (isinstance(one, ast.Constant) and one.value is None)]
         if len(kept) != grid.rank or not all(isinstance(items[at], ast.Slice) for at in kept):
@@ -584,7 +598,7 @@ class Values(ABC):
         return tuple(made)
 
     def clip(self, mask: ast.expr | None) -> Clip:
-        """Return a mask as ranges of a tile's axes. Raises Unportable if it limits two axes together."""
+        """Return the part of a tile that a mask leaves. Raise Unportable for a mask that limits two axes together."""
         if mask is None or ast.unparse(mask) == "None":
             return Clip()
         known = self._known_mask(mask)
@@ -642,7 +656,7 @@ class Values(ABC):
         return Clip(ends, begins, tuple(guards))
 
     def _known_mask(self, mask: ast.expr) -> Clip | None:
-        """Return the Clip of a variable mask without an index grid: a condition on loops; None for any other mask."""
+        """Return the Clip of a mask that is a variable and depends on loop variables alone; None for any other mask."""
         if not isinstance(mask, ast.Name | ast.IfExp) or (isinstance(mask, ast.Name) and mask.id in self.masks):
             return None
         visits = self.facts.visits(mask)
@@ -665,7 +679,7 @@ class Values(ABC):
         return ast.BinOp((limit + Linear(stride - 1)).node, ast.FloorDiv(), ast.Constant(stride))
 
     def _size(self, axis: int, function: str, values: list[ast.expr], mask: ast.expr) -> ast.expr:
-        """Return a bound as a variable, assigned once in a block."""
+        """Return a bound as a variable, which is assigned once in each block."""
         numbers = [one.value for one in values if isinstance(one, ast.Constant)]
         if len(numbers) == len(values):
             return ast.Constant((min if function == "min" else max)(numbers))  # type: ignore[type-var]
@@ -696,5 +710,5 @@ class Values(ABC):
 
 
 def dtype_word(dtype: str) -> str:
-    """Return a dtype's name in ``nl``."""
+    """Return the name of a dtype in ``nl``."""
     return "bool_" if dtype == "bool" else dtype

@@ -1,1 +1,1 @@
-"""Read, check and write the source of NKI kernels."""
+"""Read, check and change the source of NKI kernels."""

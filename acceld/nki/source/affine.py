@@ -1,4 +1,4 @@
-"""Compute with whole-number affine forms over variables and index ranges: the indices of tiles and arrays."""
+"""Compute with affine forms with integer coefficients over variables and index ranges: the indices of tiles and arrays."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, order=True)
 class Symbol:
-    """A variable, or an index range ``nl.arange(extent)`` laid along ``axis`` of ``axes``.
+    """A loop variable, or an index range ``nl.arange(extent)`` along ``axis`` of ``axes``.
 
-    A quotient or remainder of a loop variable is another symbol, which depends on ``variable``.
+    A quotient or remainder of a loop variable is a symbol of its own, whose ``variable`` is that loop variable.
     """
 
     name: str
     variable: str = ""
-    """The variable that it depends on; empty for an index range."""
+    """The loop variable that the symbol depends on; empty for an index range."""
     extent: int = 0
     axis: int = 0
     axes: int = 0
 
     @staticmethod
     def over(extent: int, axis: int, axes: int) -> Symbol:
-        """Return the index range ``nl.arange(extent)`` along ``axis`` of ``axes``."""
+        """Return the symbol of the index range ``nl.arange(extent)`` along ``axis`` of ``axes``."""
         return Symbol(f"arange{extent}.{axis}.{axes}", "", extent, axis, axes)
 
     @property
     def in_columns(self) -> bool:
-        """Return True if it is an index range along the last axis."""
+        """True if the symbol is an index range along the last axis."""
         return self.is_range and self.axis == self.axes - 1
 
     @property
     def is_range(self) -> bool:
-        """Return True if it runs over an axis of a tile."""
+        """True if the symbol is an index range, which runs over an axis of a tile."""
         return not self.variable
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """``constant + sum(coefficient * symbol)``; no coefficient is zero."""
+    """The form ``constant + sum(coefficient * symbol)``; coefficients of 0 are left out."""
 
     constant: int = 0
     terms: tuple[tuple[Symbol, int], ...] = field(default=())
 
     @staticmethod
     def of(symbol: Symbol) -> Affine:
-        """Return the form that is just ``symbol``."""
+        """Return the form that consists of ``symbol`` alone."""
         return Affine(0, ((symbol, 1),))
 
     @staticmethod
     def of_variable(name: str) -> Affine:
-        """Return the form that is just a variable."""
+        """Return the form that consists of the loop variable ``name`` alone."""
         return Affine.of(Symbol(name, name))
 
     def __add__(self, other: Affine) -> Affine:
@@ -62,27 +62,29 @@ class Affine:
         return self + other.times(-1)
 
     def times(self, factor: int) -> Affine:
-        """Return every coefficient multiplied."""
+        """Return the form multiplied by ``factor``."""
         return Affine(self.constant * factor, tuple((s, c * factor) for s, c in self.terms) if factor else ())
 
     def product(self, other: Affine) -> Affine | None:
-        """Return the product, or None if neither factor is a constant."""
+        """Return the product of two forms; None if neither of them is a constant."""
         if other.terms:
             return None if self.terms else other.times(self.constant)
         return self.times(other.constant)
 
     @property
     def variables(self) -> frozenset[str]:
-        """Loop variables that the form depends on."""
+        """The loop variables that the form depends on."""
         return frozenset(symbol.variable for symbol, _ in self.terms if symbol.variable)
 
     @property
     def ranges(self) -> tuple[Symbol, ...]:
-        """Index ranges in the form."""
+        """The index ranges in the form."""
         return tuple(symbol for symbol, _ in self.terms if symbol.is_range)
 
     def coefficient(self, variable: str) -> int | None:
-        """Return the coefficient of a loop variable; 0 if absent, None if it also occurs in a quotient or remainder."""
+        """Return the coefficient of a loop variable: 0 if the form does not contain it, None if it occurs in a quotient
+        or remainder.
+        """
         found = 0
         for symbol, coefficient in self.terms:
             if symbol.variable == variable:
@@ -92,7 +94,7 @@ class Affine:
         return found
 
     def renamed(self, names: dict[str, str]) -> Affine:
-        """Return the same form with loop variables renamed."""
+        """Return the form with its loop variables renamed by ``names``."""
         result = Affine(self.constant)
         for symbol, coefficient in self.terms:
             new = symbol

@@ -1,4 +1,4 @@
-"""Write out the branches of a kernel that are known to be taken, so that rules see the statements in them.
+"""Replace branches of a kernel whose condition is known by the statements that run, so that rules see these statements.
 
 For example, where ``rows`` is 300 ::
 
@@ -7,7 +7,7 @@ For example, where ``rows`` is 300 ::
     else:                                           # else:
         last = None                                     # last = None
 
-The kernel then refuses arguments for which it would take another branch. Every line keeps its number.
+The assertion makes the kernel refuse arguments for which it would take another branch. Every line keeps its number.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ELSE = re.compile(r"\s*else\s*:")
 
 
 def decided(kernel: KernelModule) -> KernelModule:
-    """Return the kernel with its known branches written out."""
-    for _ in range(_ROUNDS):  # a branch may define what the next condition needs
+    """Return the kernel without branches whose condition is known."""
+    for _ in range(_ROUNDS):  # a decided branch may define what another condition needs
         if not re.search(r"^\s*if\b", kernel.source, re.MULTILINE):
             break
         lines = lines_of(kernel.source)
@@ -40,7 +40,7 @@ def decided(kernel: KernelModule) -> KernelModule:
 
 
 def _branches(body: list[ast.stmt]) -> Iterator[ast.If]:
-    """Yield the branches among statements and in their loops, those in another branch aside."""
+    """Yield the branches among statements and in their loops, but not those inside other branches."""
     for statement in body:
         match statement:
             case ast.If():
@@ -50,7 +50,10 @@ def _branches(body: list[ast.stmt]) -> Iterator[ast.If]:
 
 
 def _decide(kernel: KernelModule, node: ast.If, lines: list[str]) -> bool:
-    """Write out the taken one of two branches; if it is not known, those inside of both. Return True if any was written."""
+    """Change ``lines`` so that only the taken part of the branch ``node`` remains; return True if a branch was changed.
+
+    If the condition is not known, branches inside both parts are tried.
+    """
     header = lines[node.lineno - 1]
     truth = kernel.truth(node.test)
     if truth is None or not _has_plain_lines(node, lines):
@@ -78,7 +81,9 @@ def _decide(kernel: KernelModule, node: ast.If, lines: list[str]) -> bool:
 
 
 def _has_plain_lines(node: ast.If, lines: list[str]) -> bool:
-    """Return True if headers are single lines of their own, and no text in the branches goes over several lines."""
+    """Return True if the branch can be changed line by line: headers have lines of their own, and no string spans
+    several lines.
+    """
     header = lines[node.lineno - 1]
     first = node.orelse[0] if node.orelse else None
     if (
@@ -96,14 +101,14 @@ def _has_plain_lines(node: ast.If, lines: list[str]) -> bool:
 
 
 def _dedent(lines: list[str], first: int, last: int, step: int) -> None:
-    """Move the lines after number ``first``, up to number ``last``, to the left."""
+    """Move the lines ``first`` + 1 to ``last`` to the left by ``step`` columns."""
     for number in range(first, last):
         if lines[number][:step].isspace() and lines[number].strip():
             lines[number] = lines[number][step:]
 
 
 def _comment_out(lines: list[str], first: int, last: int) -> None:
-    """Comment out the lines after number ``first``, up to number ``last``."""
+    """Turn the lines ``first`` + 1 to ``last`` into comments."""
     for number in range(first, last):
         text = lines[number].lstrip()
         if text:

@@ -1,4 +1,4 @@
-"""Write the text that rules put into kernels: operations in either API, index expressions, loops."""
+"""Write the text that rules put into kernels: changed statements, loops, declarations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _Node = TypeVar("_Node", bound=ast.AST)
 
 
 def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[Statement, str]) -> str:
-    """Return the source without the statements ``gone``, with the new texts of ``changed``, and without unused buffers."""
+    """Return the kernel's source without the statements ``gone``, with the new texts of ``changed``, and without
+    buffers that became unused.
+    """
     edits = Edits(kernel.source)
     for statement in gone:
         edits.delete_lines(statement.start, statement.end)
@@ -29,7 +31,7 @@ def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[S
 
 
 def without_unused_buffers(source: str, kernel: KernelModule) -> str:
-    """Return ``source`` without on-chip buffers that were used before and are no longer used."""
+    """Return ``source``, a changed kernel, without the on-chip buffers that ``kernel`` uses and ``source`` does not."""
     if not _names_once(source) & kernel.buffers.keys():
         return source
     new = kernel.reread(source)
@@ -43,8 +45,8 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
 
 
 def _names_once(source: str) -> set[str]:
-    """Return the names that occur once in a source. RuleRefused if it does not parse."""
-    # Reading a kernel takes several times as long, and most rewrites leave no buffer unused.
+    """Return the names that occur exactly once in a source. Raise RuleRefused if the source does not parse."""
+    # Counting names is several times faster than reading the kernel, and usually shows that no buffer became unused.
     try:
         tree = parse(source)
     except SyntaxError as error:
@@ -54,7 +56,7 @@ def _names_once(source: str) -> set[str]:
 
 
 def comments(kernel: KernelModule, item: Item, indent: str) -> str:
-    """Return the comment lines above ``item``, at ``indent``."""
+    """Return the comment lines right above ``item``, indented by ``indent``."""
     return "".join(f"{indent}{line}\n" for line in kernel.comments_above(item) if line is not None)
 
 
@@ -69,10 +71,12 @@ def emitted(
     flat: Collection[str] = (),
     texts: Mapping[ast.AST, str] | None = None,
 ) -> str:
-    """Return the source lines of ``items`` at ``indent``, with names replaced by ``renames``, and other ``texts`` for nodes.
+    """Return the source lines of ``items`` at indentation ``indent``, with names replaced by ``renames`` and nodes by
+    ``texts``.
 
-    ``around`` is the variable of their new loop, if that differs from the present one. With ``keep`` only these statements
-    are written, with their loops. Loops over the variables in ``flat`` disappear.
+    ``around`` is the variable of the loop into which the lines are put, if it is another loop than now. With ``keep``
+    only these statements are written, with the loops around them. Loops over the variables in ``flat`` are replaced by
+    their bodies.
     """
     pieces: list[str] = []
     nested = partial(emitted, keep=keep, flat=flat, texts=texts)
@@ -103,7 +107,7 @@ def emitted(
 
 
 def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | None) -> bool:
-    """Return True if a statement is a string such as ``' end loop i '`` for another loop than ``around``."""
+    """Return True if a statement is a string such as ``' end loop i '`` that names another loop than ``around``."""
     if statement.kind != "marker" or around is None:
         return False
     words = kernel.source[statement.start : statement.end].strip("'\" ").split()
@@ -111,7 +115,9 @@ def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | No
 
 
 def filled_before(kernel: KernelModule, outer: Loop, loops: Sequence[Loop], declaration: str, statement: str) -> Edits:
-    """Return edits that declare a buffer before ``outer`` and fill it there, in copies of ``loops``."""
+    """Return edits that put ``declaration`` before the loop ``outer``, and after it ``statement`` inside copies of
+    ``loops``.
+    """
     indent = outer.indent
     lines = [indent + declaration]
     for loop in loops:
@@ -124,13 +130,13 @@ def filled_before(kernel: KernelModule, outer: Loop, loops: Sequence[Loop], decl
 
 
 def header(kernel: KernelModule, loop: Loop, renames: Mapping[str, str] | None = None) -> str:
-    """Return a loop's header, such as ``for v in nl.affine_range(n):``."""
+    """Return the header of a loop, such as ``for v in nl.affine_range(n):``, with its variable renamed by ``renames``."""
     variable = (renames or {}).get(loop.variable, loop.variable)
     return f"for {variable} in {kernel.text(loop.node.iter)}:"
 
 
 def changed(kernel: KernelModule, node: ast.AST, texts: Mapping[_Node, str]) -> str:
-    """Return the text of a node with other text for some nodes below it."""
+    """Return the text of ``node`` in which some nodes below it have the new texts of ``texts``."""
     first, last = kernel.span(node)
     edits = Edits(kernel.source[first:last])
     for one, text in texts.items():
@@ -140,12 +146,14 @@ def changed(kernel: KernelModule, node: ast.AST, texts: Mapping[_Node, str]) -> 
 
 
 def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
-    """Return True if a loop variable in ``variables`` occurs anywhere in the statement."""
+    """Return True if one of the loop variables ``variables`` occurs in the statement."""
     return any(name.id in variables for name in names_in(statement.node))
 
 
 def named_inside(node: ast.AST, loop: Loop) -> bool:
-    """Return True if an index name in ``node`` is defined inside ``loop``, so that ``node`` is not valid before it."""
+    """Return True if ``node`` uses a name for an index that is defined inside ``loop``, so that it means nothing before
+    the loop.
+    """
     defined = set()
     for statement in loop.statements():
         if statement.kind == "alias" and isinstance(statement.node, ast.Assign):
@@ -154,10 +162,10 @@ def named_inside(node: ast.AST, loop: Loop) -> bool:
 
 
 def written(items: Sequence[Item]) -> set[str]:
-    """Return the names that ``items`` write."""
+    """Return the names of the tiles and tensors that ``items`` write."""
     return {access.name for s in flatten(items) if s.kind in ("op", "other") for access in s.results}
 
 
 def read(items: Sequence[Item]) -> set[str]:
-    """Return the names that ``items`` read."""
+    """Return the names of the tiles and tensors that ``items`` read."""
     return {access.name for s in flatten(items) for access in s.mentions}

@@ -1,5 +1,7 @@
-"""Prove that parts of a kernel do not disturb each other. Each proof gives the reason why it fails: the line that is in the
-way, and the change that would let it; an empty text if it holds.
+"""Prove that parts of a kernel do not affect each other.
+
+Each function here tests one condition. It returns the reason why the condition does not hold: the line that is in the
+way, and the change that would help; empty text if the condition holds.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ from acceld.nki.source.syntax import Item, Loop, Statement, accesses, flatten, n
 
 
 def understood(items: Sequence[Item], *, names: bool = False) -> str:
-    """Every statement is an operation, a declaration or a marker; with ``names`` it may name an index, or return."""
+    """Return a reason if some statement is neither an operation, a declaration nor a marker; empty text otherwise.
+
+    With ``names``, statements that name an index, and ``return``, are allowed too.
+    """
     fine = ("op", "marker", "declaration", *(("alias", "return") if names else ()))
     one = next((one for one in flatten(items) if one.kind not in fine), None)
     if one is None:
@@ -20,7 +25,7 @@ def understood(items: Sequence[Item], *, names: bool = False) -> str:
 
 
 def parallel(loops: Iterable[Loop]) -> str:
-    """No iteration waits for another."""
+    """Return a reason if one of ``loops`` may have iterations that depend on each other; empty text otherwise."""
     loop = next((loop for loop in loops if loop.kind != "affine_range"), None)
     if loop is None:
         return ""
@@ -28,13 +33,16 @@ def parallel(loops: Iterable[Loop]) -> str:
 
 
 def same_range(loop: Loop, variables: Iterable[str]) -> str:
-    """The length of a loop does not depend on these variables."""
+    """Return a reason if the range of ``loop`` depends on one of ``variables``; empty text otherwise."""
     used = sorted({name.id for name in names_in(loop.node.iter)} & set(variables))
     return f"line {loop.line}: the range of {loop.variable} depends on {used[0]}: give it as a number" if used else ""
 
 
 def undisturbed(first: Sequence[Item], second: Sequence[Item], handed: Iterable[str] = ()) -> str:
-    """``second`` writes nothing that ``first`` uses, and reads nothing that ``first`` writes, but for tiles ``handed`` over."""
+    """Return a reason if ``second`` writes what ``first`` uses, or reads what ``first`` writes; empty text otherwise.
+
+    Reading the tiles ``handed`` is allowed.
+    """
     made, used = written(first), read(first)
     changed = sorted((made | used) & written(second)) or sorted(made & read(second) - set(handed))
     return f"line {_user(second, changed[0])} uses {changed[0]} too: give it a tile of its own" if changed else ""
@@ -45,6 +53,6 @@ def _user(items: Sequence[Item], name: str) -> int:
 
 
 def one_result(statements: Iterable[Statement]) -> str:
-    """No statement writes a second result, such as a sum beside its target."""
+    """Return a reason if some statement writes a second result, such as a sum in ``reduce_res``; empty text otherwise."""
     one = next((one for one in statements if one.second is not None), None)
     return f"line {one.line} has a second result: compute it by an instruction of its own" if one is not None else ""

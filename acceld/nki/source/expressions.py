@@ -1,4 +1,4 @@
-"""Read a kernel's expressions: whole numbers, index forms, accesses of tiles and tensors."""
+"""Read a kernel's expressions: integers, index forms, accesses of tiles and tensors."""
 
 from __future__ import annotations
 
@@ -21,41 +21,44 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
 
 
 class ExpressionReader(ParsedText):
-    """Read expressions with the names known so far.
+    """Read expressions with the meanings of names that are known so far.
 
-    After ``f = nl.arange(512)[None, :]``, and in a loop over ``c``, the index ``512 * c + f`` is the affine form of
-    ``c`` and of a range of 512 along the columns.
+    For example, after ``f = nl.arange(512)[None, :]`` and in a loop over ``c``, the index ``512 * c + f`` is read as an
+    affine form of ``c`` and of an index range of 512 columns.
     """
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
         self.shapes: dict[str, tuple[int, ...] | None] = {}
-        """Shapes of the kernel's parameters; None for scalars."""
+        """Shapes of the kernel's parameters by name; None for scalars."""
         self.aliases: dict[str, ast.expr] = {}
-        """Names of index expressions, by name."""
+        """Names that stand for an index expression or a number, with that expression."""
         self.settings: dict[str, bool | None] = {}
-        """Names that stand for True, False or None."""
+        """Names that stand for True, False or None, with that value."""
         self.constants: dict[str, int] = {}
-        """Extents that a shape was unpacked to."""
+        """Names that were unpacked from a shape, with the extent."""
         self.other_shapes: set[str] = set()
-        """Names of arguments, or of tensors in HBM, in another shape."""
+        """Names of arguments, or of tensors in HBM, that were given another shape by ``reshape``."""
         self.buffers: dict[str, Buffer] = {}
         self.ambiguous: set[str] = set()
-        """Names with more than one possible meaning."""
+        """Names that may have more than one meaning."""
         self.doubts: dict[str, int] = {}
-        """The line that first raised the doubt about such a name, if one statement did."""
+        """For an ambiguous name, the first line that made it ambiguous. Names that no single statement made ambiguous
+        are missing.
+        """
         self.loop_variables: set[str] = set()
 
     def callee(self, call: ast.Call) -> str:
-        """Return the function's own name: ``exp`` for ``nl.exp(...)``."""
+        """Return the name of the called function without its module: ``exp`` for ``nl.exp(...)``."""
         function = call.func
         if isinstance(function, ast.Attribute):
             return function.attr
         return function.id if isinstance(function, ast.Name) else self.text(function).rsplit(".", 1)[-1]
 
     def known_shape(self, value: ast.expr) -> tuple[int | None, ...] | None:
-        """Return the shape of an expression such as ``(128, n)`` or ``x.shape``; None for unknown extents, or an
-        unknown shape.
+        """Return the shape that an expression such as ``(128, n)`` or ``x.shape`` has, with None for unknown extents.
+
+        The result is None if the number of extents is not known either.
         """
         if isinstance(value, ast.Tuple | ast.List):
             return tuple(self.constant(element) for element in value.elts)
@@ -67,12 +70,12 @@ class ExpressionReader(ParsedText):
         return None
 
     def constant(self, node: ast.expr) -> int | None:
-        """Return the value of ``node`` if it is a whole number; None otherwise."""
+        """Return the integer value of ``node``; None if it is not a known integer."""
         form = self.affine(node)
         return form.constant if form is not None and not form.terms else None
 
     def truth(self, node: ast.expr) -> bool | None:
-        """Return the value of a condition; None if it is not known."""
+        """Return the value of a condition, True or False; None if it is not known."""
         match node:
             case ast.Constant(value=bool(value)):
                 return value
@@ -98,7 +101,7 @@ class ExpressionReader(ParsedText):
         return None if compare is None or one is None or other is None else compare(one, other)
 
     def _is_none(self, node: ast.expr) -> bool | None:
-        """Return whether an argument is None; None if that is not known."""
+        """Return True or False for a name that is known to be None or not to be; None if that is not known."""
         if not isinstance(node, ast.Name):
             return None
         if node.id in self.settings:
@@ -106,8 +109,8 @@ class ExpressionReader(ParsedText):
         return False if self.shapes.get(node.id) is not None else None
 
     def number(self, node: ast.expr | None) -> float | None:
-        """Return the value of ``node`` if it is a number, also through arithmetic and casts such as ``np.float32``;
-        None otherwise.
+        """Return the value of ``node`` as a float, through arithmetic and casts such as ``np.float32``; None if it is
+        not a known number.
         """
         match node:
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
@@ -133,7 +136,7 @@ class ExpressionReader(ParsedText):
         return None
 
     def _cast(self, call: ast.Call, argument: ast.expr) -> float | None:
-        """Return the value of a cast of a number, or of its square root."""
+        """Return the value of a call that casts a number or takes its square root; None for other calls."""
         callee = self.text(call.func)
         if (callee.endswith(".type") and "dtype" in callee) or callee.startswith("np.float"):
             return self.number(argument)
@@ -143,7 +146,7 @@ class ExpressionReader(ParsedText):
         return None
 
     def affine(self, node: ast.expr) -> Affine | None:
-        """Return ``node`` as an affine form over loop variables and index ranges, or None."""
+        """Return ``node`` as an affine form over loop variables and index ranges; None if it is none."""
         match node:
             case ast.Constant(value=value):
                 return Affine(value) if type(value) is int else None
@@ -201,14 +204,14 @@ class ExpressionReader(ParsedText):
         return Affine.of(Symbol(f"({left.constant}+{left.terms}){sign}{divisor}", variable))
 
     def _least(self, node: ast.Call) -> Affine | None:
-        """Return the least or greatest of whole numbers."""
+        """Return the value of ``min`` or ``max`` of known integers; None if one is not known."""
         numbers = [one for argument in node.args if (one := self.constant(argument)) is not None]
         if len(numbers) != len(node.args) or len(numbers) < 2 or node.keywords:
             return None
         return Affine(min(numbers) if self.callee(node) == "min" else max(numbers))
 
     def _extent(self, node: ast.Subscript) -> Affine | None:
-        """Return the extent of ``x.shape[1]`` for a tensor with a known shape; None otherwise."""
+        """Return the extent that ``x.shape[1]`` stands for; None if the shape is not known."""
         shape = self.known_shape(node.value)
         if shape is None or isinstance(node.slice, ast.Slice | ast.Tuple):
             return None
@@ -228,9 +231,7 @@ class ExpressionReader(ParsedText):
         return Affine.of(Symbol.over(extent, places[0], len(indices)))
 
     def access(self, node: ast.expr) -> Access | None:
-        """Return ``node`` as an access if it is a tile or a tensor, with or without an index; None for numbers and
-        indices.
-        """
+        """Return ``node`` as an access to a tile or tensor, with or without an index; None for numbers and indices."""
         if isinstance(node, ast.Name):
             name = node.id
             known = name in self.aliases or name in self.constants or name in self.loop_variables

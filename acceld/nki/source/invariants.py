@@ -1,4 +1,6 @@
-"""Find loop-invariant work, proven by dependences and by the elements that accesses reach."""
+"""Find the work in a loop that is equal in every iteration, proved by dependences and by the elements that accesses
+reach.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +16,25 @@ _MOVES = (*TRANSFERS, "memset")
 
 @dataclass
 class Invariants:
-    """The work of ``loop`` that could be done once, before it."""
+    """The work in ``loop`` that could be done once, before the loop."""
 
     loop: Loop
     statements: list[Statement] = field(default_factory=list)
-    """Statements that can move, in order. They read nothing that the rest of the loop writes."""
+    """The statements that can move before the loop, in order. They read nothing that the rest of the loop writes."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Buffers of moved statements that lose the index over the loop's variable, and its position."""
+    """Buffers of moved statements in which the index over the loop's variable is no longer needed, with its position.
+    """
     made: frozenset[str] = frozenset()
-    """Buffers and whole tiles that the moved statements make for the rest of the loop."""
+    """Names of the buffers and tiles that the moved statements make for the rest of the loop."""
     reasons: dict[Statement, str] = field(default_factory=dict)
-    """Statements that do not use the loop's variable but have to stay, with the reason."""
+    """Statements that do not use the loop's variable but have to stay in the loop, with the reason."""
 
 
 def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
-    """Return the statements in ``loop`` whose values and positions do not depend on its variable.
+    """Return the statements in ``loop`` whose values and positions do not depend on the loop's variable.
 
-    An index that is just the loop's variable, in a buffer used nowhere else, does not count as a dependence, because
-    the buffer does not need that dimension.
+    An index that is the loop's variable itself, in a buffer that is used nowhere else, does not count as a dependence,
+    because the buffer does not need that dimension.
     """
     found = Invariants(loop)
     ops = [statement for statement in loop.statements() if statement.kind == "op"]
@@ -69,8 +72,9 @@ def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
 
 
 def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[str, int]) -> str | None:
-    """Return the reason why a statement by itself has to stay in the loop; empty if it uses the loop's variable; None
-    if it may move.
+    """Return the reason why a statement, regardless of all others, has to stay in the loop; None if it may move.
+
+    The reason is empty if the statement uses the loop's variable or can not be moved at all.
     """
     target = statement.target
     where = f"line {statement.line}:"
@@ -117,7 +121,10 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
 def _held(
     kernel: KernelModule, loop: Loop, statement: Statement, held: set[str], stay: dict[Statement, str]
 ) -> str | None:
-    """Return the reason why a statement has to stay because others do; None if it may move."""
+    """Return the reason why a statement has to stay in the loop because of statements that stay; None if it may move.
+
+    The reason is empty where no change of the kernel would help.
+    """
     name, where = statement.made.name, f"line {statement.line}:"
     if held & {access.name for access in statement.mentions}:
         return ""
@@ -138,8 +145,10 @@ def _held(
 
 
 def _is_made_whole(kernel: KernelModule, loop: Loop, statement: Statement) -> bool:
-    """Return True if a statement of the loop's own body makes all of a tile in SBUF for later statements, so that every
-    iteration may read a tile made before the loop.
+    """Return True if the statement makes a whole tile in SBUF in the loop's own body, before all statements that read
+    the tile.
+
+    Then every iteration may read a tile that was made before the loop.
     """
     target = statement.target
     return (

@@ -1,4 +1,4 @@
-"""Join the tiles of several iterations: find out whether they lie side by side, or lay them so."""
+"""Join the tiles of several iterations into one: find out if they lie side by side, or lay them so."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements
 
 @dataclass(frozen=True)
 class Joined:
-    """One access that covers the tiles that an access reaches in all iterations of some loops."""
+    """One access that covers the tiles that ``access`` reaches in all iterations of ``loops``."""
 
     access: Access
     loops: tuple[Loop, ...]
     folded: tuple[int, ...]
-    """Positions of the indices before the partition that become columns, outermost loop first."""
+    """Positions of the indices before the partition index that become columns, that of the outermost loop first."""
     partition: int
     """Position of the index over partitions."""
     rows: int
     """Number of partitions."""
     widths: tuple[int, ...]
-    """Elements along each index after the partition."""
+    """Number of elements along each index after the partition index."""
     starts: tuple[Affine, ...]
-    """First element along each of them, which depends on other loops."""
+    """First element along each index after the partition index; it may depend on other loops."""
 
     @property
     def name(self) -> str:
-        """Return the buffer's name."""
+        """The name of the buffer."""
         return self.access.name
 
     @property
     def elements(self) -> int:
-        """Return the number of elements of a partition."""
+        """Number of elements in each partition."""
         return prod(self.widths)
 
     @property
     def axes(self) -> int:
-        """Return the number of axes of the joined tile, partitions included."""
+        """Number of axes of the joined tile, including the partition axis."""
         return 1 + len(self._axes)
 
     @property
     def _axes(self) -> list[int]:
-        """Positions among ``widths`` of the indices that are axes of the tile."""
+        """Positions in ``widths`` of the indices that are axes of the joined tile."""
         wide = [at for at, width in enumerate(self.widths) if width > 1]
         return wide or [len(self.widths) - 1]
 
     def text(self, kernel: KernelModule, parts: tuple[int, int] | None = None) -> str:
-        """Return the joined access as text, for the layout that :func:`laid_beside` gives the buffer.
+        """Return the joined access as source text, for the layout that :func:`laid_beside` gives the buffer.
 
-        With ``parts`` it has three axes: partitions, the number of tiles, and the columns of each.
+        With ``parts`` = (number of tiles, columns of each tile) the access has three axes: partitions, tiles, columns.
         """
         assert self.access.dims is not None and isinstance(self.access.node, ast.Subscript)
         over_rows, language = self.access.dims[self.partition], prefix(kernel, "language")
@@ -85,7 +85,10 @@ class Joined:
 
 
 def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joined | str:
-    """Return the access to all tiles of ``loops``, outermost first; or the reason why they can not lie side by side."""
+    """Return the access that covers the tiles of ``access`` in all iterations of ``loops`` (outermost first).
+
+    If the tiles can not lie side by side, the result is the reason as text.
+    """
     buffer = kernel.buffers.get(access.name)
     if buffer is None or access.dims is None or access.name in kernel.ambiguous:
         return f"{access.name} is no declared buffer, or used as a whole: declare it before the loop, and index it"
@@ -118,7 +121,9 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
 
 
 def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
-    """Return the index over columns if the tiles of all places follow each other, those of the last place first."""
+    """Return the index over columns after the tiles of all ``places`` are laid side by side, those of the last place
+    closest.
+    """
     form = dim.form
     for place, extent in reversed(places):
         assert form is not None and place.form is not None
@@ -128,7 +133,9 @@ def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
 
 
 def _span(dim: Dim, loops: Sequence[Loop]) -> tuple[int, Affine] | None:
-    """Return the number of neighboring elements that an index reaches over all iterations, and the first of them."""
+    """Return the number of consecutive elements that an index reaches in all iterations, and the first element; None if
+    there are gaps.
+    """
     assert dim.form is not None
     width, trips = dim.extent or 1, {loop.variable: loop.trips or 0 for loop in loops}
     moves = [
@@ -146,12 +153,12 @@ def _span(dim: Dim, loops: Sequence[Loop]) -> tuple[int, Affine] | None:
         width *= count
     rest = [(s, factor) for s, factor in dim.form.terms if not s.is_range and s.variable not in trips]
     if any(symbol.name != symbol.variable for symbol, _ in rest):
-        return None  # a quotient has no text
+        return None  # a quotient can not be written as text
     return width, Affine(dim.form.constant, tuple(rest))
 
 
 def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
-    """Return the reason why the buffer can not be laid out so; empty if it can."""
+    """Return the reason why the buffer can not be laid out so that its tiles lie side by side; empty if it can."""
     if not one.folded:
         return ""
     declaration = kernel.buffers[one.name].declaration
@@ -170,7 +177,9 @@ def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
 
 
 def laid_beside(kernel: KernelModule, one: Joined, edits: Edits, without: Sequence[Statement] = ()) -> None:
-    """Add the edits that lay the buffer's tiles side by side. Accesses of the statements ``without`` stay as they are."""
+    """Add to ``edits`` what lays the buffer's tiles side by side. Accesses in the statements ``without`` are not
+    changed.
+    """
     if not one.folded:
         return
     buffer = kernel.buffers[one.name]
@@ -196,7 +205,7 @@ def laid_beside(kernel: KernelModule, one: Joined, edits: Edits, without: Sequen
 
 
 def _term(kernel: KernelModule, index: ast.expr, step: int) -> str:
-    """Return an index times the distance of its tiles, as text; empty if that is zero."""
+    """Return, as text, an index times the distance ``step`` of its tiles; empty if that is 0."""
     text, known = kernel.text(index), kernel.constant(index)
     if known is not None:
         return str(known * step) if known else ""
@@ -206,7 +215,7 @@ def _term(kernel: KernelModule, index: ast.expr, step: int) -> str:
 
 
 def begin_at(kernel: KernelModule, index: ast.expr, dim: Dim, first: str, columns: int, edits: Edits) -> None:
-    """Let an index over columns begin at ``first``."""
+    """Add to ``edits`` what makes an index over columns begin at ``first``."""
     if isinstance(index, ast.Slice):
         if dim.full:
             edits.replace(*kernel.span(index), f"{first}:{first} + {columns}")

@@ -1,5 +1,7 @@
-"""State what must hold between an instruction and those that read its result. Each condition gives the reason why it does
-not hold, with the line that is in the way and what would lift it; an empty text if it holds.
+"""Test conditions on an instruction and the instructions that read its result.
+
+Unless it says otherwise, a function here returns the reason why its condition does not hold: the line that is in the
+way, and what would help; empty text if the condition holds.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from acceld.nki.source.syntax import Access, Statement
 
 
 def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement | str:
-    """Return the one statement that made exactly the elements that ``access`` reads, and nothing else, earlier in the same
-    loop body; or the reason why there is none.
+    """Return the statement that made exactly the elements that ``access`` reads, earlier in the same loop body.
+
+    If no single statement did, or if it has further results, the result is the reason as text.
     """
     name = access.name
     problem = one_name(kernel, [name])
@@ -35,7 +38,7 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
 
 
 def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """``reader`` alone reads the result of ``made``, and once."""
+    """Return a reason unless ``reader`` alone reads the result of ``made``, and only once; empty text if that holds."""
     name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]
     if others:
@@ -44,12 +47,12 @@ def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str
 
 
 def uses(reader: Statement, name: str) -> int:
-    """Return how often a statement reads a tile."""
+    """Return how many times a statement reads the tile ``name``."""
     return sum(access.name == name for access in reader.mentions)
 
 
 def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
-    """No tile has a second name, and no opaque statement uses it."""
+    """Return a reason if one of ``names`` may have a second name, or an opaque statement uses it; empty text otherwise."""
     doubtful = sorted(kernel.ambiguous & set(names))
     if not doubtful:
         return ""
@@ -59,14 +62,16 @@ def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
 
 
 def same_mask(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """Both statements have the same mask."""
+    """Return a reason if the two statements have different masks; empty text otherwise."""
     if kernel.mask(made) == kernel.mask(reader):
         return ""
     return f"lines {made.line} and {reader.line} have different masks: give both the same"
 
 
 def keeps_float32(kernel: KernelModule, made: Statement) -> str:
-    """The statement does not round its result to a narrower type, nor does the tile that it writes."""
+    """Return a reason if the statement, or the tile that it writes, rounds to a narrower type than float32; empty text
+    otherwise.
+    """
     buffer = kernel.buffers.get(made.made.name)
     for dtype in (kernel.text_of(made, "dtype"), "" if buffer is None else kernel.text_of(buffer.declaration, "dtype")):
         if dtype and not _dtype(kernel, dtype).endswith("float32"):
@@ -75,14 +80,14 @@ def keeps_float32(kernel: KernelModule, made: Statement) -> str:
 
 
 def _dtype(kernel: KernelModule, text: str) -> str:
-    """Return the dtype that a text such as ``x.dtype`` names; the text itself if that of ``x`` is not known."""
+    """Return the dtype that a text such as ``x.dtype`` stands for; the text itself if the dtype of ``x`` is not known."""
     if text.endswith(".dtype") and (buffer := kernel.buffers.get(text.removesuffix(".dtype"))) is not None:
         text = kernel.text_of(buffer.declaration, "dtype")
     return kernel.dtypes.get(text.removesuffix(".dtype"), text)
 
 
 def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last: Statement) -> str:
-    """Nothing writes these tiles between two statements."""
+    """Return a reason if a statement between ``first`` and ``last`` writes one of ``names``; empty text otherwise."""
     for name in sorted(set(names)):
         for writer in kernel.writers(name):
             if first.start < writer.start < last.start:
@@ -91,7 +96,7 @@ def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last
 
 
 def same_body(made: Statement, reader: Statement) -> str:
-    """The reader follows in the same loop body."""
+    """Return a reason unless ``reader`` follows ``made`` in the same loop body; empty text if it does."""
     if reader.parent is made.parent and reader.start > made.start:
         return ""
     return f"line {reader.line} is not in the loop body of line {made.line}, after it"

@@ -1,5 +1,6 @@
-"""Change a kernel's source by moves that keep its results. A move that is not proven raises RuleRefused: which line keeps it,
-and the change that would let it.
+"""Change a kernel's source in ways that keep its results.
+
+A change that is not proved to do so raises RuleRefused, which names the line that is in the way and what would help.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Access, Loop, elements
 
 _PSUM_BYTES = 16 * 1024
-"""Bytes of PSUM a partition."""
+"""Bytes of PSUM in each partition."""
 
 
 def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int) -> str:
-    """Return the source with tiles that every iteration of ``loop`` declares anew declared once before it, with ``places``
-    places. Iterations take them in turn, so that a tile holds until ``places`` - 1 iterations later.
+    """Return the source in which the tiles ``names``, which each iteration of ``loop`` declares, are declared once
+    before the loop.
+
+    Each such tile gets ``places`` places, which the iterations use in turn. So a tile keeps its values for ``places`` -
+    1 further iterations.
     """
     needed = {"sbuf": 0, "psum": 0}
     edits = Edits(kernel.source)

@@ -1,4 +1,4 @@
-"""Spell out names in a kernel's source, so that rules see buffers where the kernel uses names of their parts.
+"""Replace names in a kernel's source by the values that they stand for, so that rules see which buffers are used.
 
 For example ::
 
@@ -12,9 +12,9 @@ becomes ::
         # part = keys[0:128, nl.ds(512 * j, 512)]
         scores = nisa.nc_matmul(query, keys[0:128, nl.ds(512 * j, 512)])
 
-Spelled out are views of tensors and tiles, dtypes, and, inside of loops, indices. All are values without side effects.
-A name is left alone unless every use follows its definition in the same block, and nothing that it stands for is bound
-again before the end of that block. Every line keeps its number.
+Names of views of tensors and tiles, of dtypes, and (inside loops) of indices are replaced. All of these are values
+without side effects. A name is kept unless every use follows its definition in the same block, and unless nothing in
+its value is bound again before the end of that block. Every line keeps its number.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Place = tuple[int, int]
 
 
 def spelled_out(source: str) -> str:
-    """Return ``source`` with its names spelled out, or as it is if it does not parse."""
-    for _ in range(_ROUNDS):  # each round spells out the names whose values have no such name
+    """Return ``source`` with such names replaced by their values; ``source`` itself if it does not parse."""
+    for _ in range(_ROUNDS):  # each round replaces the names whose values contain no name that can be replaced
         try:
             tree = parsed(source)
         except (SyntaxError, ValueError):
@@ -59,7 +59,7 @@ def spelled_out(source: str) -> str:
 
 @dataclass(slots=True)
 class _Definition:
-    """A statement ``name = value``, and the rest of its block, where the name may be replaced."""
+    """A statement ``name = value``, and where its block ends, up to which the name may be replaced."""
 
     node: ast.Assign
     name: str
@@ -80,21 +80,26 @@ class _Definition:
 
 @dataclass(slots=True)
 class _Function:
-    """The names of a function: where each is bound and used."""
+    """The names of a function: where each one is bound and used."""
 
     parameters: frozenset[str]
     bound: dict[str, list[tuple[Place, ast.stmt | None]]] = field(default_factory=dict)
-    """Places where a name is bound, with the assignment or loop that does it; None for anything else."""
+    """By name: the places where it is bound, with the assignment or loop that binds it; None for any other statement.
+    """
     used: dict[str, list[tuple[ast.Name, ast.AST]]] = field(default_factory=dict)
-    """Uses of a name with the nodes around them."""
+    """By name: its uses, each with the node around it."""
     elsewhere: set[str] = field(default_factory=set)
-    """Names that occur in another scope or in a formatted string."""
+    """Names that occur in an inner scope or in a formatted string."""
     changed: set[str] = field(default_factory=set)
-    """Names of objects that change if they are lists: an element is assigned, or a method such as ``append`` is called."""
+    """Names of objects that, if they are lists, are changed: an element is assigned, or a method such as ``append`` is
+    called.
+    """
 
 
 def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits) -> bool:
-    """Spell out the names of one function whose values have no such name. Return True if there was one."""
+    """Replace those names in one function whose values contain no replaceable name. Return True if there was such a
+    name.
+    """
     names = _names(function)
     indices = _indices(names)
     candidates = [
@@ -151,7 +156,7 @@ def _names(function: ast.FunctionDef) -> _Function:
 
 
 def _indices(names: _Function) -> frozenset[str]:
-    """Return the names that only stand for whole numbers or index ranges."""
+    """Return the names that can only stand for integers or index ranges."""
     found = {name for name in names.bound if name not in names.parameters and name not in names.elsewhere}
     changed = True
     while changed:
@@ -194,7 +199,7 @@ def _is_index(node: ast.expr, indices: set[str] | frozenset[str]) -> bool:
 
 
 def _definitions(body: Sequence[ast.stmt], in_loop: bool, text: SourceText) -> Iterator[tuple[_Definition, bool]]:
-    """Yield each assignment to a name that has its lines for itself, and whether it stands in a loop."""
+    """Yield each assignment to a name that has its lines to itself, and True if it is inside a loop."""
     for statement in body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_alone(text, statement):
@@ -216,7 +221,7 @@ def _stands_for_value(one: _Definition, in_loop: bool, names: _Function, indices
 
 
 def _is_view(value: ast.Subscript, names: _Function, indices: frozenset[str]) -> bool:
-    """Return True for a part of a tensor or tile, which shares its elements."""
+    """Return True for a part of a tensor or tile, which shares the elements of that tensor or tile."""
     assert isinstance(value.value, ast.Name)
     base = value.value.id
     if base in names.elsewhere or not (base in names.bound or base in names.parameters - names.changed):
@@ -228,7 +233,7 @@ def _is_view(value: ast.Subscript, names: _Function, indices: frozenset[str]) ->
 
 
 def _makes_tile(value: ast.expr) -> bool:
-    """Return True for the call of a function of a module, such as ``nl.load(...)``."""
+    """Return True for a call of a function of a module that makes a tile or tensor, such as ``nl.load(...)``."""
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MAKES_TILE
 
 
@@ -252,7 +257,7 @@ def _is_replaceable(name: str, found: Sequence[_Definition], names: _Function) -
         isinstance(around, ast.Attribute) or (isinstance(around, ast.Subscript) and around.value is use)
         for use, around in uses
     ):
-        return False  # a part of a part
+        return False  # replacing such a use would write an index of an index
     for one in found:
         for other in {*one.names, name}:
             if other in names.elsewhere or any(one.covers(place) for place, _ in names.bound.get(other, [])):

@@ -11,12 +11,14 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Access, Item, Loop, Statement
 
 SBUF_BYTES = 168 * 1024
-"""Bytes a partition for values: trn1 has 192 KiB, of which the legacy compiler keeps some for rotating buffers."""
+"""Bytes for values in each partition of SBUF: trn1 has 192 KiB, of which the legacy compiler keeps some for rotating
+buffers.
+"""
 ELEMENT_BYTES = 4
 
 
 def around(item: Item) -> list[Loop]:
-    """Return loops around ``item``, innermost first."""
+    """Return the loops around ``item``, innermost first."""
     found = []
     loop = item.parent
     while loop is not None:
@@ -31,12 +33,12 @@ def inside(item: Item, loop: Loop) -> bool:
 
 
 def substance(items: Sequence[Item]) -> bool:
-    """Return True if ``items`` contain statements other than markers."""
+    """Return True if ``items`` contain any statement that is not a marker."""
     return any(substance(item.items) if isinstance(item, Loop) else item.kind != "marker" for item in items)
 
 
 def first_line(kernel: KernelModule, item: Item) -> int:
-    """Return the offset of an item's first line, or of the comment lines right above it, which belong to it."""
+    """Return the offset in the source of an item's first line, or of the comment lines right above it."""
     start = kernel.line_start(item.start)
     for line in reversed(kernel.comments_above(item)):
         if line is None:
@@ -53,10 +55,11 @@ def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Acces
 
 
 def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
-    """Return the position of the index that is ``loop``'s variable in every access of a buffer declared before the
-    loop.
+    """Return the position of the index that, in every access of the buffer ``name``, is exactly the variable of
+    ``loop``.
 
-    None if an access has another index there, is outside of the loop, or may use another name.
+    The buffer must be declared before the loop. The result is None if some access has another index there, is outside
+    the loop, or may use another name.
     """
     buffer = kernel.buffers.get(name)
     if buffer is None or name in kernel.ambiguous or kernel.space_of(name) == "hbm":
@@ -77,7 +80,9 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
 
 
 def has_place(access: Access, loop: Loop) -> bool:
-    """Return True if some index depends on ``loop`` alone, by steps that are wider than what it covers."""
+    """Return True if some index depends on ``loop`` alone and advances by more than it covers, so that iterations use
+    separate elements.
+    """
     for dim in access.dims or ():
         if dim.form is None or dim.form.variables != {loop.variable}:
             continue
@@ -89,20 +94,22 @@ def has_place(access: Access, loop: Loop) -> bool:
 
 
 def without_element(kernel: KernelModule, elements: Sequence[ast.expr], place: int) -> tuple[int, int]:
-    """Return the span to delete so that element ``place``, which is not the last, disappears with its comma."""
+    """Return the span of text whose deletion removes element ``place`` and its comma. It must not be the last element."""
     start, _ = kernel.span(elements[place])
     end, _ = kernel.span(elements[place + 1])
     return start, end
 
 
 def tile_bytes(kernel: KernelModule, access: Access) -> int | None:
-    """Return the bytes a partition of one tile; None if its shape is unknown."""
+    """Return the bytes that the tile of an access takes in each partition; None if its shape is unknown."""
     shape = kernel.extents(access)
     return None if shape is None else prod(shape[1:]) * ELEMENT_BYTES
 
 
 def kept_bytes(kernel: KernelModule, found: Iterable[tuple[Statement, Access]], loop: Loop) -> int | None:
-    """Return the bytes a partition of all tiles that the accesses touch in one iteration of ``loop``; None if unknown."""
+    """Return the bytes in each partition of all tiles that the accesses touch in one iteration of ``loop``; None if
+    unknown.
+    """
     largest: dict[str, int] = {}
     for statement, access in found:
         size = tile_bytes(kernel, access)

@@ -1,13 +1,14 @@
 """Parse a kernel's source into loops, statements and buffers.
 
-Every record knows its exact span of the source. For example ::
+Every record has its exact span in the source. For example ::
 
     for c in nl.affine_range(2):
         y[p, 512 * c + f] = nl.exp(x[p, 512 * c + f], mask=p < rows)
 
-gives a :class:`Loop` over ``c`` with two trips. It holds a :class:`Statement` of kind ``op`` with ``op`` = ``exp``,
-``target`` = the access of ``y``, ``reads`` = ``{"x": the access of x}`` and ``args`` with ``x`` and ``mask``. A statement
-that is not understood has kind ``other``; rules refuse to change code that it could affect.
+gives a :class:`Loop` over ``c`` with two trips. The loop holds a :class:`Statement` of kind ``op`` with ``op`` =
+``exp``, ``target`` = the access of ``y``, ``reads`` = ``{"x": the access of x}`` and ``args`` with ``x`` and ``mask``.
+A statement that is not understood has the kind ``other``; rules refuse to change code that such a statement could
+affect.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from acceld.nki.source.syntax import (
 
 
 class SourceReader(ExpressionReader):
-    """A parsed kernel. Raises RuleRefused if there is no kernel function or the source does not parse.
+    """A parsed kernel. Raises RuleRefused if the source does not parse or has no kernel function.
 
-    ``shapes`` gives shapes of tensor arguments by parameter position, so that ``x.shape`` can be understood; ``dtypes``
-    gives their dtypes.
+    ``shapes`` and ``dtypes`` are those of the tensor arguments, by position of the parameter, so that ``x.shape`` can
+    be understood.
     """
 
     def __init__(
@@ -60,13 +61,13 @@ class SourceReader(ExpressionReader):
         self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
         bound, counted = _bound_names(self.function.body)
         self._bound, self._counted = Counter(bound), frozenset(counted)
-        if shapes:  # all arguments are known, so that the other parameters have their defaults
+        if shapes:  # shapes cover all arguments that are passed, so the other parameters have their defaults
             defaults = dict(zip(self.parameters[::-1], given.defaults[::-1], strict=False))
             self._constants((name, defaults[name]) for name in self.parameters[len(shapes) :] if name in defaults)
         self._constants(_module_names(self.module, self.function, bound))
         self._bound.update(self.parameters)
         self._summed: frozenset[str] = frozenset()
-        """Tiles that a product was written to so far."""
+        """Tiles to which a product was written in the statements read so far."""
         self.items: list[Item] = self._body(self.function.body, None)
 
     def _find(self, entry: str) -> ast.FunctionDef:
@@ -81,7 +82,7 @@ class SourceReader(ExpressionReader):
         raise RuleRefused("there is no kernel function")
 
     def _constants(self, given: Iterable[tuple[str, ast.expr]]) -> None:
-        """Keep the numbers and settings that names stand for throughout the function."""
+        """Record the names in ``given`` that stand for one number or setting throughout the function."""
         for name, value in given:
             if name in self._bound or name in self._counted:
                 continue
@@ -92,8 +93,9 @@ class SourceReader(ExpressionReader):
                     self.aliases[name] = value
 
     def comments_above(self, item: Item) -> list[str | None]:
-        """Return the lines right above an item: comments, and None for blank lines. Comments that stand deeper belong to
-        the block before.
+        """Return the lines right above an item: the text of comments, and None for blank lines.
+
+        A comment that is indented deeper than the item belongs to the block before and ends the search.
         """
         found: list[str | None] = []
         start = self.line_start(item.start)
@@ -122,14 +124,14 @@ class SourceReader(ExpressionReader):
         return items
 
     def _opaque(self, node: ast.AST, parent: Loop | None) -> Statement:
-        """Return a statement about which nothing is known. It may bind, alias or change every name in it."""
+        """Return ``node`` as a statement about which nothing is known. It may bind, alias or change every name in it."""
         statement = self._record(node, parent)
         statement.mentions = self._mentioned(node)
         self._doubt(statement, statement.mentions)
         return statement
 
     def _doubt(self, statement: Statement, accesses: Iterable[Access]) -> None:
-        """Note names that a statement may bind, alias or change, so that nothing is proven about them."""
+        """Mark the names of ``accesses`` as ambiguous, because a statement may bind, alias or change them."""
         for access in accesses:
             self.ambiguous.add(access.name)
             self.doubts.setdefault(access.name, statement.line)
@@ -202,14 +204,14 @@ class SourceReader(ExpressionReader):
             self._reads(statement)
 
     def _copies(self, target: ast.expr, value: ast.expr) -> bool:
-        """Return True if ``target = value`` writes into a declared tile the value of tiles."""
+        """Return True if ``target = value`` writes the values of tiles into a declared tile."""
         into = self.access(target)
         if into is None or into.name not in self.buffers:
             return False
         return isinstance(value, ast.BinOp) or self.access(value) is not None
 
     def _addition(self, statement: Statement, target: ast.expr, value: ast.expr) -> None:
-        """Read ``target += value``."""
+        """Read ``target += value`` into ``statement``."""
         statement.augmented = True
         statement.target = self.access(target)
         if isinstance(value, ast.Call):
@@ -228,9 +230,10 @@ class SourceReader(ExpressionReader):
                 self.constants[name] = int(shape[position] or 0)
 
     def _is_other_shape(self, name: str, call: ast.Call) -> bool:
-        """Return True if ``name`` is an argument or a tensor in HBM in another shape, such as ``x.reshape((128, 8, 64))``.
+        """Return True if the call gives an argument or a tensor in HBM another shape, such as ``x.reshape((128, 8,
+        64))``.
 
-        The tensor must have no other name: apart from its shape, it is only returned.
+        The tensor must have no other name; apart from its shape, it may only be returned.
         """
         match call:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=tensor), attr="reshape"), args=[given], keywords=[]):
@@ -306,13 +309,13 @@ class SourceReader(ExpressionReader):
             self._second_result(statement)
         self._reads(statement)
         if not isinstance(call.func, ast.Attribute):
-            # A function of the kernel's own may change its arguments, or return one of them.
+            # a function that the kernel's file defines may change its arguments, or return one of them
             self._doubt(statement, (*statement.mentions, *statement.results))
 
     def _accumulates(self, statement: Statement, target: Access) -> bool:
-        """Return True if a product of the current API may add to what its destination holds.
+        """Return True if a product of the current API may add to the values that its destination holds.
 
-        Without ``accumulate`` the first product into a tile overwrites what that holds, and later ones add to it.
+        Without ``accumulate`` the first product into a tile overwrites, and later products add.
         """
         given = statement.args.get("accumulate")
         fresh = self.buffers.get(target.name)
@@ -322,9 +325,9 @@ class SourceReader(ExpressionReader):
         return given is not None or not first or fresh is None or fresh.declaration.parent is not statement.parent
 
     def _second_result(self, statement: Statement) -> None:
-        """Read ``reduce_res``, which an instruction writes besides its target.
+        """Read ``reduce_res``, which an instruction writes besides its target, into ``statement``.
 
-        The statement is opaque if the engine's registers keep a sum from one instruction to the next.
+        The statement becomes opaque if the engine's registers keep a sum from one instruction to the next.
         """
         given = {
             name: self.text(statement.args[name]) for name in ("reduce_op", "reduce_cmd") if name in statement.args
@@ -374,7 +377,7 @@ _COMPOUND = (
 
 
 def _by_lines(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """Yield statements, those together that share a line."""
+    """Yield groups of statements: statements that share a line form one group."""
     group: list[ast.stmt] = []
     for one in body:
         if group and one.lineno > (group[-1].end_lineno or 0):
@@ -386,9 +389,10 @@ def _by_lines(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
 
 
 def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
-    """Return the names that statements bind, each time they do, and those of augmented assignments such as ``n += 1``.
+    """Return the names that statements bind, once for each binding, and the names of augmented assignments such as ``n
+    += 1``.
 
-    ``tile += x`` binds nothing new.
+    An augmented assignment such as ``tile += x`` does not count as a binding.
     """
     bound: list[str] = []
     counted: list[str] = []
@@ -396,7 +400,7 @@ def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
     while stack:
         one = stack.pop()
         stack += below(one)
-        if type(one) not in _BINDING:  # most are names and calls
+        if type(one) not in _BINDING:  # a fast exit, because most nodes are names and calls
             continue
         match one:
             case ast.Assign(targets=targets):
@@ -432,7 +436,10 @@ def _plain_names(target: ast.AST) -> Iterator[str]:
 def _module_names(
     module: ast.Module, function: ast.FunctionDef, bound: Sequence[str]
 ) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the names that a module's own statements bind once, with their values. ``bound`` are those of the function."""
+    """Yield the names that the module's own statements bind exactly once, with their values.
+
+    ``bound`` are the names that the function binds.
+    """
     others = [one for one in module.body if one is not function]
     count = Counter([*bound, function.name, *_bound_names(others)[0]])
     for one in module.body:
@@ -442,7 +449,7 @@ def _module_names(
 
 
 def _uses(node: ast.AST, name: str) -> int:
-    """Return how often a name is used for anything but its ``shape`` or ``dtype``, or to be returned."""
+    """Return how many times a name is used for anything except its ``shape`` or ``dtype``, or to be returned."""
     match node:
         case ast.Name(id=found):
             return found == name and not isinstance(node.ctx, ast.Store)

@@ -22,31 +22,31 @@ from acceld.nki.source.syntax import (
 
 
 class KernelModule(SourceReader):
-    """A parsed kernel. Raises RuleRefused if there is no kernel function or the source does not parse.
+    """A parsed kernel with facts about it. Raises RuleRefused if the source does not parse or has no kernel function.
 
-    ``shapes`` gives shapes of the arguments by position, None for scalars, so that ``x.shape`` can be understood;
-    ``dtypes`` gives their dtypes, empty for those that are not known.
+    ``shapes`` are the shapes of the arguments by position (None for scalars), so that ``x.shape`` can be understood;
+    ``dtypes`` are their dtypes, empty where not known.
     """
 
     def reread(self, source: str) -> KernelModule:
-        """Read another source of the same kernel, with the same arguments."""
+        """Return another source of the same kernel, parsed with the same arguments."""
         shapes = tuple(self.shapes[name] for name in self.parameters if name in self.shapes)
         dtypes = tuple(self.dtypes[name] for name in self.parameters if name in self.dtypes)
         return kernel_module(source, self.api, shapes, dtypes, self.function.name)
 
     @cached_property
     def _asked(self) -> set[str]:
-        """Names whose shapes are being found."""
+        """Names whose shapes are being found now, to end a search that returns to the same name."""
         return set()
 
     @cached_property
     def statements(self) -> list[Statement]:
-        """Every statement of the kernel, in order."""
+        """All statements of the kernel, in order."""
         return list(flatten(self.items))
 
     @cached_property
     def loops(self) -> list[Loop]:
-        """Every loop of the kernel, in order, outer before inner."""
+        """All loops of the kernel, in order, outer loops before inner ones."""
         found: list[Loop] = []
         for item in self.items:
             if isinstance(item, Loop):
@@ -71,7 +71,7 @@ class KernelModule(SourceReader):
 
     @cached_property
     def uses(self) -> dict[str, list[tuple[Statement, Access]]]:
-        """Every access of each tile and tensor with its statement, in order."""
+        """All accesses of each tile and tensor with their statements, in order."""
         found: dict[str, dict[int, tuple[Statement, Access]]] = {}
         for statement in self.statements:
             for access in accesses(statement):
@@ -80,20 +80,21 @@ class KernelModule(SourceReader):
 
     @cached_property
     def named(self) -> Counter[str]:
-        """Count how often each name occurs in the kernel."""
+        """Number of times that each name occurs in the kernel."""
         return Counter(node.id for node in names_in(self.function))
 
     def writers(self, name: str) -> list[Statement]:
-        """Return statements that write ``name``, declarations aside."""
+        """Return the statements that write ``name``, without its declaration."""
         return self._writers.get(name, [])
 
     def readers(self, name: str) -> list[Statement]:
-        """Return statements that read ``name``."""
+        """Return the statements that read ``name``."""
         return self._readers.get(name, [])
 
     def producer(self, reader: Statement, access: Access) -> Statement | None:
-        """Return the one statement that made exactly the elements that ``access`` reads, and nothing else, earlier in the
-        same loop body; None if there is none.
+        """Return the statement that made exactly the elements that ``access`` reads, earlier in the same loop body.
+
+        None means that no single statement did, or that it has further results.
         """
         if access.name in self.ambiguous:
             return None
@@ -108,11 +109,11 @@ class KernelModule(SourceReader):
         return writer
 
     def only_reader(self, writer: Statement, reader: Statement) -> bool:
-        """Return True if ``reader`` alone reads the result of ``writer``."""
+        """Return True if ``reader`` is the only statement that reads the result of ``writer``."""
         return writer.target is not None and self.readers(writer.target.name) == [reader]
 
     def space_of(self, name: str) -> str:
-        """Return the memory of a buffer or tile: hbm, sbuf, psum, or empty if it is not known."""
+        """Return the memory of a buffer or tile: ``hbm``, ``sbuf`` or ``psum``; empty if it is not known."""
         if name in self.parameters or name in self.other_shapes:
             return "hbm"
         if name in self.buffers:
@@ -124,7 +125,7 @@ class KernelModule(SourceReader):
         return spaces.pop() if len(spaces) == 1 else ""
 
     def is_zero(self, node: ast.expr | None) -> bool:
-        """Return True if an operand is missing, a zero, or a tile filled with zeros."""
+        """Return True if an operand is missing, is zero, or is a tile that is filled with zeros."""
         if node is None or (isinstance(node, ast.Constant) and node.value is None) or self.number(node) == 0:
             return True
         access = self.access(node)
@@ -134,12 +135,12 @@ class KernelModule(SourceReader):
         return len(writers) == 1 and writers[0].op == "memset" and self.number(writers[0].args.get("value")) == 0
 
     def text_of(self, statement: Statement, argument: str) -> str:
-        """Return the text of an argument; empty if it is not given."""
+        """Return the source text of an argument; empty if the statement does not give it."""
         node = statement.args.get(argument)
         return "" if node is None else self.text(node)
 
     def extents(self, access: Access) -> tuple[int, ...] | None:
-        """Return the shape of the tile that an access covers, partitions first; None if unknown."""
+        """Return the shape of the tile that an access covers, partitions first; None if it is not known."""
         if access.dims is not None:
             widths = [dim.width for dim in access.dims]
             if any(dim.full for dim in access.dims):
@@ -163,7 +164,7 @@ class KernelModule(SourceReader):
         return None if whole is None or None in whole else tuple(extent for extent in whole if extent is not None)
 
     def _whole(self, name: str) -> tuple[int | None, ...] | None:
-        """Return the full shape of the buffer called ``name``."""
+        """Return the full shape of the buffer called ``name``; None if it is not known."""
         if name in self.parameters or name in self.other_shapes:
             return self.shapes.get(name)
         if name in self.buffers:
@@ -171,14 +172,14 @@ class KernelModule(SourceReader):
         writers = self.writers(name)
         if not writers or writers[0].target is None or writers[0].target.name != name or name in self._asked:
             return None
-        self._asked.add(name)  # a tile that is made from itself has no shape yet
+        self._asked.add(name)  # without this a tile that is made from itself would be asked for without end
         try:
             return self.tile_shape(writers[0])
         finally:
             self._asked.remove(name)
 
     def tile_shape(self, statement: Statement) -> tuple[int, ...] | None:
-        """Return the shape of the tile a statement makes; None if it is not known."""
+        """Return the shape of the tile that a statement makes; None if it is not known."""
         target = statement.target
         if target is not None and (target.dims is not None or target.name in self.buffers):
             return self.extents(target)
@@ -217,18 +218,20 @@ class KernelModule(SourceReader):
         return (rows, rest[0][1]) if rest else None
 
     def binary(self, statement: Statement) -> Binary | None:
-        """Read ``nl.multiply(x, y)`` or ``nisa.tensor_tensor(data1, data2, op)``; None for other statements."""
+        """Return ``nl.multiply(x, y)`` or ``nisa.tensor_tensor(data1, data2, op)`` as operator and operands; None for
+        other statements.
+        """
         if statement.op == "tensor_tensor":
             return Binary(self.opname(statement.args.get("op")), "data1", "data2")
         return Binary(statement.op, "x", "y") if statement.op in BINARY else None
 
     def mask(self, statement: Statement) -> str:
-        """Return the text of a statement's mask; empty if there is none."""
+        """Return the source text of a statement's mask; empty if it has none."""
         node = statement.args.get("mask")
         return "" if node is None or self.text(node) == "None" else self.text(node)
 
     def opname(self, node: ast.expr | None) -> str:
-        """Return an operator's own name: ``multiply`` for ``nl.multiply`` or ``np.multiply``; empty if there is none."""
+        """Return an operator's name without its module: ``multiply`` for ``nl.multiply``; empty if ``node`` is None."""
         return "" if node is None else self.text(node).rsplit(".", 1)[-1]
 
 
@@ -236,5 +239,5 @@ class KernelModule(SourceReader):
 def kernel_module(
     source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...], dtypes: tuple[str, ...], entry: str
 ) -> KernelModule:
-    """Read a source, or return what was read before: rewrites in several steps read the same text again and again."""
+    """Return a parsed source. Results are cached, because rewrites in several steps read the same text again and again."""
     return KernelModule(source, api, shapes, dtypes, entry=entry)

@@ -1,4 +1,4 @@
-"""Look up the parameters of NKI's functions: those of the functions that the front ends run."""
+"""Look up the parameters of NKI's functions, as the front ends define them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 Signatures = Mapping[str, tuple[str, ...]]
-"""Positional parameters by the name of a function."""
+"""Names of positional parameters, by the name of the function."""
 
 
 @cache
 def positional(api: str, module: str) -> Signatures:
-    """Return the positional parameters of every function of ``isa`` or ``language`` in an API."""
-    from acceld.nki.frontend.core import language as shared  # the front ends take .2 s to import
+    """Return the positional parameters of every function in the module ``isa`` or ``language`` of an API."""
+    # imported here, because the front ends take 0.2 s to import
+    from acceld.nki.frontend.core import language as shared
 
     if api == "nki":
         from acceld.nki.frontend.current import declarations, isa
@@ -32,15 +33,16 @@ def positional(api: str, module: str) -> Signatures:
 
 @cache
 def of_call(api: str, function: str) -> tuple[str, ...]:
-    """Return the positional parameters of a function by its own name; of the instruction if ``language`` has that name
-    too. There are none if it is not known.
+    """Return the positional parameters of a function by its name without module; () if the function is not known.
+
+    If ``isa`` and ``language`` both have the name, the function of ``isa`` is meant.
     """
     found = positional(api, "isa").get(function)
     return positional(api, "language").get(function, ()) if found is None else found
 
 
 def _listed(functions: Iterable[Callable[..., Any]]) -> Signatures:
-    """Return positional parameters by name."""
+    """Return the positional parameters of ``functions``, by name of the function."""
     found = {}
     for function in functions:
         parameters = inspect.signature(function).parameters.values()

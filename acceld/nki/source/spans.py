@@ -1,7 +1,7 @@
-"""Parse a kernel's text, and find the text behind each node of its tree.
+"""Parse a kernel's text, and find the text behind each node of its syntax tree.
 
-``ast`` counts columns in bytes, and leaves out the parentheses around an operand. Spans here are offsets of characters, and
-the text of a node has its parentheses, so that it stands for the same value wherever an operand may stand.
+``ast`` counts columns in bytes, and leaves out the parentheses around an operand. Spans here are offsets of characters.
+The text of a node includes its parentheses, so that it means the same wherever an operand may stand.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from acceld.editing import SourceText
 from acceld.parsing import parse
 
 _CODE = re.compile(r"""(?:[^#'"]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")*""")
-"""A line up to its comment."""
+"""Matches a line up to its comment."""
 _LAST_WORD = re.compile(r"\w+\Z")
 _SPACE = " \t\f\r\n\\"
 
 
 @lru_cache(maxsize=64)
 def parsed(source: str) -> ast.Module:
-    """Return the tree of a source, which nobody may change. Raises SyntaxError and ValueError as :func:`ast.parse` does."""
+    """Return the syntax tree of a source, which callers must not change. Raise SyntaxError or ValueError as
+    :func:`ast.parse` does.
+    """
     return parse(source)
 
 
 class ParsedText(SourceText):
-    """A kernel's text and its tree."""
+    """A kernel's text and its syntax tree."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -36,7 +38,7 @@ class ParsedText(SourceText):
         self._texts: dict[ast.AST, str] = {}
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Return the offsets of the text behind ``node``, without parentheses around it."""
+        """Return the offsets of the text behind ``node``, without the parentheses around it."""
         first, last = (node.body[0], node.body[-1]) if isinstance(node, ast.Module) else (node, node)
         start = self._offset(first.lineno, first.col_offset)  # type: ignore[attr-defined]
         return start, self._offset(last.end_lineno, last.end_col_offset)  # type: ignore[attr-defined]
@@ -48,7 +50,9 @@ class ParsedText(SourceText):
         return start + len(self.source[start : self.line_starts[line]].encode()[:column].decode())
 
     def text(self, node: ast.AST) -> str:
-        """Return the source of ``node`` with the parentheses around it. A node that was made has the text of its value."""
+        """Return the source text of ``node`` with the parentheses around it. A node that is not from the source is
+        written anew.
+        """
         known = self._texts.get(node)
         if known is None:
             known = self._texts[node] = self._text(node)
@@ -72,7 +76,9 @@ class ParsedText(SourceText):
         return len(self.text(node)) > end - start
 
     def _before(self, at: int) -> int:
-        """Return the offset of the last character before ``at`` that is no white space and no comment; -1 without one."""
+        """Return the offset of the last character before ``at`` that is neither white space nor in a comment; -1 if
+        there is none.
+        """
         at -= 1
         while at >= 0 and self.source[at] in _SPACE:
             if self.source[at] == "\n":
@@ -82,13 +88,13 @@ class ParsedText(SourceText):
         return at
 
     def _after(self, at: int) -> int:
-        """Return the offset of the first character from ``at`` on that is no white space and no comment."""
+        """Return the offset of the first character from ``at`` on that is neither white space nor in a comment."""
         while at < len(self.source) and (self.source[at] in _SPACE or self.source[at] == "#"):
             at = self.after_line(at) if self.source[at] == "#" else at + 1
         return at
 
     def _calls(self, at: int) -> bool:
-        """Return True if the parenthesis at ``at`` follows an operand, so that it is a call's."""
+        """Return True if the parenthesis at ``at`` belongs to a call, because an operand stands before it."""
         before = self.source[self.line_start(at) : at].rstrip(_SPACE)
         word = _LAST_WORD.search(before)
         if word is not None:

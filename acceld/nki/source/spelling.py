@@ -1,6 +1,6 @@
-"""Spell parts of a kernel in the API that it is written for: names of modules, instructions, engines, indices.
+"""Write parts of a kernel in the API of that kernel: names of modules, instructions, engines, indices.
 
-What a rule or a move writes is the same in both APIs, but for this.
+All other text that a rule writes is the same in both APIs.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from acceld.nki.source.syntax import Statement
 
 
 def prefix(kernel: KernelModule, module: str) -> str:
-    """Return the kernel's own name for ``isa`` or ``language``, such as ``nisa`` or ``nl``.
+    """Return the name that the kernel's file has for the module ``isa`` or ``language``, such as ``nisa`` or ``nl``.
 
-    Raises RuleRefused if the kernel imports neither the module nor ``nki``.
+    Raise RuleRefused if the kernel imports neither the module nor ``nki``.
     """
     short = {"isa": "nisa", "language": "nl"}[module]
     if f".{module} as {short}" in kernel.source or f"import {module} as {short}" in kernel.source:
@@ -31,7 +31,9 @@ def prefix(kernel: KernelModule, module: str) -> str:
 def operation(
     kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
 ) -> str:
-    """Return a statement for the operation ``name`` that writes the target of ``statement``, with its mask and dtype."""
+    """Return the text of a statement that applies the operation ``name`` and writes the target of ``statement``, with
+    its mask and dtype.
+    """
     target = kernel.text(statement.made.node)
     given = {key: value for key, value in arguments.items() if value}
     callee = f"{prefix(kernel, module)}.{name}"
@@ -50,19 +52,20 @@ def _listed(arguments: Mapping[str, str]) -> str:
 
 
 def engine(kernel: KernelModule, name: str) -> str:
-    """Return the kernel's name for an engine, such as ``nisa.engine.vector``."""
+    """Return the kernel's expression for an engine, such as ``nisa.engine.vector``."""
     isa = prefix(kernel, "isa")
     return f"{isa}.engine.{name}" if kernel.api == "nki" else f"{isa}.{name}_engine"
 
 
 def partitions(kernel: KernelModule, rows: int) -> str:
-    """Return the extent of the axis over partitions in a tile's shape."""
+    """Return the text for the partition axis of ``rows`` partitions in a tile's shape."""
     return str(rows) if kernel.api == "nki" else f"{prefix(kernel, 'language')}.par_dim({rows})"
 
 
 def span(kernel: KernelModule, start: Affine, extent: int, axis: int, axes: int) -> str:
-    """Return an index over ``extent`` neighboring elements from ``start`` on, along ``axis`` of ``axes``: a slice, or a range
-    in the legacy API.
+    """Return the text of an index over ``extent`` consecutive elements from ``start`` on, along ``axis`` of ``axes``.
+
+    This is a slice in the current API, and an index range in the legacy API.
     """
     if kernel.api != "nki":
         return ranges(prefix(kernel, "language"), start, (extent, axis, axes, 1))
@@ -71,7 +74,9 @@ def span(kernel: KernelModule, start: Affine, extent: int, axis: int, axes: int)
 
 
 def ranges(language: str, start: Affine, *over: tuple[int, int, int, int]) -> str:
-    """Return an index from ``start`` on over ranges, each given by its extent, its axis, the number of axes, and its step."""
+    """Return the text of an index from ``start`` on over index ranges, each given as (extent, axis, number of axes,
+    step).
+    """
     texts: dict[Symbol, str] = {}
     form = start
     for extent, axis, axes, step in over:
@@ -83,7 +88,7 @@ def ranges(language: str, start: Affine, *over: tuple[int, int, int, int]) -> st
 
 
 def rendered(form: Affine, ranges: Mapping[Symbol, str]) -> str:
-    """Return an index expression for ``form``; ``ranges`` gives the text of its index ranges."""
+    """Return the text of an index expression for ``form``; ``ranges`` has the texts of its index ranges."""
     pieces: list[str] = []
     for symbol, coefficient in sorted(form.terms, key=lambda term: (term[0].is_range, term[0].name)):
         text = ranges[symbol] if symbol.is_range else symbol.name

@@ -1,4 +1,4 @@
-"""Split a loop in two, with its variable written as group and member."""
+"""Split a loop into two nested loops: over groups, and over the members of a group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.nki.source.syntax import Loop, below, names_in
 
 @dataclass(frozen=True)
 class Split:
-    """The split of a variable: ``variable`` = ``size * group + member``."""
+    """The split of a loop variable: ``variable`` = ``size * group + member``."""
 
     variable: str
     group: str
@@ -26,7 +26,7 @@ class Split:
         return f"{self.size} * {self.group} + {self.member}"
 
     def quotient(self, divisor: int) -> str | None:
-        """Return ``variable // divisor`` as text, if one of size and divisor divides the other; else None."""
+        """Return the text of ``variable // divisor``; None unless one of ``size`` and ``divisor`` divides the other."""
         if self.size == divisor:
             return self.group
         if self.size % divisor == 0:
@@ -34,7 +34,7 @@ class Split:
         return f"{self.group} // {divisor // self.size}" if divisor % self.size == 0 else None
 
     def remainder(self, divisor: int) -> str | None:
-        """Return ``variable % divisor`` as text, if one of size and divisor divides the other; else None."""
+        """Return the text of ``variable % divisor``; None unless one of ``size`` and ``divisor`` divides the other."""
         if self.size == divisor:
             return self.member
         if self.size % divisor == 0:
@@ -45,7 +45,7 @@ class Split:
 
 
 def substitute(kernel: KernelModule, inner: Loop, split: Split, edits: Edits) -> None:
-    """Replace the inner variable by group and member in the inner loop's body."""
+    """Add to ``edits`` what replaces the split variable by group and member in the body of ``inner``."""
 
     def walk(node: ast.AST, parent: ast.AST | None) -> None:
         if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Name):
@@ -71,7 +71,9 @@ def substitute(kernel: KernelModule, inner: Loop, split: Split, edits: Edits) ->
 
 
 def _put(kernel: KernelModule, node: ast.expr, parent: ast.AST | None, text: str, edits: Edits) -> None:
-    """Replace a node. The new text gets parentheses unless it is part of a sum."""
+    """Add to ``edits`` what replaces a node by ``text``, in parentheses unless the node is a term of a sum or stands
+    alone.
+    """
     sum_of = isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add)
     alone = not isinstance(parent, ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Subscript)
     plain = text.isidentifier() or sum_of or alone
@@ -79,10 +81,11 @@ def _put(kernel: KernelModule, node: ast.expr, parent: ast.AST | None, text: str
 
 
 def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
-    """Return the source with a parallel loop as two: one over groups under its name, and inside it one over ``size``
-    members.
+    """Return the source in which a parallel loop is split: the loop runs over groups, and a new loop inside it over
+    ``size`` members.
 
-    Raises RuleRefused if the loop is not parallel, if ``size`` does not divide its iterations, or if a reduction names it.
+    Raise RuleRefused if the loop is not parallel, if ``size`` does not divide its number of iterations, or if a
+    reduction names the loop.
     """
     if (
         loop.kind != "affine_range"

@@ -26,7 +26,7 @@ OPERATIONS = {
     | frozenset(BINARY)
     | frozenset(UNARY),
 }
-"""Functions by API whose results and operands are understood. A call of any other is opaque."""
+"""Functions, by API, whose results and operands are understood. A call of any other function is opaque."""
 LOADS = ("load", "load_transpose2d", "dma_copy")
 TRANSFERS = (*LOADS, "store")
 NO_TILES = frozenset("None True False np numpy nl nisa nki nt math".split())
@@ -35,17 +35,19 @@ TILE_SIZES = {"pmax": 128, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512,
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One index of an access as an affine form. ``extent`` is set for a slice, and None for a grid index."""
+    """One index of an access, as an affine form. ``extent`` is the length of a slice; None for an index that is not a
+    slice.
+    """
 
     form: Affine | None
     extent: int | None = None
     text: str = ""
     full: bool = False
-    """True for ``:``, whose ``extent`` may be unknown."""
+    """True for the index ``:``, whose ``extent`` may be unknown."""
 
     @property
     def width(self) -> int | None:
-        """Elements it covers: the product of its ranges' extents, 1 for a point, None if unknown."""
+        """Number of elements that the index covers: 1 for a single position; None if it is not known."""
         if self.extent is not None:
             return self.extent
         if self.form is None:
@@ -58,7 +60,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A use of a buffer or tile in an expression. ``dims`` is None if all of it is used."""
+    """A use of a buffer or tile in an expression. ``dims`` is None if the whole buffer or tile is used."""
 
     name: str
     dims: tuple[Dim, ...] | None
@@ -66,7 +68,7 @@ class Access:
 
     @property
     def variables(self) -> frozenset[str] | None:
-        """Loop variables in the indices; None if an index is not understood."""
+        """Loop variables in the indices; None if some index is not understood."""
         found: set[str] = set()
         for dim in self.dims or ():
             if dim.form is None:
@@ -75,7 +77,7 @@ class Access:
         return frozenset(found)
 
     def same_as(self, other: Access) -> bool:
-        """Return True if both provably name the same elements of the same buffer."""
+        """Return True if it is proved that both accesses name the same elements of the same buffer."""
         if self.name != other.name or (self.dims is None) != (other.dims is None):
             return False
         if self.dims is None or other.dims is None:
@@ -88,20 +90,22 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """An element-wise operation ``left op right``. ``left`` and ``right`` are names of arguments."""
+    """An element-wise operation ``left op right``, where ``left`` and ``right`` are the names of two arguments of the
+    call.
+    """
 
     op: str
     left: str
     right: str
 
     def other(self, argument: str) -> str | None:
-        """Return the operand other than ``argument``; None if that is not an operand."""
+        """Return the name of the operand that is not ``argument``; None if ``argument`` is not an operand."""
         return {self.left: self.right, self.right: self.left}.get(argument)
 
 
 @dataclass(slots=True, eq=False)
 class Loop:
-    """A ``for`` over a range."""
+    """A ``for`` loop over a range."""
 
     node: ast.For
     variable: str
@@ -114,16 +118,18 @@ class Loop:
     parent: Loop | None
     items: list[Item] = field(default_factory=list)
     _inside: tuple[Statement, ...] | None = None
-    """Every statement inside, once asked for: rules ask again and again, and a loop that is read does not change."""
+    """All statements inside, computed at the first request. Rules request them often, and a loop does not change once
+    it is read.
+    """
 
     def statements(self) -> tuple[Statement, ...]:
-        """Return every statement inside, in order."""
+        """Return all statements inside the loop, in order."""
         if self._inside is None:
             self._inside = tuple(flatten(self.items))
         return self._inside
 
     def loops(self) -> Iterator[Loop]:
-        """Yield every loop inside, outermost first."""
+        """Yield all loops inside this loop, outer loops before inner ones."""
         for item in self.items:
             if isinstance(item, Loop):
                 yield item
@@ -132,10 +138,12 @@ class Loop:
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """One statement. ``kind``: op, declaration, alias, marker (a string, an import), return, or other (opaque)."""
+    """One statement. ``kind`` is op, declaration, alias, marker (a string, an import), return, or other (not
+    understood).
+    """
 
     node: ast.AST
-    """A statement; a module of them if several share a line."""
+    """The statement's node; a module of several statements if they share a line."""
     kind: str
     line: int
     start: int
@@ -148,25 +156,25 @@ class Statement:
     augmented: bool = False
     args: dict[str, ast.expr] = field(default_factory=dict)
     reads: dict[str, Access] = field(default_factory=dict)
-    """Accesses by argument, if the whole argument is one access."""
+    """Accesses by argument, for arguments that consist of one access."""
     mentions: list[Access] = field(default_factory=list)
-    """Every access the statement reads, also inside expressions."""
+    """All accesses that the statement reads, including those inside expressions."""
     second: Access | None = None
-    """A second result: ``reduce_res``, the sum over what an instruction writes."""
+    """The second result, if there is one: ``reduce_res``, the sum over what an instruction writes."""
 
     @property
     def made(self) -> Access:
-        """The target of a statement that has one."""
+        """The target; only for a statement that has one."""
         assert self.target is not None
         return self.target
 
     @property
     def results(self) -> tuple[Access, ...]:
-        """Accesses that the statement writes: its target, and a second result."""
+        """The accesses that the statement writes: its target and its second result."""
         return tuple(access for access in (self.target, self.second) if access is not None)
 
     def result(self, name: str) -> Access | None:
-        """Return what the statement writes of the tile or tensor ``name``; None if nothing."""
+        """Return the access by which the statement writes the tile or tensor ``name``; None if it does not write it."""
         return next((access for access in self.results if access.name == name), None)
 
 
@@ -175,7 +183,7 @@ Item = Loop | Statement
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A declared tensor. ``shape`` has None for unknown extents."""
+    """A declared tensor. Unknown extents in ``shape`` are None."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -185,13 +193,13 @@ class Buffer:
 
 
 def accesses(statement: Statement) -> list[Access]:
-    """Return the accesses of a statement, reads and writes, each once."""
+    """Return all accesses of a statement, reads and writes, each once."""
     found = [*statement.mentions, *(statement.results if statement.kind != "declaration" else ())]
     return list({id(access.node): access for access in found}.values())
 
 
 def flatten(items: Sequence[Item]) -> Iterator[Statement]:
-    """Yield every statement in ``items``, in order."""
+    """Yield all statements in ``items``, in order, including those in loops."""
     for item in items:
         if isinstance(item, Loop):
             yield from item.statements()
@@ -201,8 +209,8 @@ def flatten(items: Sequence[Item]) -> Iterator[Statement]:
 
 @lru_cache(maxsize=32768)
 def names_in(node: ast.AST) -> tuple[ast.Name, ...]:
-    """Return every name below ``node``, in the order of the source. Attributes and keywords are no names."""
-    # Nodes are compared by identity and never change. Rules ask for the same nodes often.
+    """Return all names below ``node``, in the order of the source. Names of attributes and keywords are not included."""
+    # Caching is safe, because nodes are compared by identity and never change.
     found: list[ast.Name] = []
     _collect(node, found)
     return tuple(found)
@@ -217,7 +225,7 @@ def _collect(node: ast.AST, found: list[ast.Name]) -> None:
 
 
 def below(node: ast.AST) -> list[ast.AST]:
-    """Return the children of ``node`` in the order of the source, without contexts and operators."""
+    """Return the children of ``node`` in the order of the source, without expression contexts and operators."""
     kind: Any = type(node)
     found: list[ast.AST] = []
     for name in _fields_of(kind):
@@ -238,14 +246,14 @@ _NO_CHILDREN = frozenset("ctx op ops id attr arg name asname module level kind t
 
 
 def elements(node: ast.expr) -> list[ast.expr]:
-    """Return the indices of an access, or the extents of a shape that is written out."""
+    """Return the indices of an access, or the extents of a shape that is written as a tuple or list."""
     if isinstance(node, ast.Subscript):
         return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     return node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
 
 
 def assigned(statement: Statement) -> tuple[str, ast.expr] | None:
-    """Return the name and the value of ``name = value``; None for other statements."""
+    """Return name and value of an assignment ``name = value``; None for other statements."""
     match statement.node:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             return name, value

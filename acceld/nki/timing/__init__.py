@@ -1,1 +1,1 @@
-"""Model performance: how long a program takes, and why."""
+"""Predict how long a program takes on a chip, and report what its latency consists of."""

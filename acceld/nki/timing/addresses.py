@@ -1,7 +1,8 @@
-"""Make tiles that a kernel places by hand wait for their place.
+"""Order instructions that write tiles at the same memory address.
 
-A tile without an address is written to free memory, of which the compiler finds enough. A tile with an address has one
-place: whatever lay there is read before the tile is written.
+A tile without an address is written to free memory; the model assumes that the compiler always finds some. A tile that
+the kernel gave an address has that one place, so every reader of the values stored there must finish before the tile is
+written.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from acceld.nki.timing.value_numbering import Stream
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A tile that an instruction writes: the block, and the iteration of the loops around the declaration, by execution."""
+    """Record one operand of an instruction that writes tiles with addresses.
+
+    The lists ``blocks`` and ``turns`` have one entry for each execution: the number of the block that is written, and
+    the number of the iteration of the loops that contain the buffer's declaration.
+    """
 
     cells: CellAccess
     tiles: list[Rectangle]
@@ -28,14 +33,16 @@ class _Write:
 
 @dataclass(slots=True)
 class _Held:
-    """A tile at its place, and its values by cell."""
+    """Record which tile occupies a place in memory now, and the number of the value in each of its cells."""
 
     tile: tuple[int, int, int]
     values: dict[int, int]
 
 
 def wait_for_places(stream: Stream, prepared: Prepared) -> None:
-    """Add the values that lie where an event writes to those that it replaces."""
+    """Extend ``stream.replaced`` of each event by the values that other tiles hold at the addresses that the event
+    writes.
+    """
     program, trips = prepared.program, prepared.trips
     writes: dict[int, list[_Write | None]] = {}
     for number, (node, loops) in enumerate(program.walk()):
@@ -57,10 +64,12 @@ class _Places:
     def __init__(self) -> None:
         self._held: dict[Rectangle, _Held] = {}
         self._beside: dict[Rectangle, list[Rectangle]] = {}
-        """The places that meet each place."""
+        """For each place, all recorded places that share memory with it."""
 
     def written(self, writes: list[_Write | None], turn: int, outs: tuple[int, ...]) -> set[int]:
-        """Record the values of one execution at their places. Return the values that lay there."""
+        """Record the values that one execution writes at their places, and return the values that were stored there
+        before.
+        """
         found: set[int] = set()
         position = 0
         for write in writes:
@@ -79,7 +88,7 @@ class _Places:
         return found
 
     def _freed(self, place: Rectangle, tile: tuple[int, int, int]) -> set[int]:
-        """Return the values of other tiles at a place, and forget the tiles that lie in it entirely."""
+        """Return the values of other tiles that overlap ``place``, and forget those tiles that lie entirely inside it."""
         found: set[int] = set()
         if place not in self._beside:
             self._beside[place] = [other for other in self._beside if other.meets(place)]

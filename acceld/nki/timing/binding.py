@@ -1,4 +1,4 @@
-"""Say what sets a latency: what the busiest engine does from the kernel's start to its end, and for which lines it waits."""
+"""Explain a latency: divide the time of the busiest engine into work, waits, start and end."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from acceld.nki.timing.list_schedule import Schedule
 from acceld.nki.timing.sbuf_allocation import ENGINES, Machine
 
 MOST_WAITS, MOST_STEPS = 8, 6
-"""Numbers of waits, and of lines before the first operation, that are listed; the longest ones."""
+"""Greatest number of waits (``Binding.waits``) and of steps (``Binding.start``) that are listed; the longest ones are
+kept.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Time that the busiest engine stands idle until an operation of another line ends."""
+    """Time that the busiest engine is idle because one source line waits for an operation of another source line."""
 
     line: int
-    """The line that waits."""
+    """The source line whose operation starts late."""
     for_line: int
     for_engine: str
     us: float
@@ -26,7 +28,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Time of one line in the chain of operations before the busiest engine starts."""
+    """Time that one source line takes in the chain of operations that delays the first operation of the busiest engine."""
 
     line: int
     engine: str
@@ -35,30 +37,33 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Time of the busiest engine in parts. ``start_us + busy_us + waits_us + end_us + margin_us`` is the whole time."""
+    """Divide the latency into what the busiest engine spends it on.
+
+    ``start_us + busy_us + waits_us + end_us + margin_us`` is the whole latency.
+    """
 
     engine: str
     start_us: float
-    """Time before its first operation."""
+    """Time before the engine's first operation."""
     start: tuple[Step, ...]
-    """The chain of operations that it waits for before its first one, longest first."""
+    """The chain of operations that the engine's first operation waits for: the longest steps first."""
     busy_us: float
     waits_us: float
-    """All its waits between its first operation and its last, also those that are not listed."""
+    """Sum of all waits between the engine's first and last operation, including waits that ``waits`` does not list."""
     waits: tuple[Wait, ...]
-    """Its waits by line, longest first."""
+    """The waits summed by source line: the longest first."""
     end_us: float
-    """Time after its last operation."""
+    """Time after the engine's last operation."""
     cold_us: float
-    """Part of the tensor engine's busy time that it needs more because it had not been busy long enough to run at its full
-    rate.
+    """Part of ``busy_us`` by which the tensor engine is slower because it had not yet been busy long enough to run at
+    its full rate.
     """
     margin_us: float = 0.0
-    """Time that the model adds beyond its schedule: schedules are not perfect, and two cores share their HBM."""
+    """Time that the model adds to its schedule, because real schedules are not perfect and two cores share one HBM."""
 
 
 def binding(machine: Machine, times: Schedule, engine: str) -> Binding | None:
-    """Return what ``engine`` does in a schedule; None if it does nothing."""
+    """Return how ``engine`` spends its time in a schedule; None if no operation runs on that engine."""
     wanted = next(number for number, one in enumerate(ENGINES) if one.value == engine)
     engine_of, line, start_us, end_us = machine.engine, machine.line, times.start_us, times.end_us
     numbers = [number for number, one in enumerate(engine_of) if one == wanted]
@@ -90,7 +95,7 @@ def binding(machine: Machine, times: Schedule, engine: str) -> Binding | None:
 
 
 def _steps(machine: Machine, times: Schedule, first: int) -> tuple[Step, ...]:
-    """Return the chain of operations that an operation waits for, by line and engine, longest first."""
+    """Return the steps of the chain of operations that operation number ``first`` waits for, longest first."""
     spent: dict[tuple[int, int], float] = defaultdict(float)
     until, at = times.start_us[first], times.cause[first]
     while at >= 0:

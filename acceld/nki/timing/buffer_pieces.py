@@ -1,7 +1,7 @@
 """Cut buffers into cells that instructions read and write as a whole.
 
-A cell is the largest box such that every access to its buffer covers whole cells, for every iteration of every loop. If
-there would be too many cells, an axis is cut more coarsely, and a write may then cover a cell in part.
+A cell is the largest box such that every access to its buffer covers whole cells, in every iteration of every loop. If
+an access would cover more than MAX_CELLS cells, cells are made larger; then a write may cover only part of a cell.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Affine, Buffer, Space, TileDim
 
 MAX_CELLS = 64
-"""Limit on cells of one access."""
+"""Greatest number of cells that one access may cover."""
 
 MAX_STARTS = 4096
-"""Limit on separate starts of runs. An access with more counts as everything from its first element to its last."""
+"""Greatest number of separate runs of elements in one access. An access with more is treated as one run from its first
+element to its last.
+"""
 
 PSUM_BANK_BYTES = 2048
 """A tile in PSUM takes at least one bank of each partition (all chips)."""
@@ -28,9 +30,11 @@ PSUM_BANK_BYTES = 2048
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The part of one buffer dimension that an access covers: runs of ``run`` elements at ``starts`` (relative).
+    """The elements along one dimension of a buffer that an access covers: runs of ``run`` elements that begin at
+    ``starts``.
 
-    If not ``exact``, some of the elements are not covered. That is safe for a read, but too much for a write.
+    Starts are relative to the access's own start. If ``exact`` is False, the runs include elements that are not
+    accessed. This is safe for a read; a write must then keep the old values.
     """
 
     run: int
@@ -39,35 +43,44 @@ class Extent:
 
     @property
     def span(self) -> int:
-        """Number of elements from the first to the last."""
+        """Number of elements from the first covered element to the last."""
         return self.starts[-1] + self.run
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The cells of a buffer: ``grain`` elements along each dimension, ``strides`` of the linear cell number."""
+    """The division of a buffer into cells.
+
+    A cell has ``grain`` elements along each dimension. The number of a cell is the sum of its indices times
+    ``strides``.
+    """
 
     grain: tuple[int, ...]
     strides: tuple[int, ...]
     exact: bool
     cell_bytes: float
-    """Bytes that one cell takes of each partition's memory: fewer if it spans only some partitions."""
+    """Bytes by which one cell counts in every partition: ``row_bytes`` times the share of the tile's partitions that
+    the cell spans.
+    """
     row_bytes: int
-    """Bytes of a cell in one partition."""
+    """Bytes of one cell in a partition that the cell spans."""
 
 
 class Axes:
-    """Numbers the axes of tiles: equal ones have the same number. A decoded program has few distinct ones, so this is
-    faster than comparing them.
+    """Give each distinct tuple of tile axes a number, so that comparing two tuples means comparing two numbers.
+
+    A decoded program has few distinct tuples, so a look-up by identity usually succeeds.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[TileDim, ...], int] = {}
         self._seen: dict[int, tuple[tuple[TileDim, ...], int]] = {}
-        """Axes and their number, by identity. They are kept, so that no others get it."""
+        """Tuples and their numbers by ``id``. The tuples are kept alive here, so that no other object can get the same
+        ``id``.
+        """
 
     def number(self, axes: tuple[TileDim, ...]) -> int:
-        """Return the number of a tile's axes."""
+        """Return the number of a tile's axes; equal axes have equal numbers."""
         found = self._seen.get(id(axes))
         if found is None:
             found = self._seen[id(axes)] = axes, self._numbers.setdefault(axes, len(self._numbers))
@@ -76,23 +89,29 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class CellAccess:
-    """The cells of one access: ``base + offsets``, base for each iteration of the loops around it."""
+    """The cells that one access covers.
+
+    In execution ``i`` these are ``bases[i] + offset`` for each of ``offsets``.
+    """
 
     buffer: int
     bases: list[int]
     offsets: tuple[int, ...]
     partial: bool
-    """True if some elements of these cells may not be accessed, so that a write leaves their old content."""
+    """True if the access may skip some elements of these cells, so that a write keeps part of their old contents."""
 
 
 def extent(access: Access, dim: int) -> Extent:
-    """Return the part of buffer dimension ``dim`` that ``access`` covers."""
+    """Return which elements of the buffer's dimension number ``dim`` are covered by ``access``."""
     return _extent(tuple([(d.steps[dim], d.count) for d in access.dims if d.steps[dim] and d.count > 1]))
 
 
 @lru_cache(1024)
 def _extent(moves: tuple[tuple[int, int], ...]) -> Extent:
-    """Return the positions that (step, count) pairs cover. Cached, because kernels repeat the same few shapes."""
+    """Return the elements that loops over ``moves`` cover; each move is (step, count).
+
+    The result is cached, because kernels repeat the same few shapes.
+    """
     low = sum(min(0, step) * (count - 1) for step, count in moves)
     run, starts, exact = 1, [0], True
     for step, count in sorted((abs(step), count) for step, count in moves):
@@ -109,7 +128,9 @@ def _extent(moves: tuple[tuple[int, int], ...]) -> Extent:
 def make_grids(
     buffers: tuple[Buffer, ...], accesses: Mapping[int, Iterable[Access]], trips: Mapping[int, int]
 ) -> dict[int, Grid]:
-    """Return a grid for each buffer in ``accesses`` (every access to it in the program)."""
+    """Return the grid of each buffer in ``accesses``, which maps a buffer's number to all accesses of the program to
+    it.
+    """
     grids: dict[int, Grid] = {}
     known: dict[object, Grid] = {}
     axes = Axes()
@@ -117,7 +138,7 @@ def make_grids(
         buffer, distinct = buffers[number], {(one.start, axes.number(one.dims), one.indirect): one for one in found}
         key = buffer.shape, buffer.dtype, buffer.space, buffer.partition_axis, frozenset(distinct)
         grid = known.get(key)
-        if grid is None:  # equal for the buffers that an unrolled loop declares
+        if grid is None:  # buffers that an unrolled loop declares share one grid
             grid = known[key] = _grid(buffer, distinct.values(), trips)
         grids[number] = grid
     return grids
@@ -165,10 +186,9 @@ def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
 
 
 def _share(buffer: Buffer, grain: list[int]) -> float:
-    """Return the share of its tile's addresses that a cell occupies, counted over all partitions even if the tile spans
-    few.
+    """Return the share of its tile's partitions that a cell spans; 0 in HBM.
 
-    A tile in PSUM occupies at least a bank.
+    In PSUM the share is scaled up for a tile that is smaller than a bank, because such a tile occupies a whole bank.
     """
     axis = buffer.partition_axis
     if axis < 0 or not buffer.elements:
@@ -181,7 +201,10 @@ def _share(buffer: Buffer, grain: list[int]) -> float:
 
 
 def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[int, int], ...]) -> CellAccess:
-    """Return the cells of ``access`` for each point of ``space`` (loops as (id, trips), outermost first)."""
+    """Return the cells that ``access`` covers in each execution.
+
+    ``space`` lists the loops around the instruction as (id, trips), outermost first.
+    """
     executions = prod([trips for _, trips in space])
     moving: np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None = None
     fixed = 0
@@ -224,7 +247,10 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
 
 
 def values(expression: Affine, space: tuple[tuple[int, int], ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return an affine expression at each point of ``space``, in the order of execution."""
+    """Return the value of an affine expression in each execution, in the order of execution.
+
+    ``space`` lists the loops as (id, trips), outermost first.
+    """
     shape = tuple(trips for _, trips in space)
     result = np.full(shape, expression.const, dtype=np.int64)
     coefs = dict(expression.terms)

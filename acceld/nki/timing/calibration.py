@@ -1,6 +1,7 @@
 """Calibrate the performance model for a machine by factors and constants, stored in the state folder.
 
-:mod:`acceld.nki.timing.calibration_fit` fits them to measurements. Each calibrated latency is marked as such.
+:mod:`acceld.nki.timing.calibration_fit` fits the factors and constants to measurements. Each latency that was predicted
+with them is marked as calibrated.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from acceld.errors import UsageError
 from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default_params
 
 FILE = "calibration.json"
-"""Name of the file in the state folder."""
+"""Name of the file with the calibrations in the state folder."""
 FACTORS: Mapping[str, str] = {
     "overheads": "fixed cost of each instruction, and semaphores between engines",
     "transfers": "time of DMA transfers",
     "slack": "how much longer a schedule takes than the best one",
 }
-"""The constants that each factor multiplies; a factor of 1 is the published model."""
+"""Quantity that each factor multiplies. A factor of 1 leaves the published model as it is."""
 RANGE = (0.75, 1.5)
-"""Least and greatest factor. A larger deviation is an error of the model, not a property of the machine."""
+"""Least and greatest factor. A larger deviation is taken for an error of the model, not a property of the machine."""
 CONSTANTS: Mapping[str, str] = {
     "launch": "time of a launch in addition to the published model's",
     "transfer": "time that each DMA transfer takes of its engines beyond that of its rows",
 }
-"""The times in microseconds that are added; 0 is the published model. Short kernels show them, long ones do not."""
+"""Time that each constant adds, in microseconds. A constant of 0 leaves the published model unchanged. Only short kernels
+show them clearly.
+"""
 CONSTANT_RANGE = (-10.0, 30.0)
 """Least and greatest constant in microseconds."""
 
@@ -42,15 +45,15 @@ class Calibration:
     kernels: int
     factors: Mapping[str, float]
     error_before_percent: float
-    """Mean error of the published model on these kernels."""
+    """Mean error of the published model on the measured kernels."""
     error_after_percent: float
     sdk: str = ""
     params_version: int = PARAMS_VERSION
     constants: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(CONSTANTS, 0.0))
-    """Microseconds by name. A file without them has none."""
+    """Microseconds of each constant by name. A calibration file without this key has constants of 0."""
 
     def __post_init__(self) -> None:
-        """Refuse factors and constants that are unknown, missing or out of range."""
+        """Raise UsageError if a factor or constant is unknown, missing or out of range."""
         for values, known, (low, high) in (
             (self.factors, FACTORS, RANGE),
             (self.constants, CONSTANTS, CONSTANT_RANGE),
@@ -70,32 +73,32 @@ class Calibration:
 
     @property
     def digest(self) -> str:
-        """Identity of this calibration. Evaluations under different ones are never compared."""
+        """The identity of this calibration. Evaluations with different calibrations are never compared."""
         values = [self.factors[name] for name in FACTORS] + [self.constants[name] for name in CONSTANTS]
         return f"{self.params_version}.{self.kernels}.{'_'.join(f'{value:g}' for value in values)}"
 
     @property
     def text(self) -> str:
-        """The factors and the constants in words."""
+        """The factors and the constants as a text for people, such as ``overheads x1.050, launch +2.00 us``."""
         factors = [f"{name} x{factor:.3f}" for name, factor in self.factors.items()]
         return ", ".join(factors + [f"{name} {us:+.2f} us" for name, us in self.constants.items() if us])
 
     @property
     def current(self) -> bool:
-        """Return True if it was fitted with this version of the parameters."""
+        """True if the calibration was fitted with the model parameters of this version of acceld."""
         return self.params_version == PARAMS_VERSION
 
     def apply(self, params: TimelineParams) -> TimelineParams:
-        """Return the parameters, calibrated for this machine."""
+        """Return a copy of ``params`` with this calibration's factors and constants applied."""
         return replace(changed(params, {**self.factors, **self.constants}), calibrated_on=self.kernels)
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as JSON-able data; :meth:`from_plain` reads it."""
+        """Return the record as data that JSON can hold; :meth:`from_plain` reads it."""
         return {**asdict(self), "factors": dict(self.factors), "constants": dict(self.constants)}
 
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> Self:
-        """Return the record from the result of :meth:`plain`. UsageError for an invalid one."""
+        """Return the calibration that :meth:`plain` wrote. Raise UsageError if ``found`` is not one."""
         try:
             return cls(**found)
         except (TypeError, ValueError, AttributeError) as error:
@@ -103,7 +106,7 @@ class Calibration:
 
 
 def read(state_folder: Path) -> tuple[Calibration, ...]:
-    """Return this machine's calibrations; none if nothing was calibrated. UsageError for a broken file."""
+    """Return the calibrations in the state folder; () if there is no file. Raise UsageError for a damaged file."""
     path = state_folder / FILE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -122,7 +125,9 @@ def read(state_folder: Path) -> tuple[Calibration, ...]:
 
 
 def keep(state_folder: Path, found: Iterable[Calibration]) -> Path:
-    """Store calibrations in place of the former ones. Without any, the file is removed."""
+    """Replace the stored calibrations by ``found`` and return the file's path. If ``found`` is empty, the file is
+    removed.
+    """
     path, kept = state_folder / FILE, [one.plain() for one in found]
     if not kept:
         path.unlink(missing_ok=True)
@@ -134,18 +139,26 @@ def keep(state_folder: Path, found: Iterable[Calibration]) -> Path:
 
 
 def chosen(found: Iterable[Calibration], chip: str, api: str) -> Calibration | None:
-    """Return the calibration for a chip and API; None if there is none for this version of the parameters."""
+    """Return the calibration of a chip and API; None if no calibration in ``found`` was fitted for them with the
+    current parameters.
+    """
     return next((one for one in found if (one.chip, one.api) == (chip, api) and one.current), None)
 
 
 def calibrated(found: Calibration | None, chip: str, api: str) -> TimelineParams:
-    """Return the calibrated parameters of a chip and API, or the published ones."""
+    """Return the model parameters of a chip and API with the calibration ``found``; the published parameters if
+    ``found`` is None.
+    """
     params = default_params(api, chip)
     return params if found is None else found.apply(params)
 
 
 def changed(params: TimelineParams, values: Mapping[str, float]) -> TimelineParams:
-    """Return the parameters with each factor and constant applied to what it stands for."""
+    """Return a copy of ``params`` in which each named factor multiplies, and each named constant is added to, what it
+    stands for.
+
+    A factor that ``values`` does not name is 1, a constant 0.
+    """
     overheads, transfers, slack = (values.get(name, 1.0) for name in FACTORS)
     launch_us, transfer_us = (values.get(name, 0.0) for name in CONSTANTS)
     return replace(

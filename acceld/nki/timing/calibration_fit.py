@@ -1,12 +1,12 @@
-"""Fit the performance model to one machine's measurements with a few corrections, regularised towards the published
-values: factors, and constants in microseconds.
+"""Fit the performance model to one machine's measurements by a few corrections: factors, and constants in microseconds.
 
 A calibration belongs to a chip, an API and a version of the parameters. Each latency that used it is marked as such.
-The fit is done in logarithms of latencies. Each kernel's error is taken as linear in the corrections: in the logarithms
-of factors, and in constants. The slopes come from timing the kernel with one correction changed by its step. The fit is
-the most likely one if kernels have an error of :data:`NOISE` and machines differ from the published values by the
-correction's spread. Kernels with the same arguments form a chain and have similar errors. A correction is kept only if
-it lowers the error of chains that it was not fitted on.
+
+The fit works on logarithms of latencies. A kernel's error is taken as linear in the corrections: in the logarithms of
+factors, and in constants. To find the slope of a correction, the kernel is timed again with that correction changed by
+its step. The fit is the most likely one if kernels have an error of :data:`NOISE` and if machines differ from the
+published values by the correction's spread. Kernels with the same arguments form a chain and have similar errors. A
+correction is kept only if it lowers the error of chains that were left out of its fit.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from acceld.nki.timing.timeline import timeline
 Floats = NDArray[np.float64]
 
 NOISE = 0.1
-"""Standard deviation of the logarithm of a kernel's error."""
+"""Standard deviation of a kernel's error, as the logarithm of measured over predicted latency."""
 FEWEST = 5
-"""The least number of kernels for a calibration."""
+"""Least number of kernels for a calibration."""
 FEWEST_CHAINS = 4
-"""The least number of chains for a correction."""
+"""Least number of chains for which any correction is kept."""
 CONFIDENCE = 2.0
-"""The gain on left-out chains must be at least this many standard errors."""
+"""Least ratio of the mean gain on left-out chains to its standard error for which a correction is kept."""
 GREATEST_ERROR = math.log(2.0)
-"""A kernel with a greater error counts with this error."""
+"""Limit on a kernel's error (as a logarithm) in the fit; a larger error counts as this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Correction:
 
     name: str
     spread: float
-    """Standard deviation of the number between machines."""
+    """Standard deviation of ``number`` between machines."""
     step: float
-    """Change of the number for which a kernel is timed again."""
+    """Change of ``number`` with which a kernel is timed again to find the slope."""
     least: float
     greatest: float
 
     def value(self, number: float) -> float:
-        """Return the factor or the constant that a number stands for."""
+        """Return the factor for its logarithm ``number``, or the constant, which is ``number`` itself."""
         return math.exp(number) if self.name in FACTORS else number
 
 
@@ -61,8 +61,9 @@ CORRECTIONS = (
     Correction("launch", 5.0, 1.0, *CONSTANT_RANGE),
     Correction("transfer", 0.2, 0.1, 0.0, CONSTANT_RANGE[1]),
 )
-"""Factors differ by 15 % between machines and launches by 5 us (those of trn1 and trn2 differ by 3). A transfer takes up to
-half a microsecond more if its descriptors are made at run time.
+"""The corrections that a fit may use, with their spreads. Sources: factors differ by 15 % between machines; launches
+differ by 5 us (those of trn1 and trn2 differ by 3); a transfer takes up to half a microsecond more if its descriptors
+are made at run time.
 """
 _SPREAD, _LEAST, _GREATEST = (
     np.array([getattr(one, name) for one in CORRECTIONS]) for name in ("spread", "least", "greatest")
@@ -71,7 +72,10 @@ _SPREAD, _LEAST, _GREATEST = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A program and its latency on the machine in microseconds. Kernels that compute the same form one chain."""
+    """A program and its measured latency in microseconds.
+
+    Kernels with the same ``chain`` compute the same.
+    """
 
     program: Program
     measured_us: float
@@ -79,11 +83,11 @@ class Sample:
 
 
 def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
-    """Fit the corrections to kernels of one chip and API.
+    """Return the calibration that fits measured kernels of one chip and API best.
 
-    A factor that does not lower the error of chains it was not fitted on stays 1, and such a constant 0. All do so if
-    there are few chains or if the mean error does not fall. UsageError for fewer than :data:`FEWEST` kernels with a latency, or
-    for several chips or APIs.
+    A correction that does not lower the error of left-out chains keeps its neutral value: 1 for a factor, 0 for a
+    constant. All corrections are neutral if there are fewer than :data:`FEWEST_CHAINS` chains, or if they do not lower
+    the mean error. Raise UsageError for fewer than :data:`FEWEST` kernels with a latency, or for several chips or APIs.
     """
     targets = {(one.program.chip, one.program.api) for one in samples}
     if len(targets) > 1:
@@ -105,13 +109,12 @@ def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
 
 
 def kept_corrections(error: Floats, slopes: Floats, chains: Sequence[str]) -> Floats:
-    """Return the corrections' numbers; 0 for one that does not lower the error of left-out chains.
+    """Return the number of each correction; 0 for a correction that does not lower the error of left-out chains.
 
-    ``error`` holds the logarithm of measured over predicted latency of each kernel. ``slopes`` holds the change of the
-    predicted one's logarithm with each number: one row per kernel, one column per correction. A choice of corrections
-    qualifies if its gain
-    over the published model is at least :data:`CONFIDENCE` times the gain's standard error over chains. Of those, the
-    choice with the least left-out error is taken.
+    ``error`` holds the logarithm of measured over predicted latency of each kernel. ``slopes[kernel, correction]`` is
+    the change of the logarithm of the predicted latency for each unit of the correction's number. A set of corrections
+    qualifies if its mean gain over the published model is at least :data:`CONFIDENCE` times the gain's standard error
+    over chains. The qualified set with the least left-out error is used.
     """
     names = np.array(chains)
     published = _left_out_errors(error, slopes, [], names)
@@ -131,7 +134,7 @@ def kept_corrections(error: Floats, slopes: Floats, chains: Sequence[str]) -> Fl
 
 
 def _left_out_errors(error: Floats, slopes: Floats, kept: list[int], chains: NDArray[np.str_]) -> Floats:
-    """Return the mean error of each chain when it is predicted by a fit to the other chains."""
+    """Return the mean absolute error of each chain when a fit to all other chains predicts the chain's latencies."""
     left = []
     for chain in dict.fromkeys(chains):
         mine = chains == chain
@@ -141,7 +144,7 @@ def _left_out_errors(error: Floats, slopes: Floats, kept: list[int], chains: NDA
 
 
 def _most_likely(error: Floats, slopes: Floats, kept: list[int]) -> Floats:
-    """Return the regularised numbers of the corrections that are kept."""
+    """Return the most likely numbers of the corrections in ``kept``, within their bounds."""
     mine = slopes[:, kept]
     pull = np.diag((NOISE / _SPREAD[kept]) ** 2)
     bounded = np.clip(error, -GREATEST_ERROR, GREATEST_ERROR)
@@ -154,7 +157,7 @@ def _latency(program: Program, values: Mapping[str, float]) -> float | None:
 
 
 def _slope(program: Program, latency_us: float, correction: Correction) -> float:
-    """Return the change of the latency's logarithm per change of a correction's number."""
+    """Return how much the logarithm of the latency changes for each unit of the correction's number."""
     changed_us = _latency(program, {correction.name: correction.value(correction.step)}) or latency_us
     return math.log(changed_us / latency_us) / correction.step
 

@@ -1,4 +1,4 @@
-"""Write a timeline as a Chrome trace (JSON), which Perfetto opens: one track an engine, one slice an operation."""
+"""Write a timeline as a Chrome trace (JSON) for Perfetto: one track for each engine, one slice for each operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from acceld.nki.timing.timeline import Timeline
 
 
 def chrome_trace(line: Timeline, *, max_slices: int = 200_000) -> dict[str, Any]:
-    """Return trace events with times in microseconds. There are no slices if the timeline was extrapolated."""
+    """Return the trace as data for JSON; times are in microseconds.
+
+    A trace of an extrapolated timeline has tracks without slices, because its operations are not known.
+    """
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": f"{line.chip} (simulated, {line.model})"}}
     ]

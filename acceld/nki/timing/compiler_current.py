@@ -1,6 +1,4 @@
-"""Model the compiler of ``nki``: it keeps the written instructions, and chooses the documented engine for those that
-name none.
-"""
+"""Model the compiler of ``nki``: it runs the instructions as written, and chooses an engine for those that name none."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, CostModel
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
-    """Return the engine that runs ``instruction``: the one it names, else the documented default.
+    """Return the engine that runs ``instruction``: the engine that it names, else the documented default.
 
-    Copies go to the vector engine, which handles 16-bit data up to four times faster.
+    Copies run on the vector engine by default, which handles 16-bit data up to four times faster.
     """
     op = instruction.op
     if op in DMA_OPS:

@@ -1,5 +1,6 @@
-"""Model the compiler of ``neuronxcc.nki``: it chooses engines for instructions that name none, merges repeats, and
-manages SBUF itself.
+"""Model the compiler of ``neuronxcc.nki``.
+
+It chooses engines for instructions that name none, merges repeated work, and manages SBUF itself.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ DEFAULT_ENGINES: dict[str, Engine] = {
     "sequence_bounds": Engine.GPSIMD,
     "quantize_mx": Engine.GPSIMD,
 }
-"""Engines of operations for which only one is useful. All others go to the vector engine."""
+"""The default engine of operations that do not run on the vector engine by default."""
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
-    """Return the engine that runs ``instruction``.
+    """Return the engine that runs ``instruction``: the engine that it names, else the one that the compiler chooses.
 
-    Copies go to the scalar engine, and so do unplaced tensor_scalars on more than a few elements (engine activity of
-    the measured kernels); all other unplaced instructions go to the vector engine.
+    Copies go to the scalar engine, and so does a tensor_scalar on more than a few elements; all other instructions
+    without an engine go to the vector engine (source: engine activity of the measured kernels).
     """
     op = instruction.op
     if op in DMA_OPS:
@@ -56,15 +57,18 @@ def place(instruction: Instruction, model: CostModel) -> Engine:
 
 
 def is_slow(instruction: Instruction) -> bool:
-    """Return True for a tensor_scalar on many elements with an ALU function that only GpSimd has. On few elements such
-    a function takes no longer than any other, and no counters show the engine it runs on.
+    """Return True for a tensor_scalar on many elements with an ALU function that only GpSimd has.
+
+    The result is False on few elements: there such a function takes no longer than any other, and no counters show
+    which engine runs it.
     """
     functions = {instruction.attr("op0"), instruction.attr("op1")}
     return instruction.op == "tensor_scalar" and bool(functions & SLOW_ALU) and _elements(instruction) > _FEW
 
 
 _FEW = 8
-"""Elements of a partition that take an engine less time than its least interval, even at a quarter of its rate."""
+"""Number of elements of a partition that an engine processes within its least interval, even at a quarter of its rate.
+"""
 
 
 def _elements(instruction: Instruction) -> int:
@@ -72,15 +76,16 @@ def _elements(instruction: Instruction) -> int:
 
 
 MERGED_OPS = frozenset({"tensor_tensor", "tensor_reduce", "copy", "reciprocal"})
-"""Operations whose operands are all tiles, so one instruction can do what several iterations of a loop do."""
+"""Operations whose operands are all tiles. One such instruction can do the work of several iterations of a loop."""
 
 ELEMENTWISE_OPS = MERGED_OPS | frozenset({"activation", "tensor_scalar", "scalar_tensor_tensor", "select"})
-"""Operations that treat each element alike, given one number of each partition."""
+"""Operations that treat each element of a partition alike; further operands are one number for each partition."""
 
 
 def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return how many iterations of ``loop`` one instruction covers, by position in the body. Positions without entry
-    have 1.
+    """Return for instructions of an innermost affine loop how many iterations one machine instruction covers.
+
+    Keys are positions in ``loop.body``. An instruction without an entry covers 1 iteration.
     """
     nodes = [node for node in loop.body if isinstance(node, Instruction)]
     if loop.kind is not LoopKind.AFFINE or len(nodes) < len(loop.body):
@@ -89,11 +94,11 @@ def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
 
 
 def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return the merged iterations of a loop of short element-wise instructions.
+    """Return the merged iterations of a loop of short element-wise instructions, by position.
 
-    The compiler makes one instruction of them if the data that it touches fits a bank of PSUM (512 elements of a
-    partition). In a longer loop it merges a few iterations of two kinds of instruction: one with an operand in PSUM,
-    and one whose result is only added to a value there.
+    The compiler merges all iterations of an instruction if their elements fit a bank of PSUM (512 elements of a
+    partition). In a longer loop it merges ``merged_iterations`` of them for two kinds of instruction: those with an
+    operand in PSUM, and those whose result is only used by merged instructions with an operand in PSUM.
     """
     few = model.params.merged_iterations
     if not few or not all(_mergeable(n, loop, model) for n in nodes):
@@ -109,12 +114,12 @@ def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, 
 
 
 def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return the merged iterations of a loop whose tiles lie side by side.
+    """Return the merged iterations of a loop whose tiles lie side by side, by position.
 
-    Later compilers let one instruction do as many iterations as fill a bank of PSUM. Each tile must be declared in the
-    loop, or follow that of the iteration before. Products are not merged, and their results share one bank. If a tile
-    can not grow (a product's stationary operand, one that is used elsewhere), the instructions that read and write it
-    are not merged either.
+    The compilers of later chips let one instruction cover as many iterations as fill a bank of PSUM. Each tile must be
+    declared in the loop, or begin where the tile of the iteration before ends. Products are not merged; the results of
+    several products share one bank. Some tiles can not grow: a product's stationary operand, and a tile that an
+    instruction outside of the merged ones uses. Instructions that read or write such a tile are not merged.
     """
     widths = {at: _elements_of(node) for at, node in enumerate(nodes) if _grows(node, loop, model)}
     while True:
@@ -137,7 +142,7 @@ def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int,
 
 
 def _grows(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Return True if one instruction can cover several iterations of ``loop`` for ``node``."""
+    """Return True if one instruction can do the work of ``node`` in several iterations of ``loop``."""
     if node.mask or len(node.dsts) != 1 or any(access.indirect for access in node.accesses):
         return False
     if node.op == "matmul":
@@ -164,12 +169,12 @@ def _private(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _varies(access: Access, loop: Loop, model: CostModel) -> bool:
-    """Return True if each iteration of ``loop`` has its own tile."""
+    """Return True if ``access`` covers another tile in each iteration of ``loop``."""
     return _private(access, loop, model) or any(term[0] == loop.id for start in access.start for term in start.terms)
 
 
 def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
-    """Return True if a tile is declared in ``loop``, or begins where the tile of the iteration before it ends."""
+    """Return True if the tile is declared in ``loop``, or begins where the tile of the iteration before ends."""
     if _private(access, loop, model):
         return True
     moves = [(at, coef) for at, start in enumerate(access.start) for number, coef in start.terms if number == loop.id]
@@ -178,15 +183,13 @@ def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _product_in_psum(node: Instruction, access: Access, model: CostModel) -> bool:
-    """Return True if ``node`` is a product or a transpose, and ``access`` its result in PSUM."""
+    """Return True if ``access`` is the result in PSUM of a product or transpose ``node``."""
     written = access in node.dsts and node.op in ("matmul", "transpose")
     return written and model.buffers[access.buffer].space is Space.PSUM
 
 
 def _mergeable(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Return True if ``node`` applies the same operation to different elements of the same partitions in each iteration
-    of ``loop``.
-    """
+    """Return True if the iterations of ``loop`` apply ``node`` to different elements of the same partitions."""
     if node.op not in MERGED_OPS or node.mask or len(node.dsts) != 1 or node.engine is Engine.GPSIMD:
         return False
     for access in node.accesses:
@@ -203,7 +206,7 @@ def _tiles(node: Instruction) -> list[Access]:
 
 
 def _elements_of(node: Instruction) -> int:
-    """Return the elements of a partition in the widest tile of ``node``."""
+    """Return the number of elements of a partition in the widest tile of ``node``."""
     return max(prod(access.shape[1:]) for access in node.accesses)
 
 
@@ -212,15 +215,16 @@ def _in_psum(node: Instruction, model: CostModel) -> bool:
 
 
 TWIN = "twin"
-"""Attribute of an instruction that the compiler adds (:func:`sums_apart`)."""
+"""Name of the attribute that marks instructions which :func:`sums_apart` added."""
 
 
 def sums_apart(program: Program) -> Program:
-    """Return ``program`` with each activation that also reduces split in two, as later compilers do.
+    """Return ``program`` with each activation that also reduces split into two, as the compilers of later chips do.
 
-    One makes the tile, the other the sums, and the operands are loaded and computed for each. The counters of KDA's two
-    kernels with such an activation show that: products, copies out of PSUM and bytes read count twice, bytes written
-    once. Returns the same object if no activation has a tile and sums that are both used.
+    One of the two instructions writes the tile, the other the sums. The operands of both are loaded and computed
+    separately. Source: the counters of KDA's two kernels with such an activation count products, copies out of PSUM and
+    bytes read twice, and bytes written once. If no activation has a tile and sums that are both used, the result is
+    ``program`` itself.
     """
     nodes = [node for node, _ in program.walk()]
     used = {src.buffer for node in nodes for src in node.srcs if isinstance(src, Access)}

@@ -1,4 +1,4 @@
-"""Split the programs of a launch between the two physical cores in a logical core."""
+"""Divide a launch's program between the two physical cores of a logical core."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ CORES = 2
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One core's part: the program with that core's position in its launch loops, and its iterations of each loop."""
+    """The work of one core: the program with that core's index in the launch loops, and the core's number of iterations
+    of each loop.
+    """
 
     program: Program
     trips: Mapping[int, int]
 
 
 def parts(program: Program) -> tuple[Part, ...]:
-    """Return each core's part of a launch on two cores.
+    """Return the part of each core for a launch on two cores; () if the program can not be divided.
 
     A launch loop of two iterations runs one iteration on each core. Launch loops of one iteration alternate: the first
-    runs on the first core, the next on the second. There are no parts if the launch is not on two cores, or if an
-    instruction is outside its loops. There are none either if a core reads what the other writes, because it would also
-    wait for the other.
+    runs on core 0, the next on core 1. A program can not be divided if its launch is not on two cores, if an
+    instruction is outside the launch loops, or if one core reads what the other writes, because the reader would also
+    have to wait.
     """
     loops = [node for node in program.body if isinstance(node, Loop) and node.kind is LoopKind.SPMD]
     lone = [loop for loop in loops if loop.trips == 1]
@@ -46,7 +48,7 @@ def parts(program: Program) -> tuple[Part, ...]:
 
 
 def _apart(parts: Sequence[Part]) -> bool:
-    """Return True if no core reads what another one writes."""
+    """Return True if no core reads elements that another core writes."""
     touched = [_touched(part) for part in parts]
     for mine, reads in enumerate(touched):
         for theirs, writes in enumerate(touched):
@@ -64,7 +66,7 @@ def _apart(parts: Sequence[Part]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """Elements that a core may read or write."""
+    """The bounds of the elements that a core may read or write through one access; both ends are included."""
 
     writes: bool
     lows: tuple[int, ...]
@@ -72,7 +74,7 @@ class _Touch:
 
 
 def _touched(part: Part) -> dict[int, set[_Touch]]:
-    """Return the accesses to memory that both cores may reach, by buffer."""
+    """Return by buffer the elements that a core touches, for buffers in memory that both cores can reach."""
     program = part.program
     loops = program.loops
     found: dict[int, set[_Touch]] = {}
@@ -101,7 +103,11 @@ def _meet(lows: tuple[int, ...], highs: tuple[int, ...], others: tuple[int, ...]
 
 
 def _at(node: Node, places: Mapping[int, int]) -> Node:
-    """Return the node with fixed iterations of some loops, which start counting there."""
+    """Return a copy of ``node`` for fixed iterations of some loops.
+
+    ``places`` maps such a loop's id to the iteration's number, which is added to every expression of that loop's
+    variable.
+    """
     if isinstance(node, Loop):
         return replace(node, body=tuple(_at(child, places) for child in node.body))
 

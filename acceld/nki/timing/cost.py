@@ -1,8 +1,8 @@
 """Compute the cost of one instruction from shapes alone: engine, busy time, array passes, FLOPs, DMA descriptors.
 
-Formulas are the documented initiation intervals of NKI's legacy ISA reference (SDK 2.26), with N the elements of one
-partition, plus a fixed overhead for each instruction (:mod:`acceld.nki.timing.parameters`). An operation without a rule
-raises MissingRule.
+Formulas are the documented initiation intervals of NKI's legacy ISA reference (SDK 2.26), where N is the number of
+elements in one partition, plus a fixed overhead for each instruction (:mod:`acceld.nki.timing.parameters`). An
+operation without a rule raises MissingRule.
 """
 
 from __future__ import annotations
@@ -22,64 +22,71 @@ REGISTER_OPS = frozenset({"register_move", "register_load", "register_store", "r
 FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
 NARROW = frozenset({"bfloat16", "float16"})
 QUARTERS = 4
-"""Groups of DMA engines. Each serves 32 partitions; a tile of fewer partitions begins at a multiple of 32."""
+"""Number of groups of DMA engines. Each group serves 32 partitions; a tile of fewer partitions begins at a multiple of
+32.
+"""
 SLOW_ALU = frozenset({"power", "rsqrt"})
-"""ALU functions that only GpSimd has. rsqrt runs at a quarter of the rate of the scalar engine's (nl.rsqrt); no figure
-is published for power.
+"""ALU functions that only GpSimd has. GpSimd computes rsqrt at a quarter of the rate at which the scalar engine
+computes it (nl.rsqrt). No figure is published for power; it is given the same rate.
 """
 ALL_QUARTERS = (1 << QUARTERS) - 1
 GATHERED_BYTES = 4096
-"""Bytes of the longest packet of a transfer whose descriptors are made at run time (ten public profiles)."""
+"""Greatest bytes of one packet in a transfer whose descriptors are made at run time (source: ten public profiles)."""
 MATMUL_COLUMNS = 512
-"""Columns of one matrix product: one bank of float32 results."""
+"""Greatest number of columns of one matrix product: one PSUM bank of float32 results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of one instruction."""
+    """The cost of one execution of an instruction."""
 
     engine: Engine
     busy_us: float = 0.0
     passes: int = 0
-    """Array passes (a float32 product takes two hardware instructions of two passes each)."""
+    """Passes through the tensor engine's array (a float32 product takes two hardware instructions of two passes each).
+    """
     flops: int = 0
-    """FLOPs as neuron-profile counts them: 2 x rows x columns x elements, float32 products twice."""
+    """FLOPs as neuron-profile counts them: 2 x rows x columns x elements, and twice as many for float32 products."""
     transpose_flops: int = 0
     bytes_moved: int = 0
-    """Bytes of a DMA transfer."""
+    """Bytes that a DMA transfer moves; 0 for other instructions."""
     descriptors: int = 0
     row_bytes: int = 0
-    """Contiguous bytes of each descriptor."""
+    """Contiguous bytes that each DMA descriptor moves."""
     rows: float = 1.0
     """Share of the tensor engine's rows that are occupied."""
     late_us: float = 0.0
-    """Time after the end of a transfer until others see its bytes, beyond the latency of every transfer."""
+    """Time after the end of a transfer until readers see its bytes, in addition to the latency that every transfer has.
+    """
     quarters: int = 0
-    """The quarters of the DMA engines in use, as bits; 0 for all."""
+    """The quarters of the DMA engines that a transfer uses, as bits; 0 for all four."""
     added: tuple[tuple[Engine, float], ...] = ()
-    """Engine and time of an instruction that the compiler adds: after a broadcast or a load, before a store."""
+    """Engine and time of each instruction that the compiler adds: after a broadcast or a load, or before a store."""
 
     @property
     def added_us(self) -> float:
-        """Time of the instruction that the compiler adds."""
+        """Total time of the instructions that the compiler adds."""
         return sum([us for _, us in self.added])
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Prices instructions on a chip. Raises MissingRule for an operation without a rule."""
+    """Price instructions on a chip.
+
+    Methods raise MissingRule for an operation without a rule.
+    """
 
     chip: ChipSpec
     params: TimelineParams
     buffers: tuple[Buffer, ...]
     recast: frozenset[int] = frozenset()
-    """Buffers whose bits are also read as a type of another width."""
+    """Buffers whose bits are also read as a dtype of another width."""
     returned: frozenset[int] = frozenset()
-    """Buffers in HBM that the program writes and reads again."""
+    """Buffers in HBM that the program both stores to and loads from."""
 
     @classmethod
     def of(cls, program: Program, params: TimelineParams) -> CostModel:
-        """Return the model for the program's chip and buffers."""
+        """Return the cost model for the program's chip and buffers."""
         recast: set[int] = set()
         for instruction, _ in program.walk():
             if instruction.op == "bitcast":
@@ -98,9 +105,11 @@ class CostModel:
     def cost(
         self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], *, handed_over: bool = False
     ) -> Cost:
-        """Return the cost of ``instruction`` on ``engine``. ``shape`` is its iteration space inside the mask.
+        """Return the cost of ``instruction`` on ``engine``.
 
-        ``handed_over``: the compiler leaves an operand of a tensor-tensor, or a broadcast's result, in PSUM.
+        ``shape`` is the instruction's iteration space inside its mask. ``handed_over`` is True if the compiler leaves
+        an operand of a tensor_tensor, or the result of a broadcast, in PSUM. Raise UnsupportedCall for collectives,
+        whose times are not published.
         """
         op = instruction.op
         if op in ("collective", "register_rank"):
@@ -127,7 +136,7 @@ class CostModel:
         return Cost(engine, self._elementwise(instruction, engine, shape, handed_over))
 
     def dtype(self, access: Access) -> str:
-        """Return the dtype that an access reads or writes as."""
+        """Return the dtype as which ``access`` reads or writes its buffer."""
         return access.dtype or self.buffers[access.buffer].dtype
 
     def clock(self, engine: Engine) -> float:
@@ -142,7 +151,7 @@ class CostModel:
         return clocks.get(engine, chip.base_ghz)
 
     def instruction_us(self, engine: Engine, elements: float) -> float:
-        """Return the time of an instruction that takes a cycle for each of ``elements`` elements of a partition."""
+        """Return the time of an instruction that takes one cycle for each of ``elements`` elements in a partition."""
         if engine is Engine.SCALAR:
             return self._scalar_us(elements)
         if engine is Engine.VECTOR:
@@ -152,16 +161,17 @@ class CostModel:
         return (self.params.gpsimd_start_cycles + elements) / (1000 * self.clock(engine))
 
     def copy_us(self, elements: int) -> float:
-        """Return the time in which the vector engine copies ``elements`` of each partition."""
+        """Return the time in which the vector engine copies ``elements`` elements of each partition."""
         return self._vector_us(elements)
 
     # DMA
 
     def quarters(self, tile: Access, descriptors: int) -> tuple[int, int]:
-        """Return the quarters of the DMA engines that move ``tile``, as bits (0 for all), and the number of engines.
+        """Return the quarters of the DMA engines that move ``tile``, as bits (0 for all), and the number of engines in
+        use.
 
-        Each engine serves eight partitions of SBUF (DMA overview), and takes eight descriptors at a time. A row in many
-        pieces uses all engines. A tile with fewer partitions begins at a multiple of 32.
+        Each engine serves eight partitions of SBUF and takes eight descriptors at a time (DMA overview). Rows that are
+        cut into many descriptors use all engines. A tile with fewer partitions begins at a multiple of 32.
         """
         chip, buffer = self.chip, self.buffers[tile.buffer]
         rows = tile.shape[0] if buffer.space is not Space.HBM else chip.partitions
@@ -173,9 +183,9 @@ class CostModel:
         return sum(bits) % ALL_QUARTERS, engines
 
     def transfer_us(self, descriptors: int, row_bytes: int, itemsize: int = 4) -> float:
-        """Return the time that all DMA engines together spend on one transfer of ``descriptors`` rows of ``row_bytes``.
+        """Return the time of one transfer of ``descriptors`` rows of ``row_bytes`` bytes, if all DMA engines share it.
 
-        Long rows saturate, at a lower rate for elements of less than four bytes.
+        Long rows are limited by a rate of their own, which is lower for elements of less than four bytes.
         """
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
@@ -214,17 +224,19 @@ class CostModel:
         )  # fmt: skip
 
     def _gather_us(self, moved: int) -> float:
-        """Return the time in which GpSimd makes the descriptors of a transfer whose addresses are read from memory."""
+        """Return the time in which GpSimd makes the descriptors of a transfer of ``moved`` bytes with addresses read
+        from memory.
+        """
         if not self.params.gather_us:
             return 0.0
         return self.params.gather_us + ceil(moved / GATHERED_BYTES) * self.params.gather_packet_us
 
     def _turned(self, rows: int, row_bytes: int, dtype: str, copied: int) -> Cost:
-        """Return the cost of a move between HBM and SBUF that transposes a tile of ``rows`` rows in HBM.
+        """Return the cost of a transfer between HBM and SBUF that transposes a tile of ``rows`` rows in HBM.
 
-        The compiler moves the rows unchanged and transposes the tile on the tensor engine. From there ``copied``
-        elements of each partition are copied out of PSUM. The compiler does not move single elements: two such loads
-        alone would take longer than a measured kernel that contains them.
+        The legacy compiler moves the rows unchanged and transposes the tile on the tensor engine; then ``copied``
+        elements of each partition are copied out of PSUM. It does not move single elements: two such loads alone would
+        take longer than a measured kernel that contains them.
         """
         partitions, itemsize = self.chip.partitions, DTYPE_BYTES[dtype]
         busy = self.params.each_transfer_us + self.transfer_us(rows, row_bytes, itemsize)
@@ -237,12 +249,12 @@ class CostModel:
         )  # fmt: skip
 
     def _row_bytes(self, dst: Access, sources: list[Access], shape: tuple[int, ...]) -> int:
-        """Return the bytes that a descriptor moves: contiguous at both ends, in the same order."""
+        """Return the bytes that one descriptor moves: contiguous in source and destination, in the same order."""
         row = min(contiguous_bytes(a, self.buffers[a.buffer], shape) for a in (dst, *sources))
         return min([row, *(self._common_bytes(dst, source, shape) for source in sources)])
 
     def _common_bytes(self, dst: Access, source: Access, shape: tuple[int, ...]) -> int:
-        """Return the bytes that are contiguous at both ends, in one direction."""
+        """Return the bytes that are contiguous in both ``source`` and ``dst``, in the same direction."""
         there, here = (_element_steps(a, self.buffers[a.buffer]) for a in (dst, source))
         if len(there) == len(here):
             counts = shape if len(shape) == len(dst.dims) else dst.shape
@@ -257,7 +269,11 @@ class CostModel:
         return run * min(DTYPE_BYTES[self.dtype(a)] for a in (dst, source))
 
     def _register(self, instruction: Instruction) -> Cost:
-        """Return at least an initiation interval. An operand in HBM is transferred as well. No figure is published."""
+        """Return the cost of a register instruction: one least initiation interval, and a transfer for each operand in
+        HBM.
+
+        No figure is published; this is an assumption.
+        """
         busy = self.params.min_interval_cycles / self.chip.base_ghz / 1000
         for access in instruction.accesses:
             if self.buffers[access.buffer].space is Space.HBM:
@@ -293,9 +309,8 @@ class CostModel:
         data = _tile(instruction.srcs[0])
         partitions, free = data.shape[0], prod(data.shape[1:])
         dtype = self.dtype(data)
-        whole = (
-            self.chip.generation < 3 and dtype not in FLOAT_DTYPES
-        )  # multiplied as float32, before there was a mode that moves bits
+        # before trn2 a transpose is a product, and integers are multiplied as float32
+        whole = self.chip.generation < 3 and dtype not in FLOAT_DTYPES
         wide = DTYPE_BYTES[dtype] >= 4 or whole
         passes = self.params.transpose_passes if wide else 1
         flops = 2 * partitions * free * partitions * (2 if wide else 1)
@@ -331,8 +346,10 @@ class CostModel:
         return self._occupied(cycles, self.params.vector_overhead_cycles) / self.chip.vector_ghz / 1000
 
     def _occupied(self, cycles: float, overhead: int) -> float:
-        """Return the cycles an instruction occupies its engine: at least an interval, and the part that does not
-        overlap with the next.
+        """Return the cycles for which an instruction of ``cycles`` cycles occupies its engine.
+
+        This is at least the least interval, plus the part of the overhead that does not overlap with the next
+        instruction.
         """
         return max(self.params.min_interval_cycles, cycles) + self.params.overhead_factor * min(cycles, overhead)
 
@@ -360,7 +377,10 @@ class CostModel:
         )
 
     def _cycles(self, instruction: Instruction, engine: Engine, n: float, handed_over: bool) -> float:
-        """Return the cycles beyond the fixed overhead, by operation (nki.isa of SDK 2.26)."""
+        """Return the cycles of an instruction without its fixed overhead, by operation (source: nki.isa of SDK 2.26).
+
+        ``n`` is the number of elements in one partition.
+        """
         op = instruction.op
         if engine is Engine.SCALAR and op in _SCALAR_OPS:
             return n
@@ -397,13 +417,15 @@ class CostModel:
         simple = instruction.attr("op") in ("add", "multiply", "subtract")
         if self.chip.fast_16bit_vector:
             return 0.5 if instruction.op == "tensor_tensor" and self._all_narrow(instruction) else 1.0
-        known = not merged or prod(instruction.dsts[0].shape[1:]) > 1  # whether single columns are neighbors is not
+        # merged columns of width 1 are not known to be neighbors in memory
+        known = not merged or prod(instruction.dsts[0].shape[1:]) > 1
         fast = simple and known and self._all_bfloat16(instruction) and self._neighbors(instruction)
         return 1.0 if fast else 2.0
 
     def _doubled(self, instruction: Instruction) -> bool:
-        """Return True for an instruction that the vector engine runs at its double rate in float32: from SBUF to SBUF,
-        and of neighbors.
+        """Return True if the vector engine runs the instruction at its double rate for float32.
+
+        This holds for a tensor_scalar from SBUF to SBUF on contiguous elements.
         """
         return (
             self.params.double_rate_cycles > 0
@@ -420,14 +442,14 @@ class CostModel:
         if not isinstance(data, Access) or not self._all_narrow(instruction):
             return 1.0
         if any(access.buffer in self.recast for access in instruction.accesses):
-            return 1.0  # the arithmetic is in float32, and is not documented to keep the bits of parts of wider numbers
+            return 1.0  # the fast mode is not documented to keep the bits of halves of 32-bit values
         if any(self.buffers[a.buffer].space is Space.PSUM for a in (data, instruction.dsts[0])):
             gain /= 2
         return gain if self._neighbors(instruction) else gain / 2
 
     def _neighbors(self, instruction: Instruction) -> bool:
-        """Return True if the elements of each tile's innermost axis are contiguous in memory. Axes of one element do
-        not count.
+        """Return True if the elements along the innermost axis of each tile are contiguous in memory. Axes of one
+        element are skipped.
         """
         for access in instruction.accesses:
             steps = _element_steps(access, self.buffers[access.buffer])
@@ -460,7 +482,9 @@ _GPSIMD_RULES: dict[str, float] = {
     "sequence_bounds": 4.0,
     "quantize_mx": 0.25,
 }
-"""Cycles for each element. Those of gathers, searches and partition_reduce are guesses, since no figure is published."""
+"""Cycles for each element on GpSimd. The figures of gathers, searches and partition_reduce are guesses, since none is
+published.
+"""
 
 
 def _tile(operand: Operand) -> Access:
@@ -469,14 +493,15 @@ def _tile(operand: Operand) -> Access:
 
 
 def matmul_shape(instruction: Instruction) -> tuple[int, int, int]:
-    """Return (K, M, N) of a matrix product."""
+    """Return (K, M, N) of a matrix product: contracted rows, stationary columns, moving columns."""
     stationary, moving = _tile(instruction.srcs[0]), _tile(instruction.srcs[1])
     return stationary.shape[0], prod(stationary.shape[1:]), prod(moving.shape[1:])
 
 
 def _element_steps(access: Access, buffer: Buffer) -> list[int]:
-    """Return the distance between neighbors along each tile axis in elements. It is 0 across partitions, along axes
-    without movement, and if it is unknown.
+    """Return the distance in elements between neighbors along each axis of a tile.
+
+    The distance is 0 across partitions, along an axis of one element, and where a gather makes it unknown.
     """
     gathered = {item.axis for item in access.indirect if item.index is not None}
     steps = [
@@ -488,10 +513,10 @@ def _element_steps(access: Access, buffer: Buffer) -> list[int]:
 
 
 def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return (count, step here, step there) of the axes that two tiles of different shapes share, from the innermost
-    outwards.
+    """Return the axes that two tiles of different shapes share, from the innermost outwards: (count, step in ``one``,
+    step in ``two``).
 
-    Each tile is given as (count, step) of its axes; their elements correspond in row-major order.
+    Each tile is given as (count, step) of its axes. The elements of both tiles correspond in row-major order.
     """
     left, right = ([axis for axis in tile if axis[0] != 1] for tile in (one, two))
     found = []
@@ -509,7 +534,7 @@ def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]])
 
 
 def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> int:
-    """Return the contiguous bytes of each row of an access, cropped to ``shape``."""
+    """Return the number of contiguous bytes in each row of an access that is cropped to ``shape``."""
     counts = shape if len(shape) == len(access.dims) else access.shape
     itemsize = DTYPE_BYTES[access.dtype or buffer.dtype]
     strides = buffer.strides

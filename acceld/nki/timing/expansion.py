@@ -1,4 +1,4 @@
-"""Prepare instructions for expansion: engine, cost and cells for every iteration of the loops around them."""
+"""Compute what each instruction needs to be unrolled: its engine, its costs and its cells in every iteration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.nki.timing.compiler_legacy import merged_iterations
 from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, Cost, CostModel, matmul_shape
 
 Engines = Callable[[Instruction, CostModel], Engine]
-"""Chooses the engine of an instruction."""
+"""A function that chooses the engine of an instruction."""
 
 UNSHARED = (
     frozenset(
@@ -26,14 +26,17 @@ UNSHARED = (
     | FREE_OPS
     | REGISTER_OPS
 )
-"""Operations that value numbering does not merge."""
+"""Operations of which value numbering never merges two executions."""
 
 _SKIPPED_LANE = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """Reads and writes of an engine's accumulators by an instruction, for the first ``partitions`` partitions."""
+    """The use of an engine's accumulators by one instruction, in the first ``partitions`` partitions.
+
+    ``reads`` is True if the instruction also adds to the earlier contents.
+    """
 
     engine: Engine
     partitions: int
@@ -42,70 +45,81 @@ class Accumulator:
 
 @dataclass(slots=True)
 class Template:
-    """An instruction node, and the cost and cells of each of its executions."""
+    """An instruction of the program, with the cost and the cells of each of its executions."""
 
     number: int
     instruction: Instruction
     engine: Engine
     costs: list[Cost]
     variants: list[int] | None
-    """Index into ``costs`` of each execution (-1: masked out); None if all use the first cost."""
+    """For each execution, the index of its cost in ``costs``; -1 for an execution that its mask excludes. None if all
+    have the first cost.
+    """
     reads: list[CellAccess]
     writes: list[CellAccess]
     input_bases: list[tuple[int, list[int]]]
-    """(buffer, linear element) of each execution's operands in buffers whose cells do not distinguish all elements: HBM
-    that is never written, and buffers with cells coarser than their accesses.
+    """For operands whose cells do not tell all elements apart: the buffer, and the number of the first element in each
+    execution.
+
+    Such operands lie in HBM that the program never writes, or in a buffer whose cells are coarser than its accesses.
     """
     signature: int
-    """Equal for instructions that compute the same from the same values; -1 if they are never merged."""
+    """A number that is equal for instructions that compute the same from the same values; -1 for an instruction that is
+    never merged.
+    """
     accumulates: bool
     executions: int
     first: list[bool] | None
-    """For a loop_reduce: True for each execution that is the first of its reduced loops."""
+    """For a loop_reduce: True for each execution in the first iteration of the loops that it reduces over."""
 
     @property
     def is_load(self) -> bool:
-        """True if it moves HBM to SBUF."""
+        """True if the instruction is a DMA transfer that does not write HBM."""
         return self.instruction.op in DMA_OPS and not self.is_store
 
     is_store: bool = False
     traffic: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """SBUF bytes read and written, PSUM bytes read and written; of one partition."""
+    """Bytes of one partition: SBUF read, SBUF written, PSUM read, PSUM written."""
     invariant_only: bool = False
-    """True for an instruction inserted for a function of nki.language. It is merged only if its operands are older than
-    the outermost loop.
+    """True for an instruction that was inserted for a function of nki.language. Two executions are merged only if their
+    operands were made before the outermost loop.
     """
     clears: bool = False
-    """True for a lazy memset: it is no instruction, and makes the buffer undefined again."""
+    """True for a lazy memset, which runs no instruction and makes the buffer undefined."""
     merged_within: tuple[int, ...] = ()
-    """Loops whose next iterations do not find the same values again."""
+    """Loops whose iterations never share a result: executions in two of their iterations are not merged."""
     sequential: bool = False
-    """True if it is in a sequential loop."""
+    """True if one of the loops around the instruction is sequential."""
     keeps: list[bool] | None = None
-    """True for each execution whose mask leaves a part of its destinations unchanged; None if there is none."""
+    """For each execution, True if its mask leaves part of the destinations unchanged; None if no execution does."""
     accumulator: Accumulator | None = None
     other: list[Cost] | None = None
-    """Costs on another engine that the compiler may choose."""
+    """Costs on the other engine that the compiler may choose; None if there is no choice. The order is that of
+    ``costs``.
+    """
     positions: list[Sequence[object]] = field(default_factory=list)
-    """Values that each execution takes from its loop variables in addition to its operands' positions: patterns, and
-    masks that exclude something.
+    """For each pattern of the instruction, what the pattern contributes to each execution: its base, and for a mask
+    None where it excludes nothing.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A program ready for expansion."""
+    """A program with all that its expansion into events needs."""
 
     program: Program
     templates: dict[int, Template]
-    """By identity of the instruction node."""
+    """Templates by the instruction's number in program order."""
     grids: Mapping[int, Grid]
     trips: Mapping[int, int]
-    """Number of expanded iterations of each loop (fewer for extrapolation)."""
+    """Number of iterations of each loop that are expanded; fewer than the loop has if the rest is extrapolated."""
 
 
 def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[int, int]) -> Prepared:
-    """Return the templates of every instruction node. ``trips`` is the number of expanded iterations of each loop."""
+    """Return the program with the template of every instruction.
+
+    ``place`` chooses engines. ``trips`` is the number of iterations of each loop that are expanded.
+    """
     nodes = [(node, loops) for node, loops in program.walk()]
     written = {dst.buffer for node, _ in nodes for dst in node.dsts}
     accesses: dict[int, list[Access]] = defaultdict(list)
@@ -142,7 +156,7 @@ class _Around:
 
     loops: tuple[Loop, ...]
     space: tuple[tuple[int, int], ...]
-    """Loops as (id, expanded iterations)."""
+    """The loops as (id, expanded iterations)."""
     executions: int
     sequential: bool
 
@@ -154,10 +168,11 @@ def _around(loops: tuple[Loop, ...], trips: Mapping[int, int]) -> _Around:
 
 
 class _Operands:
-    """Finds the cells of accesses. It also numbers the forms of accesses: they are of one form if they differ only in
-    their buffers, which are equal, and in where they begin.
+    """Find the cells of accesses, and number the accesses' forms.
 
-    Tiles at the same place of equal buffers have the same cells. An unrolled loop has many of them.
+    Two accesses have one form if they differ only in where they begin and in which of several equal buffers they use.
+    Tiles at the same position of equal buffers have the same cells, so results are looked up by form: an unrolled loop
+    has many such tiles.
     """
 
     def __init__(self, model: CostModel, grids: Mapping[int, Grid]) -> None:
@@ -165,12 +180,12 @@ class _Operands:
         self._numbers: dict[object, int] = {}
         self._axes = Axes()
         self._buffers: dict[int, tuple[int, int]] = {}
-        """A number of each buffer, shared by equal ones, and its partition axis; -1 in HBM."""
+        """For each buffer, a number that equal buffers share, and the partition axis (-1 in HBM)."""
         self._cells: dict[object, tuple[CellAccess, object, int]] = {}
         self._inputs: dict[object, tuple[object, int]] = {}
 
     def cells(self, access: Access, space: tuple[tuple[int, int], ...]) -> tuple[CellAccess, object, int]:
-        """Return the cells of ``access`` for each point of ``space``, its layout, and the number of its form."""
+        """Return the cells of ``access`` in each execution, the access's layout, and the number of its form."""
         key = self._key(access), access.start, space
         known = self._cells.get(key)
         if known is None:
@@ -185,7 +200,7 @@ class _Operands:
         return cells, layout, form
 
     def read_only(self, access: Access) -> tuple[object, int]:
-        """Return the layout of an access to a buffer without cells, and the number of its form."""
+        """Return the layout of an access to a buffer that has no cells, and the number of the access's form."""
         key = self._key(access)
         known = self._inputs.get(key)
         if known is None:
@@ -193,7 +208,7 @@ class _Operands:
         return known
 
     def _key(self, access: Access) -> tuple[object, ...]:
-        """Return what accesses of one form have in common, besides their cells."""
+        """Return a key that is equal for accesses of one form, as far as their cells are not concerned."""
         found = self._buffers.get(access.buffer)
         if found is None:
             one, grid = self.model.buffers[access.buffer], self.grids.get(access.buffer)
@@ -210,7 +225,7 @@ class _Operands:
 
 
 def iteration_shape(node: Instruction) -> tuple[int, ...]:
-    """Return the instruction's iteration space without its mask."""
+    """Return the shape of the instruction's iteration space, without regard to its mask."""
     kind = OPS[node.op].space if node.op in OPS else "dst"
     if kind == "kmn" and len(node.srcs) >= 2:
         return matmul_shape(node)
@@ -222,8 +237,9 @@ def iteration_shape(node: Instruction) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Hold what instructions of one form share: they differ only in their buffers, which are equal, and in where their
-    accesses begin.
+    """The properties that all instructions of one form share.
+
+    Instructions of one form differ only in where their accesses begin and in which of several equal buffers they use.
     """
 
     engine: Engine
@@ -242,7 +258,7 @@ class _Form:
 
 
 class _Templates:
-    """Makes the templates of a program."""
+    """Make the templates of a program's instructions."""
 
     def __init__(
         self,
@@ -261,7 +277,7 @@ class _Templates:
         self.costs: dict[object, Cost] = {}
 
     def template(self, number: int, node: Instruction, around: _Around, merged: int) -> Template:
-        """Return the template of the instruction with this number. One instruction does ``merged`` of its iterations."""
+        """Return the template of instruction ``number``. One machine instruction covers ``merged`` of its iterations."""
         space = around.space
         if node.op == "memset" and node.attr("lazy"):
             return Template(
@@ -313,10 +329,11 @@ class _Templates:
             pass
         elif node.op in DMA_OPS:
             within = _merged_within(node, around.loops, self.model)
-        elif made.costs:  # a loop without iterations has none
+        elif made.costs:  # an instruction in a loop without iterations has no costs
             within = _computed_within(node, made.engine, made.costs[0], self.model, self.varying)
         placed = any(self.model.buffers[dst.buffer].places for dst in node.dsts)
-        signature = -1 if placed else made.signature  # an address holds no two tiles, so nothing stays for a repeat
+        # a later tile at the same address overwrites this one, so a repeat could not reuse it
+        signature = -1 if placed else made.signature
         return Template(
             number, node, made.engine, made.costs, made.variants, reads, writes, inputs, signature,
             made.accumulates, around.executions, made.first, made.stores, made.traffic, made.invariant_only,
@@ -325,7 +342,7 @@ class _Templates:
         )  # fmt: skip
 
     def _elements(self, access: Access, space: tuple[tuple[int, int], ...]) -> list[int]:
-        """Return the linear number of the first element in each execution."""
+        """Return the linear number of the first element of ``access`` in each execution."""
         linear = _linear(access, self.model.buffers[access.buffer].strides)
         found: list[int] = values(linear, space).tolist() if space else [linear.const]
         return found
@@ -376,7 +393,9 @@ class _Templates:
 
 
 def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel) -> dict[int, int]:
-    """Return the number of iterations that one instruction covers, by its number, if that is more than one."""
+    """Return how many iterations one machine instruction covers, by the instruction's number. Numbers of 1 are left
+    out.
+    """
     found: dict[int, int] = {}
     within: dict[int, tuple[int, Mapping[int, int]]] = {}
     for number, (_, loops) in enumerate(nodes):
@@ -388,12 +407,12 @@ def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel)
 
 
 def accumulating(nodes: Iterable[Instruction]) -> frozenset[Engine]:
-    """Return the engines whose accumulators are read with values of an earlier instruction."""
+    """Return the engines whose accumulators some instruction adds to."""
     return frozenset(node.engine for node in nodes if reduce_command(node) == "reduce")
 
 
 def _accumulator(node: Instruction, folding: frozenset[Engine]) -> Accumulator | None:
-    """Return the accesses of ``node`` to accumulators; None if nothing reads them later."""
+    """Return how ``node`` uses an engine's accumulators; None if it does not, or if no instruction adds to them."""
     command = reduce_command(node)
     if command == "idle" or node.engine not in folding:
         return None
@@ -405,13 +424,16 @@ CHOICES = {
     ("copy", Engine.VECTOR): Engine.SCALAR,
     ("memset", Engine.VECTOR): Engine.GPSIMD,
 }
-"""Alternative engine of instructions that name none, by the compiler's usual engine."""
+"""For an operation and the engine that the compiler usually chooses, the other engine that it may choose."""
 
 
 def _elsewhere(
     node: Instruction, engine: Engine, shapes: Sequence[tuple[int, ...]], model: CostModel, merged: int
 ) -> list[Cost] | None:
-    """Return the costs of ``node`` on the other engine that could run it; None if it names its engine or only one can."""
+    """Return the costs of ``node`` on the other engine that the compiler may choose; None if there is no choice.
+
+    There is no choice for an instruction that names its engine.
+    """
     choice = CHOICES.get((node.op, engine))
     if choice is None or node.engine is not Engine.UNKNOWN:
         return None
@@ -421,7 +443,9 @@ def _elsewhere(
 def _priced(
     node: Instruction, engine: Engine, shape: tuple[int, ...], model: CostModel, merged: int, handed_over: bool = False
 ) -> Cost:
-    """Return the cost of ``node``. Its time is its share of one instruction that covers ``merged`` iterations."""
+    """Return the cost of one execution of ``node``; the time is its share of a machine instruction that covers
+    ``merged`` iterations.
+    """
     found = model.cost(node, engine, shape, handed_over=handed_over)
     if merged == 1:
         return found
@@ -430,7 +454,11 @@ def _priced(
 
 
 def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:
-    """Return for each pattern of ``node`` its base in each execution; a mask's only if it excludes something."""
+    """Return, for each pattern of ``node``, what the pattern contributes to each execution.
+
+    This is the pattern's base. For a mask it is None in executions in which the mask excludes nothing (``cut`` is
+    False).
+    """
     patterns = [operand for operand in (*node.srcs, node.pattern) if isinstance(operand, Pattern)]
     found: list[Sequence[object]] = [values(pattern.base, space).tolist() for pattern in patterns]
     if cut is None:
@@ -442,12 +470,13 @@ def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[
 
 
 def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel) -> tuple[int, ...]:
-    """Return the loops in which ``load`` makes a new tile in every iteration, even if it loads the same data again.
+    """Return the loops in whose iterations ``load`` always makes a new tile, even if an earlier iteration loaded the
+    same data.
 
-    The result is () if SBUF holds all tiles of the load. A tile declared inside a loop has room for one iteration. To
-    reuse it in the next iteration of an outer loop, the compiler needs room for the tiles of all iterations in between.
-    It makes that room only if all tiles of the load fit SBUF. Two cases show this: the weights of both kernels of
-    NKIBench that load them in inner loops, and the left operand of AWS's tiled product.
+    The result is () if all tiles of the load fit SBUF. A tile declared inside a loop has room for one iteration. To
+    reuse such a tile in the next iteration of an outer loop, the compiler needs room for the tiles of all iterations in
+    between, and makes that room only if all tiles of the load fit SBUF. Two cases show this: the weights of the two
+    kernels of NKIBench that load them in inner loops, and the left operand of AWS's tiled product.
     """
     affines = [start for src in load.srcs if isinstance(src, Access) for start in src.start]
     affines += [pattern.base for pattern in load.mask]
@@ -462,7 +491,7 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
 
 
 def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set[int]]:
-    """Return for each buffer the loops that its contents depend on."""
+    """Return, for each buffer, the loops on whose iteration the buffer's contents depend."""
     found: dict[int, set[int]] = defaultdict(set)
     for node, _ in nodes:
         loops = {loop for pattern in node.mask for loop, _ in pattern.base.terms}
@@ -479,10 +508,10 @@ def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set
 def _computed_within(
     node: Instruction, engine: Engine, cost: Cost, model: CostModel, varying: Mapping[int, set[int]]
 ) -> tuple[int, ...]:
-    """Return the loops of which ``node`` computes its tile in every iteration, even a repeated one.
+    """Return the loops in whose iterations ``node`` always computes its tile again, even if the values are equal.
 
-    A tile that changes in an inner loop is not kept for the next iteration of an outer loop if computing it takes less
-    time than the start of a transfer.
+    The compiler does not keep a tile that changes in an inner loop for the next iteration of an outer loop, if
+    computing the tile takes less time than a transfer takes to start.
     """
     if engine not in (Engine.VECTOR, Engine.SCALAR) or cost.busy_us >= model.params.dma_latency_us or not node.dsts:
         return ()
@@ -493,7 +522,7 @@ def _computed_within(
 
 
 def _writes_in_part(node: Instruction) -> bool:
-    """Return True if the operation itself leaves elements of its destination unchanged."""
+    """Return True if the operation itself leaves some elements of a destination unchanged."""
     if any(leaves_result(node, number) for number in range(len(node.dsts))):
         return True
     if node.op == "shuffle":
@@ -516,7 +545,7 @@ def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
 def _cost_key(access: Access, model: CostModel) -> object:
     buffer = model.buffers[access.buffer]
     on_chip = buffer.space is not Space.HBM
-    # The partitions of its tile decide which DMA engines a transfer uses.
+    # The partitions of a transfer's tile decide which DMA engines move it.
     place = access.start[buffer.partition_axis].const if on_chip else buffer.shape
     return (access.dims, buffer.space, place, model.dtype(access))
 
@@ -554,7 +583,11 @@ def _input_layout(access: Access, model: CostModel) -> object:
 def shape_variants(
     node: Instruction, space: tuple[tuple[int, int], ...]
 ) -> tuple[list[int] | None, list[tuple[int, ...]]]:
-    """Return the index of each execution's shape inside its mask, and the distinct shapes."""
+    """Return the index of each execution's shape inside its mask, and the list of distinct shapes.
+
+    An index is -1 if the mask excludes the whole execution. None stands for the indices if all executions have the
+    first shape.
+    """
     shape = iteration_shape(node)
     if not node.mask:
         return None, [shape]
@@ -608,13 +641,16 @@ def _first(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] 
 
 
 _NEARLY, _NOTHING, _BEYOND = 2.0**-18, 1e-15, 1e30
-"""Tolerances within which a factor counts as one, a summand as zero, and a bound as infinite."""
+"""Tolerances of :func:`_scaled`: how near a factor must be to 1, how near a summand must be to 0, and from where on a
+bound counts as infinite.
+"""
 
 
 def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, float] | None:
-    """Return factor and summand of a tensor_scalar that computes ``factor * x + summand``; None for any other.
+    """Return (factor, summand) of a tensor_scalar that computes ``factor * x + summand``; None for any other
+    computation.
 
-    ``filled`` has the tiles that hold a single number.
+    ``filled`` maps each tile that holds a single number to that number.
     """
     factor, summand = 1.0, 0.0
     for at, operand in enumerate(node.srcs[1:]):
@@ -643,10 +679,10 @@ def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, floa
 def _keeps_values(
     number: int, nodes: Sequence[tuple[Instruction, object]], only: Mapping[int, int], filled: Mapping[int, float]
 ) -> bool:
-    """Return True if a chain of tensor_scalars up to this one changes nothing.
+    """Return True if the chain of tensor_scalars that ends with instruction ``number`` changes no value.
 
-    A compiler then folds the chain into the instruction that reads it. ``only`` maps each tile that is written once to
-    its writer. A factor within a few roundings of 1 counts as 1.
+    The compiler folds such a chain into the instruction that reads it. ``only`` maps each tile that is written once to
+    the number of its writer. A factor within a few roundings of 1 counts as 1.
     """
     factor, summand = 1.0, 0.0
     while True:
@@ -667,12 +703,14 @@ def _keeps_values(
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
 ) -> tuple[set[int], set[int]]:
-    """Return the broadcasts and readers whose tile the legacy compiler leaves in PSUM, and the buffers it puts there.
+    """Return the instructions whose operand or result the legacy compiler leaves in PSUM, and the buffers that it moves
+    there.
 
-    Such a tile has one reader, fits a bank, and has no address in the kernel. Their number at any time is limited by
-    the banks that the kernel's own tiles leave. They are results of unplaced tensor_scalars on the scalar engine, and
-    broadcasts to all partitions. In a sequential loop broadcasts are copied to SBUF, as the one measured kernel with
-    such a loop shows.
+    The first set has the numbers of broadcasts and of readers, the second the buffers. Such a tile has one reader, fits
+    a PSUM bank, and has no address in the kernel; it is the result of a tensor_scalar without engine that runs on the
+    scalar engine, or of a broadcast to all partitions. At any time there are at most as many such tiles as the kernel's
+    own tiles leave banks. In a sequential loop broadcasts are copied to SBUF, as the one measured kernel with such a
+    loop shows.
     """
     if model.params.small_operand_elements == 0 or not any(_may_stay(node) for node, _ in nodes):
         return set(), set()
@@ -716,7 +754,7 @@ def _handed_over(
                 pairs.append((made, number))
     found: set[int] = set()
     left: set[int] = set()
-    held: list[int] = []  # readers of values now in PSUM, a bank each
+    held: list[int] = []  # readers of the tiles that are in PSUM now; each tile has a bank
     declared = _declared_banks(program, model, nodes) if pairs else np.zeros(0, np.int64)
     for made, number in sorted(pairs):
         held = [reader for reader in held if reader >= made]
@@ -731,17 +769,17 @@ def _handed_over(
 
 
 def _may_stay(node: Instruction) -> bool:
-    """Return True for the operations whose results the legacy compiler may leave in PSUM."""
+    """Return True for an operation whose result the legacy compiler may leave in PSUM."""
     return node.op == "broadcast_partition" or (node.op == "tensor_scalar" and node.engine is Engine.UNKNOWN)
 
 
 def _declared_banks(
     program: Program, model: CostModel, nodes: Sequence[tuple[Instruction, tuple[Loop, ...]]]
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the number of banks that the kernel's own tiles in PSUM occupy at each instruction.
+    """Return how many PSUM banks the kernel's own tiles occupy at each instruction.
 
-    A tile is held from its first to its last use, and throughout any loop around these that does not contain its
-    declaration. Of several blocks only one counts, because they are used one after another.
+    A tile is held from its first to its last use, and throughout each loop around these uses that does not contain its
+    declaration. Of a tile with several blocks one block counts, because the blocks are used one after another.
     """
     spans: dict[int, list[int]] = {}
     around: dict[int, list[int]] = {}
@@ -771,7 +809,7 @@ def _declared_banks(
 
 
 def _in_psum(program: Program, buffers: set[int]) -> Program:
-    """Return the program with these buffers moved to PSUM."""
+    """Return a copy of the program in which these buffers lie in PSUM."""
     return replace(
         program, buffers=tuple(replace(b, space=Space.PSUM) if b.id in buffers else b for b in program.buffers)
     )

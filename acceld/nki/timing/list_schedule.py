@@ -1,16 +1,19 @@
 """Compute start and end of each machine operation by list scheduling of five engines and of the DMA engines.
 
-Operations are taken in program order. Each starts when its operands are ready (plus a semaphore if another engine made
-them) and its engine is free. GpSimd and the vector engine count as one if they share SBUF's port. An operation may fill
-a gap that its engine left within the last ``window`` operations, which is how far the compiler reorders. An engine is
-free again before its result can be read: the rest of the pipeline is latency.
+Operations are taken in program order. An operation starts when its engine is free and its operands are ready; an
+operand from another engine is ready one semaphore later. GpSimd and the vector engine count as one engine if they share
+SBUF's port. An operation may fill a gap that its engine left within the last ``window`` operations, because the
+compiler reorders within that distance. An engine is free again before its result can be read: the rest of the pipeline
+is latency.
 
-The DMA engines are in four quarters of 32 partitions each. A transfer of a narrower tile leaves some of them free. They
-serve their rings in turn, so a transfer can start in a gap that is too short for all of it, and continue after the
-transfers that were queued before. It is complete a fixed latency after its last byte.
+The DMA engines form four quarters, each of which serves 32 partitions. A transfer of a tile with fewer partitions
+leaves some quarters free. The DMA engines serve their rings in turn. So a transfer can start in a gap that is too short
+for all of it, and continue after the transfers that were queued before. A transfer is complete a fixed latency after
+its last byte.
 
-If the tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`), it runs at half its rate until its use
-over that time, weighted by the occupied rows, is a half. Below that it falls back.
+On a chip whose tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`), the engine runs at half its rate
+while its average use over that time is less than a half. The average is weighted by the share of the array's rows in
+use.
 """
 
 from __future__ import annotations
@@ -27,28 +30,32 @@ from acceld.nki.timing.parameters import TimelineParams
 from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
 
 SHORTEST_GAP_US = 0.05
-"""Shorter gaps are not used."""
+"""Least length of a gap that an operation may fill."""
 MOST_GAPS = 48
-"""Number of gaps of one engine that are remembered, the latest ones. It bounds the cost of a wide window."""
+"""Greatest number of gaps of one engine that are remembered, the latest ones. The limit bounds the cost of a wide
+window.
+"""
 
 _Gap = tuple[float, float, int, int]
-"""Begin, end, position in its engine's queue, and the operation before it."""
+"""A time in which an engine is idle: begin, end, position in the engine's queue, and the operation before the gap (-1
+for none).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Start and end of each machine operation in microseconds, and the operation it waited for last."""
+    """Start and end of each machine operation in microseconds, and the operation that each one waited for last."""
 
     start_us: list[float]
     end_us: list[float]
     cause: list[int]
-    """The operation whose end determined each start; -1 for none."""
+    """For each operation, the one whose end determined its start; -1 for none."""
     total_us: float
     throttled_us: float = 0.0
-    """Additional busy time of the tensor engine at half its rate, in microseconds."""
+    """Additional busy time of the tensor engine because it ran at half its rate, in microseconds."""
 
     def path_us(self, machine: Machine) -> dict[tuple[int, int], float]:
-        """Return the time on the chain of operations that ends last, by line and engine."""
+        """Return the time of each line and engine on the critical path: the chain of operations that ends last."""
         spent: dict[tuple[int, int], float] = defaultdict(float)
         until = max(self.end_us, default=0.0)
         at = self.end_us.index(until) if self.end_us else -1
@@ -63,8 +70,9 @@ class Schedule:
 def schedule(
     machine: Machine, params: TimelineParams, chip: ChipSpec, not_before: Mapping[int, float] | None = None
 ) -> Schedule:
-    """Compute the start and end of every operation of ``machine``. ``not_before`` gives the earliest start of some
-    operations, by number.
+    """Return start and end of every operation of ``machine``.
+
+    ``not_before`` maps the numbers of some operations to their earliest start in microseconds.
     """
     held = not_before or {}
     count = len(machine.engine)
@@ -180,9 +188,9 @@ def schedule(
 
 
 def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, ...]]:
-    """Return the queues of each set of quarters of the DMA engines that a transfer uses; 0 stands for all.
+    """Return the queues that a transfer occupies, for each set of quarters of the DMA engines (bits; 0 for all).
 
-    Quarters that are always used together form one queue. The numbers of queues follow those of the engines.
+    Quarters that are always used together form one queue. Queues are numbered from ``engines`` on.
     """
     used = sorted({ALL_QUARTERS, *quarters.values()})
     together: dict[tuple[int, ...], int] = {}
@@ -196,23 +204,24 @@ def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, .
 
 
 def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
-    """Return the alternative engines of operations whose usual engine has more work than any other."""
+    """Return the choices of another engine for those operations whose usual engine has the most work of all engines."""
     work = machine.engine_us()
     busiest = work.index(max(work))
     return {number: choice for number, choice in machine.choices.items() if machine.engine[number] == busiest}
 
 
 def _note(holes: deque[_Gap], hole: _Gap) -> None:
-    """Add the latest gap, and drop the oldest if there are too many."""
+    """Add a gap that ends later than all others, and drop the oldest one if there are more than MOST_GAPS."""
     holes.append(hole)
     if len(holes) > MOST_GAPS:
         holes.popleft()
 
 
 def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
-    """Return the first gap in which an operation fits; -1 for none.
+    """Return the index of the first gap in which an operation fits; -1 if it fits in no gap.
 
-    The search runs backwards, because most gaps end before an operation is ready.
+    The search for the first gap that ends late enough runs backwards, because most gaps end before the operation is
+    ready.
     """
     count = position = len(holes)
     while position and holes[position - 1][1] >= ready:
@@ -226,7 +235,7 @@ def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
 
 
 def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> float:
-    """Return the earliest start of an operation on an engine."""
+    """Return the earliest time at which an operation of ``busy`` microseconds can start on an engine."""
     if ready < last:
         position = _fitting(holes, ready, busy)
         return max(ready, holes[position][0]) if position >= 0 else last
@@ -234,7 +243,7 @@ def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> flo
 
 
 def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
-    """Return begin, end and cause of a transfer. It uses the gaps from ``ready`` on; its remaining part runs after
+    """Return begin, end and cause of a transfer that fills the gaps after ``ready``, and whose rest runs after
     ``last``.
     """
     later: list[_Gap] = []
@@ -265,7 +274,7 @@ def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why:
 
 
 def _replace(holes: deque[_Gap], position: int, before: _Gap, after: _Gap) -> None:
-    """Replace a gap by its remaining parts on either side."""
+    """Replace the gap at ``position`` by what remains of it before and after an operation."""
     del holes[position]
     if after[1] - after[0] > SHORTEST_GAP_US:
         holes.insert(position, after)

@@ -1,8 +1,8 @@
-"""Fuse loops as the legacy compiler does: a loop that makes values in SBUF with a later one that uses them.
+"""Fuse loops as the legacy compiler does: a loop that makes values in SBUF with a later loop that uses these values.
 
-Two affine loops with equal numbers of iterations are fused on one condition. In every buffer that either of them
-writes, iteration i of the second may touch only what iteration i of the first touches. Loads between the loops move
-ahead. Values are then used soon after they are made, and need not be spilled.
+Two affine loops with equal numbers of iterations are fused under one condition: in every buffer that one of the two
+loops writes, iteration i of the second loop may touch only what iteration i of the first loop touches. Loads between
+the loops move before the fused loop. Values are then used soon after they are made, and need not be spilled.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from acceld.nki.timing.cost import DMA_OPS
 from acceld.nki.timing.expansion import accumulating
 
 MAX_PAIRS = 10_000
-"""Limit on pairs of accesses compared for one buffer. Loops with more are not fused."""
+"""Greatest number of pairs of accesses that are compared for one buffer. Loops with more pairs are not fused."""
 
 
 def fuse(program: Program) -> Program:
-    """Return the same program with fused loops; the same object if none can be fused. Tiles that share an address keep
-    their order.
+    """Return the program with fused loops; ``program`` itself if no two loops can be fused.
+
+    A program with tiles that share an address is not changed, because the order of these tiles matters.
     """
     if sharing(program):
         return program
@@ -56,13 +57,13 @@ class _Fuser:
         self.renamed: dict[int, int] = {}
 
     def final(self, loop: int) -> int:
-        """Return the loop that ``loop`` was fused into, or itself."""
+        """Return the id of the loop that ``loop`` became a part of; ``loop`` itself if it was not fused."""
         while loop in self.renamed:
             loop = self.renamed[loop]
         return loop
 
     def body(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Return ``nodes`` with their loops fused, inner loops after outer ones."""
+        """Return ``nodes`` with their loops fused: outer loops first, then the loops inside them."""
         work = list(nodes)
         at = 0
         while at < len(work):
@@ -81,7 +82,9 @@ class _Fuser:
         return tuple(replace(n, body=self.body(n.body)) if isinstance(n, Loop) else n for n in work)
 
     def _partner(self, work: list[Node], at: int) -> int | None:
-        """Return the index of a later sibling that ``work[at]`` can be fused with; None if there is none."""
+        """Return the index of a later loop in ``work`` that can be fused with the loop at ``at``; None if there is
+        none.
+        """
         first = work[at]
         assert isinstance(first, Loop)
         if first.kind is not LoopKind.AFFINE or first.trips < 2:
@@ -112,7 +115,7 @@ class _Fuser:
         return True
 
     def _same_iteration(self, a: Access, loop_a: int, b: Access, loop_b: int) -> bool:
-        """Return True if the two accesses can share an element only when both loops are in the same iteration."""
+        """Return True if the accesses can share an element only when both loops are in the same iteration."""
         if a.indirect or b.indirect:
             return False
         for dim, (start_a, start_b) in enumerate(zip(a.start, b.start, strict=True)):

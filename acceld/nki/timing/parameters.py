@@ -1,7 +1,7 @@
 """Hold every parameter of the performance model, in one frozen record for each compiler model.
 
-Documented constants have their source in the field's docstring. Fitted constants are listed in :data:`FITTED` with the
-data they were fitted on. None belongs to one kernel. Chip constants are in :mod:`acceld.chips`.
+The docstring of a documented constant names its source. :data:`FITTED` lists the fitted constants and the data that
+each was fitted on. No parameter belongs to one kernel. Constants of the chips are in :mod:`acceld.chips`.
 """
 
 from __future__ import annotations
@@ -17,48 +17,59 @@ PARAMS_VERSION = 10
 
 @dataclass(frozen=True, slots=True)
 class TimelineParams:
-    """Parameters of one compiler model. Overheads are in cycles of the engine they belong to."""
+    """Parameters of the performance model for one compiler.
+
+    Overheads are in cycles of the engine that they belong to.
+    """
 
     model: str
     """``compiler_legacy`` (neuronxcc.nki) or ``compiler_current`` (nki)."""
     sdk: str = "2.26"
-    """The SDK of this compiler: the latest one among the measurements that the constants were fitted on."""
+    """The SDK of the modelled compiler: the latest SDK among the measurements that the constants were fitted on."""
 
     # documented
     min_interval_cycles: int = 64
     """Least initiation interval of any engine in cycles (nki.isa of SDK 2.26, MIN_II)."""
     gpsimd_start_cycles: int = 150
-    """Start of a GpSimd instruction in cycles (nki.isa of SDK 2.26)."""
+    """Cycles that each GpSimd instruction takes to start (nki.isa of SDK 2.26)."""
     float32_passes: int = 4
-    """Array passes of a float32 product (nki.isa of SDK 2.26: four times the cost)."""
+    """Passes through the array for a float32 product (nki.isa of SDK 2.26: four times the cost)."""
     transpose_passes: int = 4
-    """Array passes of a float32 transpose. trn1: as many as of a product (FLOPs and busy times of the 14 measured
-    baselines). trn2: 3, because KDA's counters show 0.16 to 0.18 us for 128x128.
+    """Passes through the array for a float32 transpose. trn1: as many as for a product (FLOPs and busy times of the 14
+    measured baselines). trn2: 3, because KDA's counters show 0.16 to 0.18 us for 128x128.
     """
     dma_latency_us: float = 1.3
-    """Time from trigger to first byte (DMA bandwidth guide)."""
+    """Time from the trigger of a transfer to its first byte (DMA bandwidth guide)."""
     engine_partitions: int = 8
-    """Partitions of SBUF that each DMA engine serves, and descriptors that it takes at a time (DMA overview, v2 architecture
-    guide): a transfer of fewer than 128 rows leaves engines idle."""
+    """Number of SBUF partitions that each DMA engine serves, and of descriptors that it takes at a time (DMA overview,
+    v2 architecture guide). A transfer of fewer than 128 rows therefore leaves engines idle.
+    """
     sbuf_kept_bytes: int = 16 * 1024
-    """SBUF of each partition that the compiler keeps for itself; buffers rotate in the rest (direct allocation guide)."""
+    """Bytes of each SBUF partition that the compiler keeps for itself; buffers rotate through the rest (direct
+    allocation guide).
+    """
     shared_sbuf_port: bool = False
     """True if the vector engine and GpSimd can not access SBUF at the same time (NeuronCore-v2 architecture guide)."""
     double_rate_cycles: int = 0
-    """Cycles of a vector instruction at its double rate beyond its columns; 0 if float32 has none. trn2: 396 ns between the
-    starts of 44 tensor_scalars of 512 float32 columns from SBUF (ten profiles of allenkchau/trainium-kernel-fusion).
+    """Cycles of a vector instruction at its double rate in addition to its columns; 0 if there is no double rate for
+    float32. trn2: 396 ns between the starts of 44 tensor_scalars of 512 float32 columns from SBUF (ten profiles of
+    allenkchau/trainium-kernel-fusion).
     """
     round_trip_us: float = 0.0
-    """Time that a store and a load of what it wrote take beyond that of their bytes. trn2: 1.9 us for the end of each and
-    0.57 us for the issue of each (the same profiles), less the latency of every transfer.
+    """Time that a store, and a load of the stored bytes, take in addition to the transfers themselves. trn2: 1.9 us for
+    the end of each and 0.57 us for the issue of each (the same profiles as for double_rate_cycles), less the latency
+    that every transfer has.
     """
     issue_us: float = 0.0
-    """Least time between the starts of two transfers whose descriptors are made at run time; 0 if they are static. It is not
-    charged: it says when a latency can not be right. Current API: small ``dma_copy`` of public kernels on trn2 take 0.49 to
-    0.61 us each, one after the other, and a transfer occupies its issuer for 0.54 to 0.61 us in the same profiles.
+    """Least time between the starts of two transfers whose descriptors are made at run time; 0 if descriptors are
+    static. No latency includes this time: the figure only shows when a latency can not be right. Current API: small
+    ``dma_copy`` of public kernels on trn2 take 0.49 to 0.61 us each, one after the other, and a transfer occupies its
+    issuer for 0.54 to 0.61 us in the same profiles.
     """
     dynamic_trips: int | None = None
-    """Iterations to assume for loops whose number is known only at run time; None gives no latency."""
+    """Number of iterations to assume for loops whose number of iterations is known only at run time. With None, a
+    program with such a loop has no latency.
+    """
 
     # fitted, see FITTED
     tensor_overhead_cycles: int = 64
@@ -71,75 +82,77 @@ class TimelineParams:
     narrow_transfer_factor: float = 1.0
     latency_scale: float = 1.03
     kernel_start_us: float = 8.0
-    """Time before the first useful instruction. A profile of a tutorial kernel has 17 us, of which ``nki.benchmark``
-    leaves half out.
+    """Time before the first useful instruction. A profile of a tutorial kernel shows 17 us; ``nki.benchmark`` does not
+    count half of them.
     """
     kernel_end_us: float = 3.0
-    """Time after the last useful instruction (5 in the same profile)."""
+    """Time after the last useful instruction. The profile of the same tutorial kernel shows 5 us."""
     short_row_us: float = 0.0
-    """Least time of a DMA engine for a row whose descriptor is made at run time."""
+    """Least time that a DMA engine takes for a row whose descriptor is made at run time."""
     gather_us: float = 0.0
-    """Time of GpSimd for a transfer whose addresses are read from memory; 0 if that is not modelled."""
+    """Time that GpSimd takes for a transfer whose addresses are read from memory; 0 if this is not modelled."""
     gather_packet_us: float = 0.0
-    """Time of GpSimd for each packet of such a transfer."""
+    """Time that GpSimd takes for each packet of a transfer whose addresses are read from memory."""
     merged_iterations: int = 4
-    """Number of iterations of a long affine loop that one instruction covers
-    (:func:`compiler_legacy.merged_iterations`); 0 for none.
+    """Number of iterations of a long affine loop that one machine instruction covers
+    (:func:`compiler_legacy.merged_iterations`); 0 if iterations are not merged.
     """
     half_use: float = 0.55
-    """Use of the tensor engine below which it runs at half its rate, if it throttles."""
+    """Average use of the tensor engine below which it runs at half its rate, on chips that throttle it."""
 
     # changed by a calibration; factors of 1 and times of 0 are the published model
     overhead_factor: float = 1.0
-    """Factor on the time of each instruction beyond its elements. The documented least interval is not scaled."""
+    """Factor on the fixed time of each instruction. The documented least interval is not scaled."""
     transfer_factor: float = 1.0
-    """Factor on the time of DMA transfers."""
+    """Factor on the time of each DMA transfer."""
     each_transfer_us: float = 0.0
-    """Time that each transfer takes of its DMA engines beyond that of its rows."""
+    """Time for which each transfer occupies its DMA engines in addition to the time of its rows."""
     calibrated_on: int = 0
-    """Number of kernels of this machine that the factors were fitted on; 0 for the published model."""
+    """Number of this machine's kernels that the calibration was fitted on; 0 for the published model."""
 
     # choices of structure
     value_numbering: bool = True
-    """True if the same operation on the same values is one instruction."""
+    """True if the compiler merges executions of the same operation on the same values."""
     fuse_loops: bool = True
-    """True if sibling loops that pass values on are fused."""
+    """True if the compiler fuses sibling loops of which the later one uses values of the earlier one."""
     turns_on_tensor_engine: bool = True
-    """True if the tensor engine transposes the tile of a transposing load or store, whose rows are moved unchanged
-    (legacy).
-    """
+    """True if a transposing load or store moves rows unchanged and the tensor engine transposes the tile (legacy)."""
     eliminate_dead: bool = True
-    """True if instructions whose results are never stored are dropped."""
+    """True if the compiler drops instructions whose results are never stored."""
     spills: bool = True
-    """True if the capacity of SBUF is modelled."""
+    """True if the model limits values in SBUF to its capacity."""
     alternates_copies: bool = True
     """True if copies and clears that name no engine always alternate between two engines.
 
-    Otherwise they do so only if the usual engine has more work than any other. On trn1 bmm's vector engine copies
-    nothing while DMA is the bottleneck.
+    If False, they alternate only while the usual engine has more work than any other. Source: on trn1 bmm's vector
+    engine copies nothing while DMA is the bottleneck.
     """
     merges_beside: bool = False
-    """True if one instruction covers the iterations of an innermost affine loop whose tiles lie side by side (legacy,
-    later chips).
+    """True if one machine instruction covers several iterations of an innermost affine loop whose tiles lie side by
+    side (legacy, later chips).
 
-    The counters of KDA's gqa_full and bmm_softmax show it, to the instruction.
+    Source: the counters of KDA's gqa_full and bmm_softmax agree with this to the instruction.
     """
     sums_apart: bool = False
-    """True if the compiler splits an activation that also reduces in two, each with its own operands (legacy, later chips: counters of two kernels)."""
+    """True if the compiler splits an activation that also reduces into two instructions with operands of their own
+    (legacy, later chips). Source: the counters of two kernels.
+    """
     small_operand_elements: int = 8
-    """An unplaced tensor_scalar on more elements than this goes to the scalar engine (legacy only)."""
+    """Greatest number of elements for which a tensor_scalar without engine stays on the vector engine (legacy); with
+    more it goes to the scalar engine.
+    """
 
     @property
     def label(self) -> str:
-        """The compiler model, and on how many kernels it was calibrated."""
+        """The name of the compiler model, and the number of kernels that it was calibrated on, if any."""
         return f"{self.model}, calibrated on {self.calibrated_on} kernels" if self.calibrated_on else self.model
 
     def to_json(self) -> dict[str, Any]:
-        """Return all knobs by name."""
+        """Return all parameters by name."""
         return asdict(self)
 
     def with_scaled(self, name: str, factor: float) -> TimelineParams:
-        """Return the same record with one fitted constant multiplied, for sensitivity checks."""
+        """Return a copy in which one parameter is multiplied by ``factor``, for checks of sensitivity."""
         value = getattr(self, name) * factor
         return replace(self, **{name: round(value) if isinstance(getattr(self, name), int) else value})
 
@@ -171,7 +184,7 @@ FITTED: dict[str, str] = {
     "half_use": "KDA's products on trn2, whose K of 64 fills half the array; documented is a half (neuron-explorer, "
     "'Understanding throttling')",
 }
-"""Fitted constants and what they were fitted on."""
+"""The fitted constants, with their meaning and the data that each was fitted on."""
 
 LEGACY = TimelineParams(
     model="compiler_legacy",
@@ -202,12 +215,14 @@ CURRENT = TimelineParams(
     turns_on_tensor_engine=False,
     small_operand_elements=0,
 )
-"""Parameters of the current compiler, which keeps the written instructions. Constants are those of trn2 under the
-legacy API, except that 512-column float32 passes take 430 ns on trn2 (documented figure).
+"""Parameters of the compiler of the current API, which runs instructions as written. Constants are those of trn2 under
+the legacy API, except that float32 passes of 512 columns take 430 ns on trn2 (documented figure).
 """
 
 LEGACY_2_20 = replace(LEGACY, sdk="2.20", narrow_transfer_factor=2.5)
-"""Parameters of the compiler of AWS's tutorials, whose bfloat16 products are 1.8 to 2.5 times slower than later ones."""
+"""Parameters of the compiler of AWS's tutorials, whose bfloat16 products are 1.8 to 2.5 times slower than those of
+later compilers.
+"""
 
 LEGACY_LATER = replace(
     LEGACY,
@@ -229,13 +244,13 @@ LEGACY_LATER = replace(
     merged_iterations=0,
     transpose_passes=3,
 )
-"""The legacy compiler on chips after trn1."""
+"""Parameters of the legacy compiler on chips after trn1."""
 
 BY_API = {"nki_legacy": LEGACY, "nki": CURRENT}
 
 
 def default_params(api: str, chip: str) -> TimelineParams:
-    """Return the parameters for a program's API. UsageError for an unknown API or chip."""
+    """Return the parameters for an API and chip. Raise UsageError for an unknown API or chip."""
     if chip not in CHIPS:
         raise UsageError(f"no chip is called {chip!r}", hint=f"known chips: {', '.join(CHIPS)}")
     params = BY_API.get(api)

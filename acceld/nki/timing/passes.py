@@ -1,6 +1,8 @@
-"""Choose the implementation of the passes over all executions: the compiled one if it was built, else the one in Python.
+"""Choose the implementation of the passes over all executions: the compiled one if it was built, else the one in
+Python.
 
-Both give the same results, to the last bit. A compiled one that was built before its source changed is not used.
+Both give the same results to the last bit. A compiled implementation that was built from another version of its source
+is not used.
 """
 
 import hashlib
@@ -9,11 +11,13 @@ from pathlib import Path
 from acceld.nki.timing import list_schedule, sbuf_allocation, value_numbering
 
 SOURCE = Path(__file__).with_name("native.pyx")
-"""Source of the compiled passes. A wheel does not have it."""
+"""Source file of the compiled passes. A wheel does not contain this file."""
 
 
 def is_of_this_source(built_from: str) -> bool:
-    """Return True if compiled passes with this digest belong to the source beside them, or there is no source."""
+    """Return True if ``built_from`` is the digest of the source of the compiled passes, or if that source is not
+    installed.
+    """
     return not SOURCE.is_file() or hashlib.sha256(SOURCE.read_bytes()).hexdigest() == built_from
 
 
@@ -25,7 +29,7 @@ else:
     COMPILED = is_of_this_source(getattr(native, "BUILT_FROM", ""))
     """True if the compiled passes run."""
     STALE = not COMPILED
-    """True if there are compiled passes of an earlier source."""
+    """True if compiled passes exist but were built from another version of their source."""
 
 if COMPILED:
     expand, plan, schedule = native.expand, native.plan, native.schedule

@@ -1,12 +1,12 @@
 """Allocate SBUF, and emit the resulting machine operations: reloads, spills, recomputation.
 
 The legacy compiler keeps a value from its definition to its last use while there is room. If there is no room, it first
-drops loaded values that the kernel loads again anyway, least recently used first. Then it drops the value of the least
-worth, which depends on its last use and on the cost per byte to restore it. A value is restored by a load; by computing
-it again, if the kernel does so; or by a spill, which saves it once to HBM and reloads it. With equal costs the least
-recently used value is dropped.
+drops loaded values that the kernel loads again anyway, least recently used first. Then it drops the value that is worth
+least. A value's worth depends on its last use and on the cost per byte to restore it. A dropped value is restored in
+one of three ways: by a load; by computing it again, if the kernel does so; or by a spill, which saves the value once to
+HBM and loads it again. Between equal costs the least recently used value is dropped.
 
-A repeat (:mod:`acceld.nki.timing.value_numbering`) whose values are still in SBUF costs nothing; otherwise it is
+A repeat (:mod:`acceld.nki.timing.value_numbering`) whose values are still in SBUF costs nothing. Any other repeat is
 executed as written.
 """
 
@@ -31,18 +31,20 @@ ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DM
 INDEX = {engine: position for position, engine in enumerate(ENGINES)}
 _DMA, _VECTOR = INDEX[Engine.DMA], INDEX[Engine.VECTOR]
 HOPELESS = 4.0
-"""Multiple of SBUF's size. A value that the kernel computes again is not kept if more than this is written before it
-does.
+"""A value that the kernel computes again is not kept if the kernel writes more than this many times SBUF's size before
+it does so.
 """
 
 MAX_PENDING = 100
-"""Longest chain of postponed repeats; the next one is executed at once."""
+"""Longest chain of postponed repeats; a repeat that would make the chain longer is executed at once."""
 
 END = 1 << 62
-"""Stands for the next use of a value that has none."""
+"""Number that stands for the next use of a value that is not used again."""
 
 SMALL_BYTES = 64.0
-"""Bytes of each partition below which a value is dropped only if no other is left, because it hardly makes room."""
+"""Bytes of each partition below which a value is dropped only if no other value can be, because dropping it makes
+hardly any room.
+"""
 
 
 @dataclass(slots=True)
@@ -55,13 +57,15 @@ class Machine:
     line: list[int] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
     choices: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Another engine that may run an operation, with its time there. The schedule chooses."""
+    """By operation: another engine that may run it, and its time on that engine. The schedule chooses."""
     rows: dict[int, float] = field(default_factory=dict)
-    """Share of the array's rows that a product occupies, if not all."""
+    """By operation: the share of the tensor engine's rows that a product occupies, if less than all."""
     quarters: dict[int, int] = field(default_factory=dict)
-    """The quarters of the DMA engines that a transfer uses, as bits, if not all."""
+    """By operation: the quarters of the DMA engines that a transfer uses, as bits, if not all four."""
     late_us: dict[int, float] = field(default_factory=dict)
-    """Time after the end of a transfer until others see its bytes, beyond the latency of every transfer, if any."""
+    """By operation: time after the end of a transfer until readers see its bytes, in addition to the latency that every
+    transfer has.
+    """
     hbm_read_bytes: int = 0
     hbm_write_bytes: int = 0
     spill_save_bytes: int = 0
@@ -71,18 +75,20 @@ class Machine:
     passes: int = 0
     transfers: int = 0
     sbuf_read_bytes: int = 0
-    """Bytes read: of one partition for engines, of all partitions for DMA (as neuron-profile counts)."""
+    """Bytes read from SBUF. As in neuron-profile, engines count the bytes of one partition, and DMA those of all
+    partitions.
+    """
     sbuf_write_bytes: int = 0
     psum_read_bytes: int = 0
     psum_write_bytes: int = 0
     sbuf_peak: float = 0.0
     psum_peak: float = 0.0
     spilled_lines: dict[int, int] = field(default_factory=dict)
-    """Bytes saved, by the line that computed the value."""
+    """Spilled bytes by the line that computed the spilled value."""
     dropped: tuple[int, ...] = ()
-    """Numbers, in program order, of the instructions whose results never reach a store."""
+    """Numbers, in program order, of the instructions that are left out because their results never reach a store."""
     became: bytearray = field(default_factory=bytearray)
-    """For each event: 0 if it is left out, 1 for an operation, 2 if its values are already in place."""
+    """For each event: 0 if it is left out, 1 if it became an operation, 2 if its values were already in place."""
 
     def add(self, engine: int, busy: float, waits: tuple[int, ...], line: int, kind: str) -> int:
         """Append an operation and return its number."""
@@ -109,15 +115,13 @@ class Machine:
 
 
 def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> Machine:
-    """Allocate the stream's values in SBUF, and emit machine operations."""
+    """Return the machine operations of the stream's events, with its values allocated in SBUF and PSUM."""
     return _Planner(stream, model, params, chip).run()
 
 
 @dataclass(slots=True)
 class _Operation:
-    """Properties shared by all executions of an instruction with the same cost, and the number of them that became
-    operations.
-    """
+    """Hold what all executions of an instruction with the same cost share, and the number that became operations."""
 
     template: Template
     cost: Cost
@@ -125,12 +129,12 @@ class _Operation:
     line: int
     name: str
     added: list[tuple[int, float]]
-    """Engine and time of the operation that the compiler adds."""
+    """Engine and time of each operation that the compiler adds."""
     choice: tuple[int, float] | None
-    """Another engine that may run it, and its time there."""
+    """Another engine that may run the operation, and its time on that engine."""
     count: int = 0
     alone: bool = False
-    """True if it is one operation and has nothing besides its engine and its time."""
+    """True if the operation has an engine and a time only, so that nothing else needs to be recorded for it."""
 
     def __post_init__(self) -> None:
         plain = self.cost.rows >= 1.0 and not self.cost.quarters and not self.cost.late_us
@@ -138,7 +142,7 @@ class _Operation:
 
 
 def _operations(template: Template) -> list[_Operation]:
-    """Turn an instruction's template into operations that can be scheduled, one for each of its costs."""
+    """Return the operations that an instruction may become: one for each of its costs."""
     choices: list[tuple[int, float] | None] = [None] * len(template.costs)
     if template.other is not None:
         choices = [(INDEX[other.engine], other.busy_us) for other in template.other]
@@ -167,26 +171,31 @@ class _Planner:
         self.loaded = _by_value(stream, [kind.loaded for kind in kinds])
         self.line = _by_value(stream, [kind.template.instruction.line for kind in kinds])
         self.keeping = _by_value(stream, [self._cost_to_reload(kind) / (kind.bytes or 1.0) for kind in kinds])
-        """Worth of keeping each value: the time per byte to reload it, or to spill and reload it."""
+        """Worth of keeping each value: the time per byte to reload it, or to spill and reload it if it was not loaded.
+        """
         self.upcoming = [END] * values
-        """Next use of each value: 2 x event, and 2 x event + 1 for a repeat of its definition."""
+        """Next use of each value: twice the number of the event that reads it, or twice the number plus 1 of the event
+        that computes it again.
+        """
         self.afterwards, self.needed = self._read_backwards()
         self.resident = bytearray(values)
         self.saved = [-1] * values
-        """The operation that saved each value to HBM."""
+        """The operation that saved each value to HBM; -1 for none."""
         self.maker = [-1] * values
-        """The operation after which each value is in place."""
+        """The operation after which each value is in its place; -1 for none."""
         self.last = [-1] * values
-        """The last operation that reads each value."""
+        """The last operation that reads each value; -1 for none."""
         self.pending = [-1] * values
-        """The skipped repeat that defines each value again, if it is not in place."""
+        """The skipped repeat that computes each value again, for values that are not in place; -1 for none."""
         self.depth = [0] * values
-        """Length of the chain of pending repeats that leads to each pending value."""
+        """Number of skipped repeats that must run one after another to bring back each pending value."""
         self.pinned = [-1] * values
         self.cold: OrderedDict[int, None] = OrderedDict()
         """Loaded values that the kernel loads again before it uses them, least recently used first."""
         self.warm: list[tuple[float, int, int]] = []
-        """Heap of (worth, order, value) of all other values; entries with an old worth are stale."""
+        """Heap of (worth, order, value) of all other values. An entry whose worth is no longer the value's worth is
+        ignored.
+        """
         self.small: OrderedDict[int, None] = OrderedDict()
         """Values of less than :data:`SMALL_BYTES`, least recently used first."""
         self.worth = [-1.0] * values
@@ -196,19 +205,19 @@ class _Planner:
             [[float(chip.sbuf_bytes_per_partition - params.sbuf_kept_bytes), -1.0]]
         )
         self.held: dict[int, float] = {}
-        """Freed bytes of loads of which other pieces are still in SBUF."""
+        """By event: freed bytes of a load that wait until the load's other pieces are freed too."""
         self.owed = 0.0
-        """Bytes taken before as many were released."""
+        """Bytes that were allocated before as many were released."""
         self.psum_released = self._psum_shares()
-        """Space in PSUM that the instructions of each line may use."""
+        """Space in PSUM that the instructions of each line may use, as pieces of (bytes, last reader)."""
         self.psum_used = 0.0
         self.now = -1
 
     def _psum_shares(self) -> dict[int, deque[list[float]]]:
-        """Return the PSUM space that the tiles of each line rotate in: all of it if only one line writes PSUM, half for
-        each of several.
+        """Return the space in PSUM for each line that writes there: all of it for one line, half of it for each of
+        several.
 
-        Lines do not wait for each other's readers, because both compilers and kernels assign banks to tiles by name.
+        Lines do not wait for each other's readers, because compilers and kernels alike assign banks to tiles by name.
         """
         chip = self.chip
         lines = {line for line, inside in zip(self.line, self.in_psum, strict=True) if inside}
@@ -243,9 +252,10 @@ class _Planner:
         return self.machine
 
     def _read_backwards(self) -> tuple[list[tuple[int, ...]], bytearray]:
-        """Return for each event the next uses of its operands and results, and whether its results reach a store.
+        """Return the next uses of each event's operands and results after the event, and whether its results reach a
+        store.
 
-        An event without results counts as reaching one.
+        An event without results counts as one that reaches a store.
         """
         stream, upcoming = self.stream, self.upcoming[:]
         needed = bytearray(len(stream.templates))
@@ -268,7 +278,7 @@ class _Planner:
         return found, needed
 
     def _execute(self, event: int) -> None:
-        """Emit the event's operation, after operations that bring its operands back."""
+        """Emit the operation of ``event``, after the operations that bring its operands back to SBUF."""
         stream = self.stream
         machine = self.machine
         machine.became[event] = 1
@@ -284,11 +294,11 @@ class _Planner:
             if not resident[value]:
                 self._bring_back(value, line)
             waits.append(maker[value])
-        if stream.replaced[event]:  # a buffer's readers are done before it is written again
+        if stream.replaced[event]:  # the readers of overwritten values must finish first
             waits += [last[value] for value in stream.replaced[event]]
         dying: list[list[float]] = []
         if event == now and END in self.afterwards[event]:
-            # the space of operands without a further use is reused in place
+            # results may take the space of operands that are not used again
             for value, after in zip(ins, self.afterwards[event], strict=False):
                 if after == END and resident[value]:
                     pieces = len(self.released)
@@ -308,7 +318,7 @@ class _Planner:
             pending[value] = -1
             depth[value] = 0
         number = self._emit(operation, waits)
-        for piece in dying:  # the next user of that space waits for this reader
+        for piece in dying:  # whoever uses the freed space next waits for this operation, which reads it
             piece[1] = float(number)
         for value in ins:
             last[value] = number
@@ -320,7 +330,9 @@ class _Planner:
             saved[value] = -1
 
     def _emit(self, operation: _Operation, waits: list[int]) -> int:
-        """Emit the operation, and the one that the compiler adds. Return the number after which its results are ready."""
+        """Append the operation and those that the compiler adds. Return the number of the operation after which its
+        results are ready.
+        """
         machine, cost = self.machine, operation.cost
         operation.count += 1
         add, line = machine.add, operation.line
@@ -345,7 +357,7 @@ class _Planner:
         return number
 
     def _count(self) -> None:
-        """Add up the bytes and work of the operations of the program's own instructions."""
+        """Add the bytes and the work of the program's own instructions to the machine's counters."""
         machine = self.machine
         for operation in chain.from_iterable(self.operations.values()):
             cost, count = operation.cost, operation.count
@@ -369,7 +381,7 @@ class _Planner:
                 machine.sbuf_write_bytes += moved
 
     def _advance(self, values: tuple[int, ...], afterwards: tuple[int, ...]) -> None:
-        """Record each value's next use after an event, and free values without one."""
+        """Record the next use of each value after an event, and free the values that are not used again."""
         upcoming, resident = self.upcoming, self.resident
         for value, after in zip(values, afterwards, strict=True):
             upcoming[value] = after
@@ -380,11 +392,14 @@ class _Planner:
                     self._touch(value, after & 1)
 
     def _settle(self, value: int) -> None:
-        """Free a value without further use, and record when the others were used."""
+        """Free ``value`` if it is not used again; otherwise record its use."""
         self._advance((value,), (self.upcoming[value],))
 
     def _touch(self, value: int, repeated: int) -> None:
-        """Record a use. A value's worth depends on the age of its last use and on the cost to restore it."""
+        """Record a use of ``value``, which changes its place in the order of dropping.
+
+        ``repeated`` is 1 if the kernel loads or computes the value again before the next use.
+        """
         if self.bytes[value] < SMALL_BYTES:
             self.small[value] = None
             self.small.move_to_end(value)
@@ -397,19 +412,21 @@ class _Planner:
         if value in self.cold:
             del self.cold[value]
         worth = self.age + (self._cost_to_remake(value) / self.bytes[value] if repeated else self.keeping[value])
-        if worth != self.worth[value]:  # otherwise its entry is in the heap
+        if worth != self.worth[value]:  # if the worth is unchanged, the heap has the value's entry already
             self.worth[value] = worth
             self.order += 1
             heappush(self.warm, (worth, self.order, value))
 
     def _hopeless(self, value: int) -> bool:
-        """Return True if more is written before the value's next use than SBUF has room for, so that it can not stay."""
+        """Return True if the kernel writes so much before the next use of ``value`` that SBUF can not hold the value
+        until then.
+        """
         written = self.written
         return written[self.upcoming[value] >> 1] - written[self.now] > HOPELESS * self.limit
 
     @cached_property
     def written(self) -> list[float]:
-        """Return the bytes of a partition that the kernel writes into SBUF before each event."""
+        """For each event, the bytes of a partition that the kernel has written into SBUF before it."""
         total = 0.0
         volume = []
         for outs in self.stream.outputs:
@@ -420,16 +437,18 @@ class _Planner:
         return volume
 
     def _transfer_us(self, kind: Kind) -> float:
-        """Return the microseconds to move a value between HBM and SBUF, as the choice of values to keep assumes."""
+        """Return the time to move a value of ``kind`` between HBM and SBUF, as the choice of the values to keep
+        estimates it.
+        """
         return kind.row * 128 / self.chip.dma_bytes_per_us
 
     def _cost_to_reload(self, kind: Kind) -> float:
-        """Return the microseconds to bring back a dropped value that the kernel does not compute again."""
+        """Return the time to bring back a dropped value that the kernel does not compute again."""
         transfer = self._transfer_us(kind)
         return transfer if kind.loaded else 2 * transfer
 
     def _cost_to_remake(self, value: int) -> float:
-        """Return the microseconds to bring back a dropped value that the kernel computes again."""
+        """Return the time to bring back a dropped value that the kernel computes again."""
         transfer = self._transfer_us(self.stream.kind(value))
         if self._hopeless(value):
             return transfer
@@ -437,7 +456,9 @@ class _Planner:
 
     @cached_property
     def remake(self) -> list[float]:
-        """Return for each value the time to compute or load it once more, including the loads and PSUM values it needs."""
+        """For each value, the time to compute or load it once more, including the loads and PSUM values that this
+        needs.
+        """
         stream = self.stream
         cost = [0.0] * len(stream.value_kind)
         for event, outs in enumerate(stream.outputs):
@@ -468,7 +489,9 @@ class _Planner:
             self.psum_released[self.line[value]].append([size, float(operation)])
 
     def _give_back(self, value: int, size: float, operation: int) -> None:
-        """Free space. A load's pieces are freed together, when the last of them is out."""
+        """Make space available again. The pieces of one load are freed together, when the last of them has been
+        dropped.
+        """
         if self.loaded[value]:
             event = self.stream.value_event[value]
             pieces = self.stream.outputs[event]
@@ -485,7 +508,7 @@ class _Planner:
             self.released.append([size, float(operation)])
 
     def _allocate_psum(self, value: int, waits: list[int], line: int) -> None:
-        """Take space in PSUM. If none is left, a value there is copied to SBUF and later back."""
+        """Allocate space for ``value`` in PSUM. If PSUM is full, a copy of another value to SBUF and back is emitted."""
         size = self.bytes[value]
         machine = self.machine
         self.psum_used += size
@@ -507,7 +530,7 @@ class _Planner:
         self.owed += _take(self.released, size, waits)
 
     def _evict(self) -> bool:
-        """Drop one value. Return False if the current event uses all of them."""
+        """Drop one value from SBUF. Return False if there is none to drop, because the current event uses all values."""
         for value in self.cold:
             if self.pinned[value] != self.now:
                 self._drop(value)
@@ -539,19 +562,19 @@ class _Planner:
         self._release(value, max(self.last[value], self.saved[value]))
 
     def _computed_again(self, value: int) -> bool:
-        """Return True if a repeated value is computed again and not spilled, because all values of its line do not fit
+        """Return True if a dropped value is computed again and not spilled: if not all values of its instruction fit
         SBUF.
 
-        In a sequential loop it is spilled even then. matmul and lora transpose the same operand for twelve blocks of
-        columns. matmul, with affine loops alone, transposes it twelve times. lora, with a sequential loop, transposes
-        and saves it once, and reloads it eleven times, to the byte.
+        In a sequential loop the value is spilled even then. Source: matmul and lora transpose the same operand for
+        twelve blocks of columns. matmul, which has affine loops only, transposes it twelve times. lora, which has a
+        sequential loop, transposes and saves it once and reloads it eleven times, to the byte.
         """
         template = self.stream.kind(value).template
         return not template.sequential and self.footprint[template.number] > self.chip.sbuf_bytes_per_partition
 
     @cached_property
     def footprint(self) -> dict[int, float]:
-        """Return the bytes of a partition that the distinct values of each instruction node take."""
+        """For each instruction, the bytes of a partition that all its distinct values take."""
         stream = self.stream
         totals: dict[int, float] = defaultdict(float)
         for event, outs in enumerate(stream.outputs):
@@ -590,7 +613,7 @@ class _Planner:
         waits: list[int] = []
         self._allocate(value, waits)
         partitions, row, size = self._rows(value)
-        if loaded:  # with the row length of the load it was part of
+        if loaded:  # in rows of the length that the original load has
             busy = stream.templates[event].costs[stream.variants[event]].busy_us / len(stream.outputs[event])
         else:
             busy = self.model.transfer_us(partitions, row)
@@ -604,9 +627,9 @@ class _Planner:
 
 
 def _take(released: deque[list[float]], size: float, waits: list[int]) -> float:
-    """Take ``size`` bytes of the space that was released first, after its last readers.
+    """Take ``size`` bytes of the space that was released first, and add the last readers of that space to ``waits``.
 
-    Returns the number of bytes that were not available.
+    Return the number of bytes that were not available.
     """
     while size > 0 and released:
         piece = released[0]
@@ -625,5 +648,5 @@ _Figure = TypeVar("_Figure")
 
 
 def _by_value(stream: Stream, figures: Sequence[_Figure]) -> list[_Figure]:
-    """Return a list with an entry for each value: the figure of the value's kind."""
+    """Return a list with one entry for each value: the entry of ``figures`` for the value's kind."""
     return [figures[kind] for kind in stream.value_kind]

@@ -2,8 +2,8 @@
 
 ``timeline(program)`` never touches data. It prices every instruction (:mod:`acceld.nki.timing.cost`), unrolls the loops
 and numbers values (:mod:`acceld.nki.timing.value_numbering`), plans SBUF and spills
-(:mod:`acceld.nki.timing.sbuf_allocation`) and schedules engines and DMA (:mod:`acceld.nki.timing.list_schedule`). Very
-long programs are unrolled in part, twice, and extended linearly.
+(:mod:`acceld.nki.timing.sbuf_allocation`) and schedules engines and DMA (:mod:`acceld.nki.timing.list_schedule`). A
+very long program is timed twice with fewer iterations, and the figures are extended linearly.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
 from acceld.nki.timing.value_numbering import Stream
 
 MAX_EVENTS = 500_000
-"""Number of executions that are unrolled in full. Longer programs are extrapolated from two shorter ones."""
+"""Greatest number of executions that are unrolled in full. Longer programs are extrapolated from two shorter ones."""
 MOST_EVENTS = 1_000_000
-"""Number of executions that can be unrolled in full within a minute or two."""
+"""Greatest number of executions that can be unrolled in full within a minute or two."""
 
 DATA_DEPENDENT = "data_dependent"
-"""Name of the bound, and of the kind of prediction, of a program whose numbers of iterations are known only at run
-time.
+"""Name of the bottleneck, and of the kind of prediction, for a program with loops whose number of iterations is known
+only at run time.
 """
 
 FIGURE_CLASS: Mapping[str, str] = {
@@ -62,14 +62,14 @@ FIGURE_CLASS: Mapping[str, str] = {
     "written_write_bytes": "exact",
     "dma_descriptors": "exact",
 }
-"""Class of each figure. exact: follows from the program; modelled: assumes what the compiler does; predicted: also
-assumes a schedule.
+"""Class of each figure. exact: the figure follows from the program. modelled: it depends on what the compiler is
+assumed to do. predicted: it depends on an assumed schedule too.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """A part of the critical path: its line, engine and time."""
+    """Time that one line takes of one engine on the critical path."""
 
     line: int
     engine: str
@@ -78,13 +78,13 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class HotSpot:
-    """A line of the kernel, and the time that it takes of an engine."""
+    """Time that one line of the kernel takes of one engine."""
 
     line: int
     engine: str
     busy_us: float
     share: float
-    """Share of the latency, 0 to 1."""
+    """Fraction of the latency, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Timeline:
     model: str
     latency_us: float | None
     engines: Mapping[str, float]
-    """Busy microseconds by engine."""
+    """Busy microseconds of each engine."""
     hbm_read_bytes: int
     hbm_write_bytes: int
     sbuf_read_bytes: int
@@ -108,38 +108,38 @@ class Timeline:
     hardware_flops: int
     transpose_flops: int
     instructions: Mapping[str, int]
-    """Number of instructions in the source, by engine."""
+    """Number of instructions as written in the source, by engine."""
     written_read_bytes: int
-    """Bytes that all loads ask for, before the compiler merges or repeats any."""
+    """Bytes of all loads as written, before the compiler merges or repeats any."""
     written_write_bytes: int
     dma_descriptors: Mapping[int, int]
-    """Number of rows by contiguous bytes, as written."""
+    """Number of DMA rows as written, by their contiguous bytes."""
     sbuf_peak_bytes_per_partition: int
     psum_peak_banks: int
     pe_passes: int
     critical_path: tuple[PathStep, ...]
     hot_spots: tuple[HotSpot, ...]
     binding: Binding | None
-    """Time of the busiest engine and its waits; None if there is no latency, or it was extrapolated."""
+    """Parts of the latency by what the busiest engine spends them on; None if there is no latency or it was extrapolated."""
     unproven: tuple[str, ...]
     """Parts of the latency that no measured kernel confirms, in words."""
     bound: str
-    """The bottleneck in a few words; ``data_dependent`` if there is no latency."""
+    """The bottleneck in a few words, such as ``DMA 84 %``; ``data_dependent`` if there is no latency."""
     warnings: tuple[str, ...]
     prediction: uncertainty.Prediction
     data_dependent: bool
     extrapolated: bool
     params: TimelineParams
     dropped: tuple[int, ...] = ()
-    """Instructions whose results reach no store, by their number in the program as :func:`as_timed` returns it."""
+    """Instructions whose results reach no store, by their number in the program that :func:`as_timed` returns."""
     with_dropped_us: float | None = None
-    """The latency if the dropped instructions ran; None if there are none."""
+    """The latency if the dropped instructions ran too; None if none was dropped."""
     machine: Machine | None = field(default=None, repr=False, compare=False)
-    """The machine operations, for a trace; None if the timeline was extrapolated."""
+    """The machine operations, for :func:`chrome_trace`; None if the timeline was extrapolated."""
     schedule: Schedule | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything except the operations, as JSON-able data."""
+        """Return all figures as data that JSON can hold, without the machine operations and their schedule."""
         data = {
             name: getattr(self, name)
             for name in self.__slots__
@@ -167,21 +167,23 @@ class Timeline:
 
 
 def timeline(program: Program, params: TimelineParams | None = None, *, max_events: int | None = None) -> Timeline:
-    """Time ``program`` on its chip with its API's compiler model (or with ``params``).
+    """Return the predicted latency of ``program`` on its chip, with all counters.
 
-    Beyond ``max_events`` executions (:data:`MAX_EVENTS` if not given) the figures are extrapolated from the first ones.
-    That is wrong for a program whose later iterations do more work.
+    The compiler model is that of the program's API, or ``params``. Beyond ``max_events`` executions (default
+    :data:`MAX_EVENTS`) the figures are extrapolated from the first executions, which is wrong for a program whose later
+    iterations do more work.
 
-    Raises MissingRule for an operation without a cost rule. A program with loops whose trip count is known only at
-    run time has ``latency_us`` None and every other figure for one trip of each of them, unless
-    ``params.dynamic_trips`` says what to assume.
+    Raise MissingRule for an operation without a cost rule. If the number of iterations of some loop is known only at
+    run time, ``latency_us`` is None and every other figure counts one iteration of each such loop, unless
+    ``params.dynamic_trips`` gives the number to assume.
     """
     chip = chip_spec(program.chip)
     max_events = max_events or MAX_EVENTS
     if params is None:
         params = default_params(program.api, program.chip)
     if program.lnc == cores.CORES:
-        params = replace(params, eliminate_dead=False)  # the other core may need it
+        # the other core may use results that this core's program does not
+        params = replace(params, eliminate_dead=False)
     if params.fuse_loops:
         program = fuse(program)
     if params.sums_apart:
@@ -218,7 +220,7 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
 
 
 def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of the program's own instructions, without those that the compiler adds
+    """Return the numbers that dropped instructions have in the program without the instructions that the compiler adds
     (:func:`compiler_legacy.sums_apart`).
     """
     added = [number for number, (node, _) in enumerate(program.walk()) if node.attr(compiler_legacy.TWIN)]
@@ -228,11 +230,11 @@ def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
 
 
 def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
-    """Return the program with fused loops, and how the model counts each execution.
+    """Return the program with fused loops, and how the performance model counts each execution of each instruction.
 
-    The counts are turns (:mod:`acceld.nki.ir.turns`), by number of the instruction in program order. An instruction
-    without an entry counts in full. There are no entries if the model drops and merges nothing, or can not time the
-    program in full.
+    The second result maps an instruction's number in program order to one turn (:mod:`acceld.nki.ir.turns`) for each
+    execution. An instruction without an entry counts in full. The mapping is empty if the model drops and merges
+    nothing, or if it can not time the program in full.
     """
     params = default_params(program.api, program.chip)
     if program.lnc == cores.CORES:
@@ -270,13 +272,15 @@ class _Run:
 
 
 MEETINGS = frozenset({"exchange", "barrier"})
-"""Operations at which the cores of a launch wait for each other."""
+"""Operations at which the two cores of a launch wait for each other."""
 _ROUNDS = 20
-"""Number of times that the schedules of two cores are made again, because one waits for the other."""
+"""Greatest number of times that the schedules of two cores are made again, because one core waits for the other."""
 
 
 def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
-    """Return one core's run. If there are too many executions, figures are extrapolated from the first ones."""
+    """Return one core's run. With more than ``max_events`` executions, its figures are extrapolated from two shorter
+    runs.
+    """
     program, full = part.program, part.trips
     total = _executions(program.body, full)
     if total <= max_events:
@@ -292,7 +296,7 @@ def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
 
 
 def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
-    """Return the cores' runs side by side. The core that reaches an exchange or a barrier first waits for the other."""
+    """Return the runs of two cores in which the core that reaches an exchange or a barrier first waits for the other."""
     meetings = [[at for at, kind in enumerate(run.machine.kind) if kind in MEETINGS] for run in ran]
     common = min(map(len, meetings))
     meetings = [numbers[:common] for numbers in meetings]
@@ -313,9 +317,10 @@ def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
 
 
 def _on_one_stack(ran: list[_Run], chip: ChipSpec) -> list[_Run]:
-    """Return the cores' runs, lengthened to the time that their common stack of HBM needs for the bytes of both.
+    """Return the runs of two cores, lengthened if their common stack of HBM needs more time for the bytes of both.
 
-    Trainium2 has four stacks for eight cores, of 716 GB/s each. The 16 DMA engines of two cores move 829 GB/s in long rows.
+    Trainium2 has four stacks for eight cores, of 716 GB/s each. The 16 DMA engines of two cores move 829 GB/s in long
+    rows.
     """
     moved = sum(run.figures[name] for run in ran for name in ("hbm_read_bytes", "hbm_write_bytes"))
     least = moved / chip.hbm_bytes_per_us
@@ -361,7 +366,9 @@ def _figures(machine: Machine, times: Schedule) -> dict[str, float]:
 
 
 def _dma_busy(machine: Machine, total_us: float) -> float:
-    """Return the busy time of the busiest quarter of the DMA engines, given that of all transfers."""
+    """Return the busy time of the busiest quarter of the DMA engines; ``total_us`` is the time of all transfers
+    together.
+    """
     if not machine.quarters:
         return total_us
     busy, times = [total_us] * QUARTERS, machine.busy_us
@@ -373,7 +380,7 @@ def _dma_busy(machine: Machine, total_us: float) -> float:
 
 
 def _extended(first: dict[str, float], second: dict[str, float], steps: float) -> dict[str, float]:
-    """Return each figure, extrapolated linearly in the number of executions."""
+    """Return each figure, extrapolated linearly: ``second`` plus further steps from ``first`` to ``second``."""
     return {name: max(second[name], value + (second[name] - value) * steps) for name, value in first.items()}
 
 
@@ -382,8 +389,10 @@ def _executions(body: tuple[Node, ...], trips: Mapping[int, int]) -> int:
 
 
 def _shorter(program: Program, full: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Return fewer iterations for loops, from the outermost inwards, so that the program has at most ``budget``
-    executions.
+    """Return numbers of iterations with which the program has at most ``budget`` executions, if reducing loops can
+    achieve it.
+
+    Outer loops are shortened before inner ones.
     """
     trips = dict(full)
     level: tuple[Node, ...] = program.body
@@ -474,7 +483,7 @@ class _Written:
 
 
 def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Mapping[int, int]) -> _Written:
-    """Return exact counts of the program before the compiler changes it."""
+    """Return exact counts of the program as written, before the compiler changes it."""
     counts: dict[str, int] = defaultdict(int)
     rows: Counter[int] = Counter()
     read = write = passes = 0
@@ -504,13 +513,13 @@ def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Ma
 
 
 def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
-    """Return the time on the chain of operations that ends last, by line and engine, longest first."""
+    """Return the 20 longest steps of the critical path, longest first."""
     steps = [PathStep(line, ENGINES[engine].value, us) for (line, engine), us in times.path_us(machine).items()]
     return tuple(sorted(steps, key=lambda step: (-step.us, step.line, step.engine))[:20])
 
 
 def _binding(run: _Run, engines: Mapping[str, float], params: TimelineParams, latency: float) -> Binding | None:
-    """Return what the busiest engine does in the whole latency, the launch and the end of the kernel included."""
+    """Return how the busiest engine spends the latency, including the kernel's launch and end."""
     found = binding(run.machine, run.schedule, max(engines, key=lambda engine: engines[engine]))
     if found is None:
         return None
@@ -520,11 +529,11 @@ def _binding(run: _Run, engines: Mapping[str, float], params: TimelineParams, la
 
 
 NOTED_SHARE = 0.01
-"""Share of the latency from which on an unproven part is named."""
+"""Least share of the latency for which an unproven part is named."""
 
 
 def _issued(transfers: int, params: TimelineParams, crowded: bool) -> tuple[str, ...]:
-    """Return the reason why there is no interval for a kernel whose transfers alone may take longer than predicted."""
+    """Return a warning if the kernel's transfers alone may take longer than its predicted latency; () otherwise."""
     if not crowded:
         return ()
     issued_us = transfers * params.issue_us
@@ -536,7 +545,7 @@ def _issued(transfers: int, params: TimelineParams, crowded: bool) -> tuple[str,
 
 
 def _unproven(program: Program, params: TimelineParams, found: Binding | None, latency: float) -> tuple[str, ...]:
-    """Return what the latency rests on that no measured kernel confirms."""
+    """Return, in words, the parts of the latency that no measured kernel confirms."""
     turned = sorted(
         {
             node.line

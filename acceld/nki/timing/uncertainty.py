@@ -1,10 +1,10 @@
 """State the uncertainty of a predicted latency.
 
 All figures are measured, and ``scripts/bench_sim.py`` prints them. The interval of a latency is the wider of two
-conformal intervals. The first contains the errors of four of five development kernels of the same chip with the same
-bottleneck. The second contains four of five chains, which are the kernels of one computation; a chain counts as
-contained if four of five of its kernels are. A kernel that resembles no measured one has no interval. The allowed error
-of a ratio of two predictions is :data:`acceld.model.SIMULATED_TIE_PERCENT`.
+conformal intervals. One contains the errors of four of five development kernels of the same chip with the same
+bottleneck. The other contains four of five chains; a chain is the set of kernels of one computation, and is contained
+if the errors of four of five of its kernels are. A kernel that resembles no measured kernel has no interval. The
+allowed error of a ratio of two predictions is :data:`acceld.model.SIMULATED_TIE_PERCENT`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from enum import StrEnum
 
 UNVALIDATED = "unvalidated"
 MOSTLY = 0.6
-"""Least busy share of the busiest engine. With less, a kernel is not bound by an engine: it counts as waiting."""
+"""Least busy share of the busiest engine for which a kernel is bound by that engine. With less, the kernel counts as
+waiting.
+"""
 
 
 class Bound(StrEnum):
-    """The class of bottleneck; each class has its own interval."""
+    """Class of a kernel's bottleneck; each class has its own interval."""
 
     TENSOR = "tensor"
     ELEMENTWISE = "vector, scalar or gpsimd"
@@ -37,23 +39,24 @@ INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
     ("trn2", Bound.DMA): (20.0, 47),
     ("trn2", Bound.WAITING): (37.0, 35),
 }
-"""Half width of the 80 % interval in percent, and the number of development kernels behind it."""
+"""Half width of the 80 % interval in percent, and the number of development kernels behind it, by chip and bottleneck.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A predicted latency with its interval and the kernels behind the interval."""
+    """The uncertainty of a predicted latency: its interval, and the kernels behind the interval."""
 
     kind: str
     """``predicted``, or ``data_dependent`` if there is no latency."""
     interval_percent: float | None
-    """Half width of the interval; None outside the validated set."""
+    """Half width of the interval; None for a kernel that no measured kernel resembles."""
     validated_on: str
-    """Name of the set behind the interval, or ``unvalidated``."""
+    """The measured kernels behind the interval in words, or ``unvalidated``."""
 
     @property
     def validated(self) -> bool:
-        """True if the interval is validated."""
+        """True if the latency has an interval."""
         return self.validated_on != UNVALIDATED
 
 
@@ -66,8 +69,11 @@ def bound_of(engines: Mapping[str, float], latency_us: float) -> Bound:
 
 
 def prediction(*, chip: str, engines: Mapping[str, float], latency_us: float | None, unlike: bool) -> Prediction:
-    """Return the interval of a latency. There is none for a chip that no measured kernel has, or for a kernel unlike all
-    measured ones: two cores, loops or addresses known at run time, more transfers than can start within the latency.
+    """Return the uncertainty of a latency.
+
+    ``unlike`` is True for a kernel that resembles no measured one: two cores, loops or addresses known only at run
+    time, or more transfers than can start within the latency. Such a kernel has no interval, nor has a chip without
+    measured kernels.
     """
     if latency_us is None:
         return Prediction("data_dependent", None, UNVALIDATED)

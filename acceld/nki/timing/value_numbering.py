@@ -1,11 +1,11 @@
 """Unroll a program into events, and number each result by its value.
 
 An event is one execution of an instruction. With value numbering, an execution of the same operation on the same values
-as an earlier one is a *repeat*: it defines no new value, and its destination cells take the earlier values.
+as an earlier one is a *repeat*: it makes no new values, and its destination cells take the earlier values.
 
-The earlier values stay where they are. So an access of several cells must find their values side by side there, as it
-would find them here. If it does not, the instructions that wrote those cells are repeats only where they write the same
-cells again.
+The earlier values stay where they were written. An access of several cells must therefore find the values side by side
+in their original cells, as it would in the repeat's cells. If it does not, the instructions that wrote those cells
+count as repeats only where they write the same cells again.
 """
 
 from __future__ import annotations
@@ -22,86 +22,88 @@ from acceld.nki.timing.expansion import Prepared, Template
 PLACES = 2
 """Number of places between which the legacy compiler alternates a tile that is written again while it is in scope.
 
-Two agrees with the measured limits of nki-samples' pooling kernels, in which a load starts every half of the time of a
-load and a reduction. One place, or as many as fit SBUF, does not.
+Two places agree with the measured limits of nki-samples' pooling kernels, in which a load starts every half of the time
+of a load and a reduction. One place does not agree, nor do as many as fit SBUF.
 """
 
 
 @dataclass(slots=True)
 class Kind:
-    """Properties shared by all values that one access of an instruction writes."""
+    """Hold what all values that one access of an instruction writes have in common."""
 
     template: Template
     bytes: float
     """Bytes of each value in one partition; 0 in HBM."""
     row: int
-    """Bytes of one partition's row."""
+    """Bytes of a value's row in one partition."""
     space: Space
     loaded: bool
 
 
 @dataclass(slots=True)
 class Stream:
-    """Events and values, as parallel lists."""
+    """The events of a program in order of execution, and their values, as parallel lists."""
 
     templates: list[Template] = field(default_factory=list)
     variants: list[int] = field(default_factory=list)
     inputs: list[tuple[int, ...]] = field(default_factory=list)
-    """Values that each event reads (on chip, or in HBM that is written)."""
+    """Values that each event reads, on chip or in HBM that the program writes."""
     outputs: list[tuple[int, ...]] = field(default_factory=list)
     replaced: list[tuple[int, ...]] = field(default_factory=list)
-    """Values that each event overwrites in place; none if the compiler renames."""
+    """Values that each event overwrites in place; () if the compiler gives the results a new place."""
     repeat: list[bool] = field(default_factory=list)
     turn: list[int] = field(default_factory=list)
-    """Number of each event among its instruction's executions, including masked ones."""
+    """Number of each event among the executions of its instruction, where masked executions count too."""
     kinds: list[Kind] = field(default_factory=list)
     value_kind: list[int] = field(default_factory=list)
-    """For each value the index of its kind in ``kinds``."""
+    """For each value, the index of its kind in ``kinds``."""
     value_event: list[int] = field(default_factory=list)
     """The event that first made each value."""
 
     def kind(self, value: int) -> Kind:
-        """Return the properties that the value shares with others of the same access."""
+        """Return what the value has in common with the other values of the same access."""
         return self.kinds[self.value_kind[value]]
 
 
 def expand(prepared: Prepared, *, numbering: bool) -> Stream:
-    """Unroll ``prepared`` and number its values."""
+    """Return the events of ``prepared``, with repeats marked if ``numbering`` is True."""
     expander = _Expander(prepared, numbering)
     stream = expander.run()
     if expander.scattered:
         expander = _Expander(prepared, numbering, expander.scattered)
         stream = expander.run()
-    if expander.scattered:  # what the first pass took for repeats hid these
+    if expander.scattered:  # the second pass found more of them, which repeats of the first pass had hidden
         stream = _Expander(prepared, numbering, prepared.templates).run()
     return stream
 
 
 _Moved = dict[int, tuple[int, int, int]]
-"""By cell of a buffer: the buffer that holds the cell's value, the distance from there, and the instruction that wrote it.
-Cells whose value lies in them are left out.
+"""For a cell of a buffer whose value lies elsewhere: the buffer that holds the value, the distance to the cell that
+holds it, and the instruction that wrote it.
 """
 _Cells = tuple[dict[int, int], list[int], tuple[int, ...], _Moved]
-"""Tables of a buffer's access: values by cell, the first element in each execution, the cells from there, and the cells
-whose values lie elsewhere.
+"""Data that an access looks up: values by cell, the first cell of each execution, the offsets of further cells, and the
+cells whose values lie elsewhere.
 """
 
 
 @dataclass(slots=True)
 class _Site:
-    """An instruction, and the tables that its executions look up."""
+    """An instruction in the tree of loops, with the tables that its executions look up."""
 
     template: Template
     reads: list[_Cells]
     writes: list[_Cells]
     kinds: list[int]
-    """The kind of value that each access writes."""
+    """Index of the kind of the values that each access writes."""
     signature: int
-    """Equal for instructions that compute the same from the same values and given numbers; -1 if they are never merged."""
+    """A number that is equal for instructions that compute the same from the same values and ``given``; -1 for an
+    instruction that is never merged.
+    """
     given: list[tuple[object, ...]] | None
-    """Values that each execution takes from its loop variables; None if it takes none."""
+    """For each execution, what it takes from loop variables; None if the instruction takes nothing from them."""
     in_place: bool = False
-    """True if an execution is a repeat only of one that wrote the same cells."""
+    """True if an execution counts as a repeat only of an execution that wrote the same cells."""
     executed: int = 0
 
 
@@ -110,9 +112,9 @@ class _Expander:
         self.prepared = prepared
         self.numbering = numbering
         self.in_place = in_place
-        """Instructions whose results are repeats only in the same cells."""
+        """Numbers of the instructions whose executions count as repeats only if they write the same cells."""
         self.scattered: set[int] = set()
-        """Instructions whose repeats were read beside values that lie elsewhere."""
+        """Numbers of the instructions whose repeated values were read together with values that lie elsewhere."""
         self.stream = Stream()
         buffers = prepared.program.buffers
         self.cells: list[dict[int, int]] = [{} for _ in buffers]
@@ -121,24 +123,25 @@ class _Expander:
         self.iteration: dict[int, int] = {}
         """Current iteration of each running loop."""
         self.fresh: dict[int, list[dict[int, int]]] = defaultdict(list)
-        """Cells of the buffers declared in each loop."""
+        """For each loop, the cells of the buffers that are declared in it."""
         for buffer in buffers:
             if buffer.scope:
                 self.fresh[buffer.scope[-1]].append(self.cells[buffer.id])
         self.accumulators: dict[Engine, dict[int, int]] = defaultdict(dict)
-        """Values in each engine's accumulators, by the number of partitions."""
+        """Values in the accumulators of each engine, by the number of partitions that were accumulated."""
         self.rewritten: set[int] = set()
         """Buffers that were written again while they were in scope."""
         self.places: dict[tuple[int, int], deque[tuple[int, ...]]] = {}
-        """The newest values written to each place in a rewritten buffer, oldest first, by buffer and first cell."""
+        """The newest values written to each place of a rewritten buffer, oldest first. Keys are (buffer, first cell).
+        """
         self.outermost = 0
-        """The first event of the current outermost loop."""
+        """Number of the first event of the current outermost loop."""
         self.signatures: dict[object, int] = {}
         self.order = iter(prepared.templates)
         self.tree = self._index(prepared.program.body)
 
     def _index(self, body: tuple[Node, ...]) -> list[_Site | tuple[int, int, list[Any]]]:
-        """Return the sites of ``body``, and its loops as (loop, trips, content)."""
+        """Return ``body`` as a tree: a site for each instruction, and (loop, trips, tree of its body) for each loop."""
         return [
             (node.id, self.prepared.trips[node.id], self._index(node.body))
             if isinstance(node, Loop)
@@ -282,7 +285,7 @@ class _Expander:
         stream.turn.append(at)
 
     def _move(self, template: Template, at: int, outs: tuple[int, ...]) -> None:
-        """Record the cells whose values, made before, lie elsewhere."""
+        """Record which cells written by a repeat have values that lie elsewhere."""
         position = 0
         for access in template.writes:
             base, moved = access.bases[at], self.moved[access.buffer]
@@ -293,7 +296,7 @@ class _Expander:
                     moved[base + offset] = buffer, base + offset - cell, template.number
 
     def _origin(self, value: int) -> tuple[int, int]:
-        """Return the buffer and the cell that a value was made in."""
+        """Return the buffer and the cell in which a value was first made."""
         stream = self.stream
         event = stream.value_event[value]
         place, turn = value - stream.outputs[event][0], stream.turn[event]
@@ -304,13 +307,17 @@ class _Expander:
         raise ValueError("an accumulator's value is in no cell")
 
     def _read_together(self, cells: list[int], moved: _Moved) -> None:
-        """Note the instructions whose values do not lie side by side as the ``cells`` of one access do."""
+        """Record the instructions whose repeated values do not lie side by side, although one access reads their
+        ``cells`` together.
+        """
         places = [moved.get(cell) for cell in cells]
         if len({place and place[:2] for place in places}) > 1:
             self.scattered.update(place[2] for place in places if place)
 
     def _made(self, site: _Site, event: int) -> tuple[int, ...]:
-        """Return new values: one for each cell that the execution writes, and one for its accumulators."""
+        """Return the numbers of new values: one for each cell that the execution writes, and one for the accumulators
+        it writes.
+        """
         kinds, events = self.stream.value_kind, self.stream.value_event
         begin = len(kinds)
         for kind, (_, _, offsets, _) in zip(site.kinds, site.writes, strict=False):
@@ -325,9 +332,10 @@ class _Expander:
     def _rotated(
         self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...], overwritten: list[int]
     ) -> tuple[int, ...]:
-        """Return the values that this execution overwrites: those that the buffer held :data:`PLACES` writes before.
+        """Return the values that this execution overwrites: those that the place held :data:`PLACES` writes before.
 
-        Only a tile that is written again while it is in scope has so few places. Other tiles rotate through SBUF.
+        Only a tile that is written again while it is in scope has so few places; other tiles rotate through SBUF, and
+        the result is ().
         """
         buffer = template.writes[0].buffer
         if buffer not in self.rewritten:

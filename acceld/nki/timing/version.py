@@ -1,4 +1,4 @@
-"""Identify the performance model: two predictions with different identities are never compared."""
+"""Identify the performance model. Predictions of two models with different identities are never compared."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from acceld.nki.timing.parameters import PARAMS_VERSION
 
 _SIMULATOR = Path(__file__).parents[1]
 _ASIDE = ("port",)
-"""Folders of the simulator whose code predicts nothing."""
+"""Folders of the simulator whose code has no effect on predictions."""
 
 
 @cache
 def model_version() -> str:
     """Return the version of the performance model, such as ``9.3f2a91c0``.
 
-    The number is that of the parameters. The digest is over the source of the simulator and the constants of the chips,
-    so that no change of a prediction keeps the version.
+    The number is the version of the parameters. The digits are a digest of the simulator's source and of the chips'
+    constants, so every change that could alter a prediction alters the version.
     """
     return f"{PARAMS_VERSION}.{digest(sources())}"
 
 
 def sources() -> list[Path]:
-    """Return the files that predictions depend on, in order. Compiled code only repeats some of them."""
+    """Return the files that predictions depend on, in a fixed order. Compiled code is left out, because it only repeats
+    some of these files.
+    """
     kept = [path for path in _SIMULATOR.rglob("*.py") if path.relative_to(_SIMULATOR).parts[0] not in _ASIDE]
     return [*sorted(kept), Path(chips.__file__)]
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """Return eight hex digits over the names and contents of files, with any line ends."""
+    """Return eight hex digits of a digest over the names and contents of files. Line ends do not matter."""
     found = hashlib.sha256()
     for path in paths:
         text = path.read_bytes().replace(b"\r\n", b"\n")
@@ -42,5 +44,7 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def model_of(calibration: Calibration | None) -> str:
-    """Return the identity of the model that predicts with a calibration, or without one."""
+    """Return the identity of the performance model with a calibration; that of the published model if ``calibration``
+    is None.
+    """
     return model_version() if calibration is None else f"{model_version()}.c{calibration.digest}"

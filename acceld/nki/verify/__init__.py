@@ -1,1 +1,1 @@
-"""Check the rules of an API on a chip on programs: structure, accesses, operands, and values over time."""
+"""Check programs against the rules of an API on a chip: structure, accesses, operands, and values over time."""

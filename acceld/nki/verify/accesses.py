@@ -1,4 +1,4 @@
-"""Check accesses: bounds, partitions, banks, blocks, capacity."""
+"""Check each access of a program: bounds, partitions, banks, blocks, capacity."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ _ENUMERATED_MASKED = 100_000
 _ENUMERATED_IN_ALL = 1_000_000
 _CONTROL = having(Trait.CONTROL)
 _QUARTERS = 4
-"""A tensor of at most a quarter of the partitions begins at a multiple of a quarter, one of at most a half at a half."""
+"""Number of quarters of the partitions. A tensor of at most a quarter begins at a multiple of a quarter, one of at most
+a half at a multiple of a half.
+"""
 
 
 class Accesses:
-    """Check every tile of an instruction against the buffers and the chip."""
+    """Check every tile of an instruction against its buffer and the chip."""
 
     def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
         self.report, self.rules = report, rules
@@ -34,7 +36,7 @@ class Accesses:
         self._fine: set[tuple[Access, tuple[Pattern, ...], AxisMap | None, bool]] = set()
 
     def buffers(self) -> None:
-        """Check the rules on declarations of buffers."""
+        """Check the declarations of all buffers."""
         self._memory()
         for buffer in self.report.program.buffers:
             if buffer.space is Space.HBM:
@@ -57,7 +59,10 @@ class Accesses:
             self._address(buffer, partitions)
 
     def _memory(self) -> None:
-        """Check that one instance of each tensor in HBM fits one core's share of HBM (that of two cores with LNC 2)."""
+        """Check that the tensors in HBM fit one core's share of HBM, or the share of two cores with LNC 2.
+
+        Each tensor counts once.
+        """
         inside = [buffer for buffer in self.report.program.buffers if buffer.space is Space.HBM]
         total = sum(buffer.elements * DTYPE_BYTES[buffer.dtype] for buffer in inside)
         limit = self.rules.chip.hbm_capacity_bytes * max(1, self.report.program.lnc)
@@ -105,7 +110,7 @@ class Accesses:
         self.report.add("psum_bank", buffer, message, f"start on a multiple of {bank} bytes")
 
     def capacity(self, space: Space) -> int:
-        """Return the bytes of a partition of a memory."""
+        """Return the bytes of one partition of a memory."""
         chip = self.rules.chip
         return chip.psum_bytes_per_partition if space is Space.PSUM else chip.sbuf_bytes_per_partition
 
@@ -120,7 +125,9 @@ class Accesses:
             self._together(instruction)
 
     def check_arguments(self, instruction: Instruction) -> None:
-        """Check the tiles in HBM of an instruction without a mask. A like one has passed :meth:`check`."""
+        """Check the tiles in HBM of an unmasked instruction that differs only in them from one that has passed
+        :meth:`check`.
+        """
         for access in instruction.accesses:
             if self.report.buffer(access).space is Space.HBM:
                 self._bounds(instruction, access, None)
@@ -179,8 +186,9 @@ class Accesses:
     def _surely_outside(
         self, instruction: Instruction, access: Access, axes: AxisMap | None, d: int, size: int
     ) -> bool:
-        """Return True if some iteration certainly has a masked index out of bounds. False if that takes too long to
-        find out.
+        """Return True if it is proved that in some iteration an index inside the mask is out of bounds.
+
+        The result is False if the proof would take too long.
         """
         loops = sorted(
             {loop for loop, _ in access.start[d].terms}
@@ -265,7 +273,7 @@ class Accesses:
             return
         self._start_partition(instruction, access, buffer, count)
         if self.rules.legacy and not self.rules.strict:
-            return  # its compiler splits what an expression walks; calls of nisa are checked when they are traced
+            return  # the legacy compiler splits such expressions; calls of nisa were checked when they were traced
         axes = free_axes(access, buffer)
         if axes > FREE_AXES:
             self.report.add(
@@ -296,8 +304,9 @@ class Accesses:
             )
 
     def _values(self, start: Affine, modulus: int) -> Iterator[int]:
-        """Yield the values of ``start`` that may differ modulo ``modulus``; only the constant if no loop changes the
-        remainder.
+        """Yield values of ``start`` until all remainders modulo ``modulus`` have occurred.
+
+        If no loop changes the remainder, the only value is the constant.
         """
         loops = [(loop, coef) for loop, coef in start.terms if coef % modulus and self.trips[loop] > 1]
         spans = [min(self.trips[loop], modulus // gcd(coef, modulus)) for loop, coef in loops]
@@ -307,7 +316,7 @@ class Accesses:
             yield start.const + sum(coef * i for (_, coef), i in zip(loops, values, strict=True))
 
     def _together(self, instruction: Instruction) -> None:
-        """Check that the operands of one instruction fit on the chip at the same time."""
+        """Check that the operands of one instruction fit in SBUF and PSUM together."""
         if instruction.op in _CONTROL:
             return
         for space in (Space.SBUF, Space.PSUM):
@@ -331,9 +340,11 @@ class Accesses:
                 )
 
     def _fullest_partition(self, tiles: Mapping[Access, int], read: Collection[Access]) -> int:
-        """Return the bytes that the tiles take of the fullest partition if their tensors are placed as well as possible.
+        """Return the bytes that the tiles need in the fullest partition, if their tensors are placed as well as
+        possible.
 
-        Tensors of at most 64 partitions can lie beside each other. Those in ``read`` start at the same partition.
+        Tensors of at most 64 partitions can lie beside each other. Tensors in ``read`` must start at the same
+        partition.
         """
         sizes: dict[int, int] = defaultdict(int)
         for access, size in tiles.items():
@@ -352,7 +363,9 @@ class Accesses:
         )
 
     def _places(self, number: int) -> list[range]:
-        """Return the quarters of the partitions that a tensor may take: any one, either half, or all."""
+        """Return the ranges of quarters of the partitions that a tensor may occupy: single quarters, halves, or all
+        four.
+        """
         buffer, quarter = self.report.program.buffers[number], self.rules.chip.partitions // _QUARTERS
         taken = -(-buffer.shape[buffer.partition_axis] // quarter)
         if buffer.address is not None:
@@ -363,11 +376,11 @@ class Accesses:
 
 
 def free_bytes(buffer: Buffer) -> int:
-    """Return the bytes of a partition that one block takes."""
+    """Return the bytes that one tile of a buffer takes in each partition."""
     return prod(buffer.shape[buffer.partition_axis + 1 :]) * DTYPE_BYTES[buffer.dtype]
 
 
 def tile_bytes(access: Access, buffer: Buffer) -> int:
-    """Return the bytes of a partition in the tile's elements, each counted once."""
+    """Return the bytes of a tile's elements in one partition. Elements that the tile repeats count once."""
     moving = [dim for dim in access.dims[1:] if any(dim.steps)]
     return prod(dim.count for dim in moving) * DTYPE_BYTES[buffer.dtype]

@@ -1,6 +1,6 @@
-"""Note what is legal and known to compile wrongly or slowly: forms that AWS's users reported, and the size of the program.
+"""Note what is legal but known to compile wrongly or slowly: forms that AWS's users reported, and the program's size.
 
-These are notes and no refusals, because kernels with such forms ran on chips too.
+These are notes, not refusals, because kernels with such forms have also run on chips.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Buffer, Instruction, Loop, LoopKind, Notice, Program, Space
 
 UNROLLED = 1_000_000
-"""Instructions after unrolling from which compiling is called slow.
+"""Number of instructions after unrolling from which a note calls compiling slow.
 
 Fitted to one public report (aws-neuron-sdk issue 1374, neuronx-cc 2.26): two products in one kernel, about 2.6 million
 instructions by its loops, took more than 30 minutes and 30 GB where they compiled at all.
@@ -22,8 +22,9 @@ instructions by its loops, took more than 30 minutes and 30 GB where they compil
 
 
 def doubts(program: Program, nki: str | None = None) -> tuple[Notice, ...]:
-    """Return the notes on a program, by line, each line and text once. ``nki`` is the version of the package, for a
-    program of the current API.
+    """Return the notes on a program, sorted by line, without repetitions.
+
+    ``nki`` is the version of the package ``nki``, for a program of the current API.
     """
     if program.api == "nki_legacy":
         found = [*_of_legacy(program)]
@@ -33,11 +34,11 @@ def doubts(program: Program, nki: str | None = None) -> tuple[Notice, ...]:
 
 
 def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
-    """Yield a note for each on-chip memory whose tiles can not all be there. Up to 0.6 that is an error of the compiler,
-    from 0.7 on its fallback allocator spills (AWS's pages on both).
+    """Yield a note for each on-chip memory that is too small for all tiles in use at some instruction.
 
-    A tile counts from its first to its last use in program order, once for all iterations of the loops around its
-    declaration, so the sum is a lower bound. Tiles with an address of their own are left out.
+    Up to NKI 0.6 that is an error of the compiler; from 0.7 on its fallback allocator spills (AWS's pages on both). A
+    tile counts from its first to its last use in program order, once for all iterations of the loops around its
+    declaration, so the sum is a lower bound. Tiles with an address of their own are not counted.
     """
     chip = chip_spec(program.chip)
     later = tuple(map(int, nki.split("."))) >= (0, 7)
@@ -68,7 +69,7 @@ def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
 
 
 def _row_bytes(buffer: Buffer) -> int:
-    """Return the bytes of a tile in one partition."""
+    """Return the bytes of all tiles of a buffer in one partition."""
     return buffer.elements // buffer.shape[buffer.partition_axis] * DTYPE_BYTES[buffer.dtype]
 
 
@@ -83,7 +84,9 @@ def _of_size(program: Program) -> Iterator[Notice]:
 
 
 def _of_legacy(program: Program) -> Iterator[Notice]:
-    """Yield an addition in place in an affine loop, and a tile beside a sequential loop that is written whole in it."""
+    """Yield notes on additions in place in an affine loop, and on tiles outside a sequential loop that the loop writes
+    as a whole.
+    """
     written: dict[tuple[int, int], bool] = {}
     """By loop and buffer: True while the first use in an iteration of the loop was a write of the whole buffer."""
     for instruction, around in program.walk():

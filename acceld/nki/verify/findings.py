@@ -12,14 +12,14 @@ MAX_FINDINGS = 50
 
 
 class TooMany(Exception):
-    """Stop the verification: there are enough findings, or the deadline has passed. The findings so far are kept."""
+    """Ends a verification that has enough findings or has passed its deadline. The findings so far are kept."""
 
 
 @dataclass
 class Report:
-    """Findings of one verification, one for each rule, line and message.
+    """The findings of one verification, without repetitions of rule, line and message.
 
-    ``noted`` also counts repeated findings, so that a check can see if it has found anything.
+    ``noted`` counts repeated findings too, so that a caller can see if a check has found anything.
     """
 
     program: Program
@@ -28,7 +28,7 @@ class Report:
     noted: int = 0
 
     def add(self, rule: str, where: int | Instruction | Buffer, message: str, hint: str = "") -> None:
-        """Add a finding at a line, an instruction or a buffer's declaration. Raises TooMany once there are enough."""
+        """Add a finding at a line, an instruction or a buffer's declaration. Raise TooMany at MAX_FINDINGS findings."""
         self.noted += 1
         line, place = (where, "") if isinstance(where, int) else (where.line, where.place)
         message = placed(message, place)
@@ -37,7 +37,7 @@ class Report:
             raise TooMany
 
     def tick(self) -> None:
-        """Raise TooMany after the deadline, with a finding about it."""
+        """Add a finding and raise TooMany if the deadline has passed."""
         if time.monotonic() > self.deadline:
             self.add("verify_deadline", 0, "the program is too large to be verified within its deadline")
             raise TooMany
@@ -47,7 +47,7 @@ class Report:
         return self.program.buffers[access.buffer]
 
     def name(self, access: Access) -> str:
-        """Return the name of an access's tile for messages."""
+        """Return a text for messages that names an access's tile, such as ``x[128, 512]``."""
         buffer = self.buffer(access)
         shape = ", ".join(str(n) for n in access.shape)
         return f"{buffer.name or f'buffer {buffer.id}'}[{shape}]"

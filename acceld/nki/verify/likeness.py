@@ -1,6 +1,6 @@
-"""Find instructions that only their position in the program tells apart, so that one of them is checked for all.
+"""Find instructions that differ only in their position in the program, so that checking one of them is enough.
 
-A kernel whose loops are unrolled has each instruction many times: on other buffers of the same kind, at other places of
+A kernel with unrolled loops has each instruction many times: on other buffers of the same kind, and at other places of
 its arguments.
 """
 
@@ -12,14 +12,14 @@ from acceld.nki.ir.def_use import Use, uses_of
 from acceld.nki.ir.program import Access, Instruction, Loop, Program, Space
 
 LARGEST = 2**62
-"""Limit on the whole numbers of a program."""
+"""Limit on the magnitude of integers in a program."""
 
 
 class Likeness:
-    """Gives like instructions the same number.
+    """Give like instructions the same number.
 
-    Like instructions are the same in every respect that a check of one instruction may read, but for lines and names, for
-    which buffer of its kind each tile is in, and for the constants at which tiles in HBM start.
+    Like instructions agree in everything that a check of one instruction may read. They may differ in lines and names,
+    in which of several buffers of one kind a tile lies, and in the constants at which tiles in HBM start.
     """
 
     def __init__(self, program: Program) -> None:
@@ -45,14 +45,14 @@ class Likeness:
                 self._hbm.add(number)
 
     def kind(self, buffer: int) -> int | None:
-        """Return a number that is the same for buffers that differ only by name and line; None for a constant."""
+        """Return a number that is equal for buffers that differ only in name and line; None for a constant."""
         return self._kinds.get(buffer)
 
     def of(self, instruction: Instruction, outer: Iterable[Loop]) -> int | None:
-        """Return the instruction's number below the loops ``outer``. None if it is like no other: it has a mask, a pattern
-        or an index of the run.
+        """Return the number that ``instruction``, inside the loops ``outer``, shares with like instructions.
 
-        Objects are compared by identity, because the program keeps them and its decoder makes equal ones once.
+        None means that no other instruction counts as like it, because it has a mask, a pattern or a run-time index.
+        Objects are compared by identity, because the program keeps them and its decoder makes equal objects once.
         """
         if instruction.mask or instruction.pattern is not None:
             return None
@@ -82,17 +82,17 @@ class Likeness:
 
 
 class Uses:
-    """The uses of buffers, in program order. They are made only for buffers that are looked at."""
+    """The uses of each buffer, in program order. They are computed only for buffers that are asked for."""
 
     def __init__(self, likeness: Likeness) -> None:
         self._likeness = likeness
         self._walked: dict[int, tuple[Instruction, tuple[Loop, ...], int | None]] = {}
         self._made: dict[int, list[Use]] = {}
         self._places: dict[int, list[tuple[int, int]]] = {}
-        """For each buffer the positions of the instructions that use it, and the number of the operand that does."""
+        """For each buffer, the position of each instruction that uses it, and the number of the operand that does."""
 
     def add(self, instruction: Instruction, loops: tuple[Loop, ...], position: int, like: int | None) -> None:
-        """Add an instruction with its number among like ones."""
+        """Add the instruction at ``position``; ``like`` is its number among like instructions."""
         self._walked[position] = instruction, loops, like
         if like is None:
             for use in self._at(position):
@@ -103,7 +103,7 @@ class Uses:
                 self._places.setdefault(operand.buffer, []).append((position, number))
 
     def buffers(self) -> list[int]:
-        """Return the buffers that are used, in the order of their first uses."""
+        """Return the used buffers, in the order of their first uses."""
         return list(self._places)
 
     def of(self, buffer: int) -> list[Use]:
@@ -112,8 +112,9 @@ class Uses:
         return [use for position in positions for use in self._at(position) if use.access.buffer == buffer]
 
     def form(self, buffer: int) -> object:
-        """Return a value that is equal for on-chip buffers of one kind that like instructions use in the same way; None if
-        there may be no other such buffer.
+        """Return a value that is equal for on-chip buffers of one kind that like instructions use in the same way.
+
+        None means that the buffer must be checked by itself.
         """
         likes = [(self._walked[position][2], number) for position, number in self._places[buffer]]
         kind = self._likeness.kind(buffer)

@@ -1,6 +1,6 @@
-"""Define the rules of each API and chip; figures of chips are in :mod:`acceld.chips`.
+"""Define which rules hold for each API and chip; the figures of chips are in :mod:`acceld.chips`.
 
-Sources: *isa* is the ``nki.isa`` reference, *mig* the migration guide of block dimensions.
+Sources: *isa* is the ``nki.isa`` reference, *mig* the migration guide for block dimensions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from acceld.errors import UsageError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """Rules for a program. ``strict`` adds rules of the documentation that compilers are known to break."""
+    """The rules for a program. ``strict`` adds documented rules that compilers are known not to enforce."""
 
     api: str
     chip: ChipSpec
@@ -26,31 +26,35 @@ class RuleBook:
 
     @property
     def block_dimensions(self) -> bool:
-        """True if on-chip tensors may have block dimensions: refused from SDK 2.25 on, accepted by earlier compilers
-        (mig).
+        """True if on-chip tensors may have block dimensions. Compilers accept them up to SDK 2.24 and refuse them from
+        2.25 on (mig).
         """
         return self.legacy and not self.strict
 
     @property
     def psum_starts_on_bank(self) -> bool:
-        """True if PSUM tensors must start on a bank (mig); neuronxcc allows an offset in it."""
+        """True if PSUM tensors must start at the start of a bank (mig). neuronxcc allows an offset inside the bank."""
         return not self.legacy
 
     @property
     def accumulates_on_any_value(self) -> bool:
-        """True if a product may add to memset data: not on v2 and v3 (isa, nc_matmul), but neuronxcc does it for
-        nl.zeros.
+        """True if a product may add to values that no product wrote, such as those of a memset. v2 and v3 do not allow
+        that (isa, nc_matmul), but neuronxcc does it for nl.zeros.
         """
         return self.legacy or self.chip.generation >= 4
 
     @property
     def same_base_partition(self) -> bool:
-        """True if both tiles of tensor_tensor must start on one partition (isa); AWS's own kernels break that rule."""
+        """True if both tiles of a tensor_tensor must start at the same partition (isa). AWS's own kernels break that
+        rule.
+        """
         return self.legacy and self.strict
 
 
 def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
-    """Return the rules of ``api`` on ``chip``. UsageError, naming both, if they do not go together."""
+    """Return the rules of ``api`` on ``chip``. Raise UsageError if either is unknown, or if the API does not run on the
+    chip.
+    """
     if api not in API_CHIPS:
         raise UsageError(
             f"no rule book for API {api!r}", hint=did_you_mean(api, API_CHIPS) or f"one of {', '.join(API_CHIPS)}"

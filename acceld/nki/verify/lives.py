@@ -1,7 +1,7 @@
-"""Find tiles that are in use at the same time and have one address.
+"""Find tiles that share an address while both are in use.
 
-Executions are followed in program order. Each one that writes a tile takes the tile's memory from the tiles whose
-memory it is, too. To read a part of a tile that another tile has taken since is a finding.
+Executions are followed in program order. An execution that writes a tile takes the tile's memory away from the other
+tiles there. It is a finding if a part of a tile is read after another tile has taken it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from acceld.nki.verify.findings import Report
 
 RULE = "overlapping_lives"
 MOST_EXECUTIONS = 400_000
-"""Executions that are followed. What a longer program does later is not examined."""
+"""Greatest number of executions that are followed. What a longer program does after them is not examined."""
 _HINT = "give tiles that are in use at the same time addresses apart, or read the one before the other is written"
 
 _MOST_MASKED = 1 << 22
-"""Elements of a tile up to which a mask is computed; a larger one counts as if it held everywhere."""
+"""Greatest number of elements of a tile for which a mask is computed. In a larger tile the mask is ignored."""
 _MOST_SUMS = 1 << 24
 
 Env = dict[int, int]
 _Span = tuple[int, int]
 _Parts = tuple[Array, Array | slice, Array | slice]
-"""Owners of all parts, and the rows and columns of some of them."""
+"""Owners of all parts of a memory, and the rows and columns of the parts in question."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """An access of an instruction to a tile with an address. Rows and columns are numbers of parts from its start."""
+    """An instruction's access to a tile with an address. Rows (partitions) and columns (bytes) are counted from the
+    access's start.
+    """
 
     use: Use
     axes: tuple[int, ...] | None
@@ -45,30 +47,32 @@ class _Touch:
     rows: Array
     columns: Array
     cells: tuple[Array, Array] | None
-    """Row and column of each element in the shape of the tile, if the instruction has a mask."""
+    """Row and column of each element of the tile, for an instruction with a mask; None without."""
 
 
 class Lives:
-    """Follow the tiles of a program whose addresses meet."""
+    """Follow the tiles of a program whose addresses overlap."""
 
     def __init__(self, report: Report) -> None:
         self.report, self.program = report, report.program
         self.tiles = {number: rectangles(self.program.buffers[number]) for number in sharing(self.program)}
         self.left = MOST_EXECUTIONS
         self.owners: dict[tuple[str, int], Array] = {}
-        """The tile that wrote each part last, by memory and core; 0 if none has."""
+        """By memory and core: the number of the tile that last wrote each part; 0 for none."""
         self.numbers: dict[tuple[int, int, int], tuple[tuple[int, ...], int]] = {}
-        """By buffer, block and core: the iteration of the loops around the declaration, and the number of its tile."""
+        """By buffer, block and core: the current iteration of the loops around the declaration, and the number of its
+        tile.
+        """
         self.current: set[int] = set()
-        """Tiles that are in scope."""
+        """Numbers of the tiles that are in scope."""
         self.lost: dict[int, set[tuple[_Span, _Span]]] = {}
-        """Parts that other tiles have overwritten, by tile."""
+        """By tile: the parts that other tiles have overwritten."""
         self.named: list[tuple[int, int]] = [(0, 0)]
-        """Buffer and line of the last writer, of each tile by number."""
+        """For each tile by number: its buffer, and the line that last wrote it."""
         self.core = 0
 
     def check(self) -> None:
-        """Add a finding for each instruction that reads a tile which another one has overwritten."""
+        """Add a finding for each instruction that reads a tile after another tile has overwritten it."""
         if not self.tiles:
             return
         self._measure()
@@ -83,7 +87,7 @@ class Lives:
                 run(env)
 
     def _measure(self) -> None:
-        """Choose the size of a part, so that each part belongs to a tile or an access entirely or not at all."""
+        """Choose the size of a part so that each tile and each access consists of whole parts."""
         rows, columns = 0, 0
         for number, tiles in self.tiles.items():
             for one in tiles:
@@ -95,7 +99,7 @@ class Lives:
                     axis = self.program.buffers[use.access.buffer].partition_axis
                     start = use.access.start[axis]
                     steps = [step for dim in use.access.dims if (step := dim.steps[axis]) and dim.count > 1]
-                    if steps == [1]:  # a run of partitions
+                    if steps == [1]:  # consecutive partitions count as one part
                         steps = [next(dim.count for dim in use.access.dims if dim.steps[axis] and dim.count > 1)]
                     elif not steps:
                         steps = [1]
@@ -104,7 +108,9 @@ class Lives:
         self.row, self.column = max(1, rows), max(1, columns)
 
     def _compiled(self, node: Node, loops: tuple[Loop, ...], *, per_core: bool) -> Callable[[Env], None] | None:
-        """Return a function that follows a node; None if it touches no tile with a shared address."""
+        """Return a function that follows the executions of ``node``; None if no tile with a shared address is touched
+        in it.
+        """
         if not isinstance(node, Loop):
             return self._instruction(node, loops)
         found = [self._compiled(child, (*loops, node), per_core=False) for child in node.body]
@@ -126,7 +132,7 @@ class Lives:
 
     def _instruction(self, node: Instruction, loops: tuple[Loop, ...]) -> Callable[[Env], None] | None:
         if node.op == "memset" and node.attr("lazy"):
-            return None  # it is no instruction, and makes its tile undefined
+            return None  # a lazy memset runs nothing on the chip, it only makes its tile undefined
         space = iteration_space(node)
         axes = {
             id(operand): found
@@ -140,7 +146,7 @@ class Lives:
         ]
         if not touches:
             return None
-        touches.sort(key=lambda touch: touch.use.writes)  # everything is read before anything is written
+        touches.sort(key=lambda touch: touch.use.writes)  # an instruction reads its operands before it writes
 
         def run(env: Env) -> None:
             self.left -= 1
@@ -225,7 +231,7 @@ class Lives:
         return owners, _run(rows // self.row), _run(columns // self.column)
 
     def _read(self, node: Instruction, parts: _Parts, tile: int) -> None:
-        """Add a finding if other tiles have parts that this one has written and lost."""
+        """Add a finding if another tile now has a part of ``parts`` that this tile has written."""
         if tile not in self.lost:
             return
         owners, rows, columns = parts
@@ -249,7 +255,7 @@ class Lives:
             return
 
     def _write(self, parts: _Parts, tile: int) -> None:
-        """Take parts from the tiles that have them, and note what those lose while they are in scope."""
+        """Give ``parts`` to ``tile``, and record what tiles in scope lose by that."""
         owners, rows, columns = parts
         region = (rows, columns) if isinstance(rows, slice) or isinstance(columns, slice) else np.ix_(rows, columns)
         found = owners[region]
@@ -259,7 +265,7 @@ class Lives:
         owners[region] = tile
 
     def _number(self, buffer: int, block: int, env: Env) -> int:
-        """Return the number of a tile: a new one in each iteration of the loops that it is declared in."""
+        """Return the number of the tile, which is new in each iteration of the loops around its declaration."""
         place = buffer, block, self.core
         turn = tuple([env.get(loop, 0) for loop in self.program.buffers[buffer].scope])
         known = self.numbers.get(place)
@@ -280,7 +286,10 @@ def _moved(steps: Sequence[int], strides: tuple[int, ...]) -> int:
 
 
 def _reached(moves: Sequence[tuple[int, int]], start: Array | None = None) -> Array:
-    """Return the sums of one step of each move, (count, step), sorted; all numbers between them if they are too many."""
+    """Return all sums of one step of each move, sorted; a move is (count, step).
+
+    If there are too many sums, the result is all numbers between the least and the greatest.
+    """
     found = np.zeros(1, np.int64) if start is None else start
     for count, step in moves:
         if count <= 1 or not step:
@@ -298,7 +307,7 @@ def _span(numbers: Array | slice) -> _Span:
 
 
 def _run(numbers: Array) -> Array | slice:
-    """Return sorted numbers without repetitions, as a slice if they are a run."""
+    """Return the numbers sorted and without repetitions; as a slice if they are consecutive."""
     found = np.unique(numbers)
     if found.size and found[-1] - found[0] + 1 == found.size:
         return slice(int(found[0]), int(found[-1]) + 1)
@@ -306,7 +315,7 @@ def _run(numbers: Array) -> Array | slice:
 
 
 def _inside(node: Instruction, shape: tuple[int, ...], env: Env) -> Array:
-    """Return for each point of an instruction's space if its mask holds there."""
+    """Return, for each point of the iteration space, True if the mask includes it."""
     inside = np.ones(shape, bool)
     for pattern in node.mask:
         inside &= _pattern(pattern, shape, env) >= 0
@@ -321,7 +330,7 @@ def _pattern(pattern: Pattern, shape: tuple[int, ...], env: Env) -> Array:
 
 
 def _of_tile(inside: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    """Return for each element of a tile if the mask holds at any point of the space that takes it."""
+    """Return, for each element of a tile, True if the mask includes some point of the space that uses the element."""
     left = tuple(axis for axis in range(inside.ndim) if axis not in axes)
     reduced = inside.any(axis=left) if left else inside
     order = sorted(axis for axis in axes if axis >= 0)

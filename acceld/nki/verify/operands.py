@@ -1,4 +1,4 @@
-"""Check operands: engines, memories, types, shapes."""
+"""Check the operands of instructions: engines, memories, dtypes, shapes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ACROSS = having(Trait.ACROSS)
 
 
 class Operands(Checker):
-    """Check the kind of an instruction's operands, not their position."""
+    """Check what the operands of an instruction are, without regard to where in their buffers they lie."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         super().__init__(report, rules)
@@ -44,7 +44,7 @@ class Operands(Checker):
         self._operations = Operations(report, rules)
 
     def check(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
-        """Check all rules of the operation."""
+        """Check all rules for the operands of one instruction."""
         if instruction.op == "loop_reduce":
             self._loop_reduce(instruction, loops)
         self._same_base(instruction, loops)
@@ -80,8 +80,10 @@ class Operands(Checker):
             self._add("local_scope", instruction, "loop_reduce over a loop that is not around it", "name an open loop")
 
     def _same_base(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
-        """Check that two tiles in SBUF start at one partition in every iteration: in one tensor, and in two whose place is
-        certain. With strict legacy rules, in any two. The compiler places other tensors.
+        """Check that two tiles in SBUF start at the same partition in every iteration.
+
+        This holds for tiles of one tensor, and of two tensors whose partitions are certain; with strict legacy rules
+        for any two. The compiler chooses the partitions of all other tensors.
         """
         if instruction.op not in _TWO_TILES and instruction.op != "matmul":
             return
@@ -109,19 +111,21 @@ class Operands(Checker):
 
     @staticmethod
     def _apart(distance: Affine, instruction: Instruction, loops: tuple[Loop, ...]) -> bool:
-        """Return True if a distance is certainly not zero in some iteration that the mask does not leave out."""
+        """Return True if it is proved that ``distance`` is not zero in some iteration that the mask includes."""
         moving = {loop.id for loop in loops if loop.trips > 1 and loop.trips_register is None}
         if distance.terms and instruction.mask:
             return False
         return bool(distance.const) if not distance.terms else any(loop in moving for loop, _ in distance.terms)
 
     def _placed(self, access: Access) -> bool:
-        """Return True if the first partition of a tensor is certain: it has an address, or takes more than half of them."""
+        """Return True if the first partition of a tensor is certain: it has an address, or takes more than half of the
+        partitions.
+        """
         buffer = self.report.buffer(access)
         return buffer.address is not None or 2 * buffer.shape[buffer.partition_axis] > self.rules.chip.partitions
 
     def _first(self, access: Access) -> Affine:
-        """Return the first partition of a tile."""
+        """Return the first partition of a tile as an affine expression."""
         buffer = self.report.buffer(access)
         return access.start[buffer.partition_axis] + (buffer.address[0] if buffer.address is not None else 0)
 
@@ -188,7 +192,7 @@ class Operands(Checker):
                 )
 
     def _functions(self, instruction: Instruction) -> None:
-        """Check that the instruction has its functions: pages of nki.isa."""
+        """Check that the current API's instruction has the functions that it names (pages of nki.isa)."""
         for key, known in FUNCTIONS.get(instruction.op, {}).items():
             name = instruction.attr(key)
             if name is None or name in known:
@@ -203,7 +207,7 @@ class Operands(Checker):
             self._add("activation_function", instruction, f"{instruction.attr('func')} is no activation function")
 
     def _operand_types(self, instruction: Instruction) -> None:
-        """Check the types that the pages of nki.isa give each operand."""
+        """Check the dtype of each operand (pages of nki.isa)."""
         operation = OPS[instruction.op]
         places = (*operation.srcs[: len(instruction.srcs)], *operation.dsts[: len(instruction.dsts)])
         named = {
@@ -236,8 +240,9 @@ class Operands(Checker):
             )
 
     def _widens(self, instruction: Instruction) -> bool:
-        """Return True for a transpose by the tensor engine from 16 bits into float32, which kernels that ran on a chip have
-        and the page of nki.isa excludes.
+        """Return True for a transpose by the tensor engine from 16 bits to float32.
+
+        The page of nki.isa excludes it, but kernels that ran on a chip have it.
         """
         if instruction.op != "transpose" or instruction.engine is not Engine.TENSOR:
             return False

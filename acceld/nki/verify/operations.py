@@ -1,4 +1,4 @@
-"""Check rules of single operations: products, transposes, reductions, statistics, searches, gathers."""
+"""Check the rules of single operations: products, transposes, reductions, statistics, searches, gathers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GATHER_SIZES = (1, 2, 4, 8, 16, 32)
 
 
 class Checker:
-    """Context of every check of an instruction."""
+    """Base class of the checks of one instruction, with the report and the rules."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         self.report, self.rules = report, rules
@@ -36,7 +36,7 @@ class Checker:
 
 
 class Operations(Checker):
-    """Check an instruction against the rules of its operation."""
+    """Check an instruction against the rules that only its operation has."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         super().__init__(report, rules)
@@ -60,7 +60,7 @@ class Operations(Checker):
         }
 
     def check(self, instruction: Instruction) -> None:
-        """Check the rules of ``instruction.op``, if it has any of its own."""
+        """Check the rules that only this operation has, if there are any."""
         special = self._special.get(instruction.op)
         if special is not None:
             special(instruction)
@@ -88,7 +88,11 @@ class Operations(Checker):
             self._add("access_pattern", instruction, "a view reads elements that are not neighbors", "copy the tile")
 
     def _bits_in_hbm(self, instruction: Instruction, src: Access, dst: Access) -> None:
-        """Check that a view in HBM covers all of a tensor, in order, and is not a result, because a view moves no data."""
+        """Check a view of another dtype in HBM: it covers a whole tensor in order, and is neither an argument nor a
+        result.
+
+        A view moves no data, so nothing else can be a view.
+        """
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:
             self._add("shape", instruction, f"{sizes[0]} bytes read as {sizes[1]}")
@@ -102,7 +106,7 @@ class Operations(Checker):
             )
 
     def _all_in_order(self, access: Access) -> bool:
-        """Return True if an access covers all of its buffer, axis by axis."""
+        """Return True if an access covers its whole buffer, axis by axis."""
         return access.shape == self.report.buffer(access).shape and all(
             dim.count == 1 or dim.steps == tuple(int(d == axis) for d in range(len(access.dims)))
             for axis, dim in enumerate(access.dims)
@@ -205,7 +209,7 @@ class Operations(Checker):
             self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
 
     def _current_product_types(self, instruction: Instruction, kinds: list[str]) -> None:
-        """Check types that the current API documents for nc_matmul, or that its compiler refused."""
+        """Check the dtypes of nc_matmul that the current API documents, and those that its compiler refused."""
         if "tfloat32" in kinds:
             self._add(
                 "dtype",
@@ -226,7 +230,7 @@ class Operations(Checker):
             )
 
     def _performance_mode(self, instruction: Instruction, kinds: list[str]) -> None:
-        """Check performance modes: double rows multiply float8 from NeuronCore-v3 on, and not in column tiles (isa,
+        """Check the performance mode: double_row multiplies float8 from NeuronCore-v3 on, and not in column tiles (isa,
         nc_matmul).
         """
         size = instruction.attr("tile_size")

@@ -1,8 +1,8 @@
 """Find the parts of outputs that no run of a program can write.
 
-The covered part is an upper bound. Masks and run-time indices are assumed to reach everything that their access can
-reach, loops to run as often as they may, and the dimensions of a buffer to move independently. So an element that is
-reported as not written is written in no run.
+The part that counts as written is an upper bound: masks and run-time indices are assumed to reach everything that their
+access can reach, loops to run as often as they may, and the dimensions of a buffer to vary independently. So an element
+that is reported as not written is written in no run.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from acceld.nki.ir.def_use import Use, all_uses
 from acceld.nki.ir.program import Access, Buffer, Program, Role
 
 MOST_ELEMENTS = 2**26
-"""Limit on elements of a buffer, and on marked elements in all. Beyond it nothing is reported."""
+"""Greatest number of elements of a buffer, and of marked elements in total. Beyond it nothing is reported."""
 FARTHEST = 4
-"""Multiple of a dimension's length up to which the positions of an access are computed one by one."""
+"""Limit on the positions that an access may span to be computed one by one, as a multiple of a dimension's length."""
 
 Marks = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """An output that is written in part: at most ``written`` of its ``elements``, and never the one at ``first``."""
+    """An output that is written only in part: at most ``written`` of its ``elements``, and never the element at
+    ``first``.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -46,7 +48,7 @@ class Gap:
 
 
 def gaps(program: Program) -> tuple[Gap, ...]:
-    """Return the outputs that no run writes completely, with the line of the last write."""
+    """Return the outputs that no run writes completely, each with the line of the last write."""
     trips = {number: loop.trips for number, loop in program.loops.items()}
     uses = all_uses(program)
     found = []
@@ -73,7 +75,7 @@ def gaps(program: Program) -> tuple[Gap, ...]:
 
 
 def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) -> Marks | None:
-    """Return the elements that some write may reach; None if that takes too long to compute."""
+    """Return, for each element of a buffer, True if some write may reach it; None if that takes too long to compute."""
     marks = np.zeros(buffer.shape, np.bool_)
     left = MOST_ELEMENTS
     for use in writes:
@@ -86,7 +88,7 @@ def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) ->
 
 
 def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> Marks:
-    """Return the indices of dimension ``d`` that an access reaches in some iteration."""
+    """Return, for each index of dimension ``d``, True if an access reaches it in some iteration."""
     everywhere = np.ones(length, np.bool_)
     if any(one.dim == d for one in access.indirect):
         return everywhere
@@ -114,7 +116,7 @@ def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> M
 
 
 def _spread(marks: Marks, by: int) -> None:
-    """Mark, besides each marked position, the position at distance ``by``."""
+    """Mark the position at distance ``by`` from each marked position, too."""
     if by > 0:
         marks[by:] |= marks[:-by].copy()
     elif by < 0:

@@ -1,4 +1,4 @@
-"""Check values over time: scope of buffers, reads of undefined elements, and iterations that overwrite each other."""
+"""Check values over time: the scope of buffers, reads of undefined elements, and iterations that overwrite each other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Write:
 
 
 class State:
-    """Check the uses of one buffer after another."""
+    """Check the uses of each buffer."""
 
     def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
         self.report = report
@@ -41,7 +41,7 @@ class State:
         self._fine: set[object] = set()
 
     def check(self, buffer: Buffer, uses: Uses) -> None:
-        """Check all rules on the uses of ``buffer``."""
+        """Check the rules on all uses of ``buffer``."""
         self.report.tick()
         form = uses.form(buffer.id) if buffer.space is not Space.HBM else None
         if form is not None and form in self._fine:
@@ -62,7 +62,7 @@ class State:
         self._dependencies(buffer, scoped)
 
     def outputs(self, uses: Uses) -> None:
-        """Check that each output is written somewhere."""
+        """Check that some instruction writes each output."""
         for number in self.report.program.outputs:
             buffer = self.report.program.buffers[number]
             written = buffer.role is Role.INPUT or any(use.writes for use in uses.of(number))
@@ -75,13 +75,16 @@ class State:
                 )
 
     def views(self, uses: Mapping[int, Sequence[Use]]) -> None:
-        """Check that neither a tile nor its view of another width is written before the view is read.
+        """Check that after a view of another width is taken, neither its tile nor the view is written before the view
+        is read.
 
-        On the chip both share memory. Here the view is a copy, which is taken again after a write to the tile. What is
-        written through the view must be given back to the tile by the next instruction.
+        On the chip a view shares the memory of its tile. In a program the view is a copy, which is taken again after a
+        write to the tile. What is written through the view must be written back to the tile by the next instruction.
         """
         pairs: dict[int, list[tuple[int, Use, Access]]] = {}
-        """By buffer of a view, when it has the values of its tile: the position, the use of the tile, the tile."""
+        """By the view's buffer, for each moment when view and tile agree: the position, the use of the tile, and the
+        tile.
+        """
         for found in uses.values():
             for use in found:
                 source = use.instruction.srcs[0] if use.instruction.op == "bitcast" else None
@@ -122,7 +125,9 @@ class State:
         mine: Sequence[Use],
         tile_uses: Sequence[Use],
     ) -> None:
-        """Check that nobody else writes the tile between a moment when view and tile agree and a later read of the view."""
+        """Check that no other instruction writes the tile between a moment when view and tile agree and a later read of
+        the view.
+        """
         own = {id(use.instruction) for _, use, _ in carried}
         for place, (position, start, _) in enumerate(carried):
             following = carried[place + 1][0] if place + 1 < len(carried) else None
@@ -137,7 +142,7 @@ class State:
                     self._stale(use, f"{self.report.name(use.access)}, of which a view of another width is read later,")
 
     def _whole(self, operand: object) -> bool:
-        """Return True for an access of all elements of its buffer."""
+        """Return True if ``operand`` is an access of all elements of its buffer."""
         return isinstance(operand, Access) and operand.elements == self.report.buffer(operand).elements
 
     def _stale(self, use: Use, what: str) -> None:
@@ -198,9 +203,7 @@ class State:
         return tuple(lows), tuple(highs)
 
     def _defined(self, buffer: Buffer, uses: Sequence[Use]) -> None:
-        """Refuse a read that no write can precede. Every refused read is undefined, but not every undefined read is
-        found.
-        """
+        """Add a finding for each read that no write can precede. Not every undefined read is found."""
         writes = [
             _Write(use, order, *self._bounds(use.access))
             for order, use in enumerate(uses)
@@ -215,7 +218,7 @@ class State:
             if any(dim.count == 0 for dim in use.access.dims) or use.instruction.op in ("print", "barrier"):
                 continue
             if any(_on_another_core(write.use, use) for write in writes):
-                continue  # that core may write first; the run shows if a barrier lets it
+                continue  # the other core may write first; only running the program shows if a barrier orders the two
             low, high = self._bounds(use.access)
             if exact:
                 fine = any(self._may_precede(buffer, write, order, use, low, high) for write in writes)
@@ -295,7 +298,7 @@ class State:
         )
 
     def _separate(self, region: Box, loop: Loop, use: Use) -> bool:
-        """Return True if iterations of ``loop`` write to different indices of one dimension."""
+        """Return True if it is proved that different iterations of ``loop`` write different indices of some dimension."""
         others = [other for other in use.loops if other.id != loop.id]
         for start, extent in zip(region.starts, region.extents, strict=True):
             coef = abs(coefficient(start, loop.id))
@@ -320,8 +323,9 @@ class State:
         return False
 
     def _collides(self, buffer: Buffer, use: Use, loops: Sequence[Loop]) -> bool:
-        """Return True if two iterations of ``loops`` certainly write one element, by counting; False if that takes too
-        long.
+        """Return True if it is proved, by counting, that two iterations of ``loops`` write the same element.
+
+        The result is False if counting would take too long.
         """
         total = use.access.elements
         for loop in loops:
@@ -346,14 +350,16 @@ class State:
 
 
 def _on_another_core(one: Use, other: Use) -> bool:
-    """Return True if two cores with different programs have these uses."""
+    """Return True if the two uses are in different programs of two cores."""
     if not one.loops or not other.loops or one.loops[0].id == other.loops[0].id:
         return False
     return all(use.loops[0].kind is LoopKind.SPMD for use in (one, other))
 
 
 def _needs_value(use: Use) -> bool:
-    """Return True if the use needs the former content. An 'auto' product starts its group itself."""
+    """Return True if the use needs the former contents. A product with accumulate 'auto' does not, because it starts
+    its group itself.
+    """
     if not use.reads:
         return False
     if use.writes and is_product(use.instruction):
@@ -362,7 +368,7 @@ def _needs_value(use: Use) -> bool:
 
 
 def _accumulates(instruction: Instruction, dst: Access) -> bool:
-    """Return True if the write folds into the former content, in any order."""
+    """Return True if the write adds to the former contents in a way that does not depend on the order of iterations."""
     if is_product(instruction):
         return accumulation(instruction) != "no"
     if any(reads_destination(instruction, number) for number, one in enumerate(instruction.dsts) if one == dst):

@@ -1,6 +1,6 @@
 """Check that a program is well formed: references, ranks, attribute values.
 
-No other check may read an instruction that this module refused.
+No other check may read an instruction that this module has refused.
 """
 
 from __future__ import annotations
@@ -116,8 +116,10 @@ _REDUCING = frozenset(("tensor_reduce", "loop_reduce", "partition_reduce"))
 
 
 class Structure:
-    """Check a program once. ``sound`` holds the instructions that other checks may read, by identity, each with its number
-    among like ones.
+    """Check the structure of a program once.
+
+    ``sound`` holds the instructions that other checks may read: by identity, the instruction's number among like
+    instructions.
     """
 
     def __init__(self, report: Report) -> None:
@@ -129,10 +131,12 @@ class Structure:
         self._loops: set[int] = set()
         self._too_deep = False
         self._fitting: set[tuple[int, int]] = set()
-        """Axes of tiles, by identity, that fit buffers of a rank."""
+        """Tile axes (by identity) and ranks of buffers that are known to fit."""
 
     def check(self) -> bool:
-        """Return True if buffers, loops and references are consistent. Instructions are checked one by one."""
+        """Return True if buffers, loops and references are consistent. Instructions that are not sound are left out of
+        ``sound``.
+        """
         program = self.program
         before = self.report.noted
         for number, buffer in enumerate(program.buffers):
@@ -186,7 +190,9 @@ class Structure:
             self._bad(line, f"constant {number} is on chip before anything has loaded it")
 
     def _on_both_cores(self, outer: tuple[int, ...]) -> bool:
-        """Return True if the loops around an instruction are the two cores of a pair, and any others inside."""
+        """Return True if the outermost loop around an instruction is the launch on two cores, and no other launch loop
+        is around it.
+        """
         loops = self.program.loops
         grids = [loop for number in outer if (loop := loops.get(number)) is not None and loop.kind is LoopKind.SPMD]
         if self.program.lnc != 2 or len(grids) != 1 or grids[0].id != outer[0]:
@@ -336,8 +342,8 @@ class Structure:
         return True
 
     def _fits(self, dims: tuple[TileDim, ...], rank: int) -> bool:
-        """Return True if a tile's axes are those of a buffer of ``rank`` dimensions."""
-        if (id(dims), rank) in self._fitting:  # the program keeps the axes, so that no others get their identity
+        """Return True if the axes of a tile fit a buffer of ``rank`` dimensions."""
+        if (id(dims), rank) in self._fitting:  # the program keeps the axes, so ids stay unique
             return True
         for dim in dims:
             whole = self._is_index(dim.count, LARGEST) and all(_whole(step) for step in dim.steps)

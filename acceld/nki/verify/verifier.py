@@ -1,6 +1,8 @@
-"""Check every rule on a program again, without trust in the process that made it. That process shared its memory with
-hostile code. Nothing here relies on a front end. A program that is not well formed is refused first, and only sound
-instructions are checked further, so that no program can crash or hang the judge.
+"""Check every rule on a program again, without trust in the process that traced it, because hostile code ran in that
+process.
+
+Nothing here relies on a front end. A program that is not well formed is refused first, and only sound instructions are
+checked further, so that no program can crash or hang the judge.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ DEADLINE_S = 60.0
 def verify(
     program: Program, rules: RuleBook | None = None, *, deadline_s: float = DEADLINE_S
 ) -> tuple[LegalityError, ...]:
-    """Return the violations in ``program``, at most fifty in program order; empty if it is legal.
+    """Return the violations in ``program``, sorted by line, at most fifty; () if the program is legal.
 
-    ``rules`` are those of the program's own API and chip if not given. A program that can not be verified within
-    ``deadline_s`` has a finding of rule ``verify_deadline``.
+    ``rules`` are by default those of the program's own API and chip. A program that can not be verified within
+    ``deadline_s`` seconds has a finding of the rule ``verify_deadline``.
     """
     report = Report(program, time.monotonic() + deadline_s)
     try:

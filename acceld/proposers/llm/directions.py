@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MIXED = "mixed"
-"""Class of a change that belongs to several classes, or to none."""
+"""Class of a change that belongs to several classes or to none."""
 
 NKI: Mapping[str, str] = {
     "engine": "which engine does the work, and what waits for it",
@@ -40,16 +40,19 @@ NUMPY: Mapping[str, str] = {
     "arithmetic": "divisions, function calls and conversions that can be made cheaper",
 }
 CLASSES: Mapping[str, Mapping[str, str]] = {"nki": NKI, "nki_legacy": NKI, "triton": TRITON, "c": C, "numpy": NUMPY}
-"""Change classes with what they are about, by API."""
+"""For each API, the change classes with what each is about."""
 
 
 def change_classes(api: str) -> tuple[str, ...]:
-    """Return the change classes of kernels in an API."""
+    """Return the names of the change classes for kernels of an API."""
     return (*CLASSES.get(api, NKI), MIXED)
 
 
 def direction(api: str, index: int) -> str:
-    """Return what planner number ``index`` looks at first. The first one is free, as is each that follows a full round."""
+    """Return a sentence for planner number ``index`` on what to look at first.
+
+    The planners are given the classes in turn; before each round one planner is free to choose.
+    """
     classes = CLASSES.get(api, NKI)
     place = index % (len(classes) + 1)
     if not place:

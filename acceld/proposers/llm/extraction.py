@@ -1,6 +1,6 @@
 """Extract a kernel, a plan or an insight from a model's answer.
 
-The form of the answer is read tolerantly, but missing content is never made up.
+Deviations in the form of the answer are accepted, but missing content is never made up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _THOUGHT_END = re.compile(r"^.*</(?:think|thinking|thought|reasoning|analysis)>"
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^\n`]*)$")
 _FIELD = re.compile(r"^[\s*#>_-]*(title|class|insights|strategy|slow|fast)[\s*_]*:[\s*_]*(.*)$", re.IGNORECASE)
 SEARCH, DIVIDER, REPLACE = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
-"""Lines around the two halves of an edit."""
+"""Lines that mark the two halves of an edit: what to search for, and what to put in its place."""
 _EDIT = re.compile(
     rf"^{SEARCH}[ \t]*\n(?P<old>.*?)^{DIVIDER}[ \t]*\n(?P<new>.*?)^{REPLACE}[ \t]*$", re.DOTALL | re.MULTILINE
 )
@@ -27,7 +27,7 @@ _INSIGHT_ID = re.compile(r"\bi(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """A kernel's text, or the reason why there is none."""
+    """The text of a kernel found in an answer; or None, with the reason why there is none."""
 
     text: str | None
     reason: str = ""
@@ -35,18 +35,18 @@ class Extracted:
 
 @dataclass(frozen=True, slots=True)
 class PlanText:
-    """A plan in an answer."""
+    """A plan as found in an answer."""
 
     text: str
     title: str
     change_class: str
     cited: tuple[int, ...]
-    """Ids of the insights that the planner cites."""
+    """Ids of the insights that the plan names."""
 
 
 @dataclass(frozen=True, slots=True)
 class InsightText:
-    """An insight in an answer."""
+    """An insight as found in an answer."""
 
     title: str
     strategy: str
@@ -55,16 +55,18 @@ class InsightText:
 
 
 def without_thoughts(answer: str) -> str:
-    """Return the answer without the thinking that was written into it."""
+    """Return the answer without the reasoning that the model wrote in it between tags such as ``<think>``."""
     answer = _THOUGHT.sub("", answer)
     return _THOUGHT_END.sub("", answer)
 
 
 def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base: str = "") -> Extracted:
-    """Return the last complete block that holds a kernel, or ``base`` with the answer's edits.
+    """Return the kernel in an answer: the last complete code block with a kernel, or ``base`` changed by the answer's
+    edits.
 
-    ``entry`` is the function it must define (empty: any). A complete block that defines it but does not parse is
-    returned too, because its evaluation names the line. ``cut_off`` is True if the answer ended at its token limit.
+    ``entry`` is the function that the kernel must define (empty: any). A complete block that seems to define it but
+    does not parse is returned too, because its evaluation then names the line. ``cut_off`` is True if the answer ended
+    at its token limit.
     """
     answer = without_thoughts(answer)
     if not answer.strip():
@@ -88,8 +90,9 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base:
 
 
 def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
-    """Return the kernel after its edits, in order. The searched lines of each edit must occur once in the kernel;
-    trailing blanks are ignored.
+    """Return the kernel ``base`` after the edits, in order.
+
+    The lines that an edit searches for must occur exactly once in the kernel; blanks at line ends do not matter.
     """
     lines = [line.rstrip() for line in base.splitlines()]
     for number, edit in enumerate(edits, 1):
@@ -106,7 +109,9 @@ def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
 
 
 def parse_plan(answer: str, classes: Collection[str]) -> PlanText | None:
-    """Return the plan in an answer; None if there is only its header. A class that is not in ``classes`` is mixed."""
+    """Return the plan in an answer; None if the answer has only a header. A class that is not in ``classes`` becomes
+    mixed.
+    """
     title, change_class = "", "mixed"
     cited: tuple[int, ...] = ()
     body: list[str] = []
@@ -150,7 +155,7 @@ def parse_insight(answer: str) -> InsightText | None:
 
 
 def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
-    """Yield fenced blocks in order, each with True if its fence was closed."""
+    """Yield the text of each fenced block in order, and True if its fence was closed."""
     lines: list[str] = []
     mark = ""
     for line in answer.splitlines():
@@ -168,7 +173,7 @@ def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
 
 
 def _defines(text: str, entry: str) -> bool | None:
-    """Return True if the text defines the entry; None if it seems to, but does not parse as Python (C never does)."""
+    """Return True if the text defines ``entry``; None if it seems to but does not parse as Python, as C never does."""
     try:
         tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,7 +1,7 @@
-"""Make text from outside safe for a prompt: cleaned, capped, and fenced with a delimiter that nobody can know.
+"""Make text from outside safe for a prompt: cleaned, shortened, and fenced with a delimiter that nobody can predict.
 
-Kernel sources, logs, notes, insights and models' own plans are data. The delimiter is a keyed hash of everything it
-fences. So no text can contain it on purpose, and equal data gives an equal prompt, which a provider can cache.
+Kernel sources, logs, notes, insights and models' own plans are data. The delimiter is a keyed hash of everything that
+it fences. So no text can contain it on purpose, and equal data gives an equal prompt, which a provider can cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _KEPT = frozenset("\n\t")
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Text from outside. ``label`` is its title, ``cap`` the limit on its characters."""
+    """Text from outside, for a prompt. ``label`` is its title, ``cap`` the greatest number of characters that are
+    shown.
+    """
 
     label: str
     text: str
@@ -34,7 +36,9 @@ def cleaned(text: str) -> str:
 
 
 def capped(text: str, cap: int) -> str:
-    """Return the text; or its beginning and end, around a line with the number of missing characters."""
+    """Return the text if it has at most ``cap`` characters; otherwise its beginning and its end, with a note on what is
+    missing.
+    """
     if len(text) <= cap:
         return text
     half = cap // 2
@@ -56,6 +60,6 @@ def delimiter(secret: bytes, data: Iterable[Data]) -> str:
 
 
 def fenced(data: Data, mark: str) -> str:
-    """Return the text between its two delimiter lines."""
+    """Return the text between two lines with the delimiter ``mark``."""
     body = capped(cleaned(data.text), data.cap)
     return f"<<<{mark} {cleaned(data.label)}\n{body}\n{mark}>>>"

@@ -13,13 +13,13 @@ from acceld.nki import knowledge as nki
 from acceld.targets import ALL_DEVICES
 
 LINE = 120
-"""Limit on the characters of a line of facts."""
+"""Greatest number of characters in a line of facts."""
 
 
 @lru_cache(maxsize=64)
 def knowledge_of(api: str, chip: str, mistakes: str, level: KnowledgeLevel) -> str:
-    """Return the facts that every kernel of a language and chip shares: figures, mistakes and, at the level ``full``,
-    all calls.
+    """Return the facts that all kernels of a language and chip share: figures, mistakes and, at the level ``full``, all
+    calls.
     """
     if level == "none":
         return ""
@@ -31,9 +31,9 @@ def knowledge_of(api: str, chip: str, mistakes: str, level: KnowledgeLevel) -> s
 
 @lru_cache(maxsize=256)
 def calls_of(api: str, chip: str, source: str, level: KnowledgeLevel) -> str:
-    """Return the facts about the calls in ``source`` and related calls; without a source, about all calls.
+    """Return the facts about the calls in ``source`` and related calls; about all calls if ``source`` has none.
 
-    The text is empty if :func:`knowledge_of` gives these facts, or if the level has no facts about calls.
+    The text is empty if :func:`knowledge_of` gives these facts already, or if the level includes no facts about calls.
     """
     if level == "none":
         return ""
@@ -58,7 +58,7 @@ def _figures(api: str, chip: str) -> list[str]:
 
 
 def _wrapped(facts: Iterable[str]) -> list[str]:
-    """Return facts as lines of at most ``LINE`` characters; further lines of a fact are indented."""
+    """Return facts as lines of at most ``LINE`` characters; the further lines of a long fact are indented."""
     lines: list[str] = []
     for fact in facts:
         lines += wrap(fact, LINE, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
@@ -66,9 +66,10 @@ def _wrapped(facts: Iterable[str]) -> list[str]:
 
 
 def _device_lines(what: str, api: str, chip: str, argument: str) -> list[str]:
-    """Return the facts that a chip's device gives, as lines; an empty list if the device gives none.
+    """Return the facts that a chip's device provides, as lines; [] if it provides none.
 
-    ``what`` is the field of a device that names its function for these facts, which is called with ``argument``.
+    ``what`` is the field of the device record that names the function for these facts. That function is called with
+    ``argument``.
     """
     for device in ALL_DEVICES:
         place: str = getattr(device, what)

@@ -32,7 +32,9 @@ COUNTERS: Mapping[str, str] = {
     "vector_engine_active_time_percent": "vector engine busy, percent",
     "gpsimd_engine_active_time_percent": "gpsimd engine busy, percent",
 }
-"""Counters of neuron-profile in prompts. With the latency they are the seventeen of AccelOpt (arXiv 2511.15915)."""
+"""Counters of neuron-profile that prompts show, with their titles. With the latency they are the seventeen counters of
+AccelOpt (arXiv 2511.15915).
+"""
 
 MORE: Mapping[str, str] = {
     "dma_rows": "contiguous rows that DMA moves; short rows are slow",
@@ -40,7 +42,7 @@ MORE: Mapping[str, str] = {
     "sbuf_peak_bytes_per_partition": "most SBUF in use, of each of the 128 partitions",
     "psum_peak_banks": "most PSUM banks in use",
 }
-"""Further counters of the simulator, with their titles."""
+"""Further counters of the simulator that prompts show, with their titles."""
 
 ENGINES: Mapping[str, str] = {
     "scalar_engine_active_time_percent": "scalar",
@@ -51,19 +53,19 @@ ENGINES: Mapping[str, str] = {
 
 TITLE_CHARS = 80
 STEP_CHARS = 400
-"""Limit on the characters of an earlier plan in a prompt."""
+"""Greatest number of characters of an earlier plan in a prompt."""
 TRIED = 40
-"""Limit on the earlier plans in a prompt."""
+"""Greatest number of earlier plans in a prompt."""
 
 
 HOT_SPOTS = 6
-"""Limit on the hot lines, and on the steps of the critical path, in a prompt."""
+"""Greatest number of hot lines, and of steps of the critical path, in a prompt."""
 BUSY_SHARE = 0.8
-"""Share of the latency from which on a busy engine explains the latency, so that the critical path tells no more."""
+"""Busy share of an engine from which on that engine explains the latency, so that the critical path is not shown."""
 
 
 def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
-    """Return sentences, one a line, on the arithmetic that the gate allows on float32 values, and on its gain on the chip."""
+    """Return lines on the arithmetic that the gate allows on float32 values, and on what it would gain on the chip."""
     if precision is Precision.FP32_STRICT:
         return "Every product and sum of float32 values must stay in float32."
     if precision is Precision.ANY_WITHIN_TOLERANCE:
@@ -86,8 +88,8 @@ def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
 def profile_lines(profile: Profile | None, seed: int | None = None, source: str = "") -> str:
     """Return a profile as a planner reads it: latency, engines and counters, then the hot spots of ``source``.
 
-    Engines and counters come one a line, in an order drawn from ``seed``, so that each planner sees another emphasis.
-    Zeros are left out. Engines work at the same time, so their shares do not add up to 100 %.
+    Each engine and counter has a line. The order of these lines is drawn from ``seed``, so that each planner sees
+    another emphasis. Zeros are left out. Engines work at the same time, so their shares do not add up to 100 %.
     """
     if profile is None:
         return "(no profile)"
@@ -117,7 +119,7 @@ def profile_lines(profile: Profile | None, seed: int | None = None, source: str 
 
 
 def _critical_path(profile: Profile, text: Sequence[str]) -> list[str]:
-    """Return lines on the chain of operations that ends last; none if an engine is busy for most of the latency."""
+    """Return lines on the critical path; [] if one engine is busy for most of the latency."""
     steps = profile.details.get("critical_path", ())
     whole_us, latency_us = sum(step["us"] for step in steps), profile.latency_us
     busiest_us = max(profile.engines_us.values(), default=0.0)
@@ -137,12 +139,12 @@ def _critical_path(profile: Profile, text: Sequence[str]) -> list[str]:
 
 
 def _share(busy_us: float, latency_us: float | None) -> str:
-    """Return a busy time and its share of the latency."""
+    """Return a busy time and its share of the latency, as text."""
     return duration(busy_us) + (f", {100.0 * busy_us / latency_us:.0f} % of the latency" if latency_us else "")
 
 
 def _readable(name: str, value: float) -> str:
-    """Return a counter's value in readable units: bytes in KiB, MiB or GiB, rows and operations in thousands."""
+    """Return a counter's value in readable units: bytes in KiB, MiB or GiB, large counts with separators."""
     if "bytes" in name:
         for unit, size in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
             if value >= size:
@@ -155,7 +157,9 @@ def _readable(name: str, value: float) -> str:
 
 
 def _derived(profile: Profile) -> dict[str, float]:
-    """Return derived counters, as neuron-profile defines them (AWS Neuron documentation, profile schema)."""
+    """Return counters that are computed from others as neuron-profile defines them (AWS Neuron documentation, profile
+    schema).
+    """
     found: dict[str, float] = {}
     latency_us, counters = profile.latency_us, profile.counters
     if latency_us:
@@ -175,7 +179,7 @@ def _derived(profile: Profile) -> dict[str, float]:
 
 
 def standing(evaluation: Evaluation | None) -> str:
-    """Describe the kernel's speed and its bottleneck."""
+    """Return a text on the kernel's speed and its bottleneck."""
     profile = evaluation.profile if evaluation else None
     if evaluation is None or profile is None:
         return "It has not been timed."
@@ -213,7 +217,7 @@ def failure_lines(evaluation: Evaluation, source: str) -> str:
 
 
 def difference(before: str, after: str, label: str = "kernel") -> str:
-    """Return a unified diff."""
+    """Return a unified diff of two texts."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), f"{label} before", f"{label} after", lineterm=""
     )
@@ -221,7 +225,7 @@ def difference(before: str, after: str, label: str = "kernel") -> str:
 
 
 def tried_lines(plans: Sequence[Plan], outcomes: Mapping[int, str]) -> str:
-    """Return the titles of earlier plans, newest last, each once with all its outcomes."""
+    """Return the titles of earlier plans, newest last. Each title occurs once, with all its outcomes."""
     found: dict[str, list[str]] = {}
     for plan in plans:
         came = found.setdefault(plan.title or plan.text[:TITLE_CHARS], [])
@@ -241,7 +245,7 @@ def lineage_lines(steps: Sequence[Step]) -> str:
 
 
 def insight_lines(insights: Sequence[Insight], seed: int, playbook: Sequence[str] = ()) -> str:
-    """Return the playbook, then insights with their numbers, in an order drawn from ``seed``."""
+    """Return the playbook, then the insights with their numbers in an order drawn from ``seed``."""
     order = list(insights)
     random.Random(seed).shuffle(order)
     rules = ["\n".join(("Playbook, rules that hold for many kernels:", *playbook))] if playbook else []
@@ -249,11 +253,11 @@ def insight_lines(insights: Sequence[Insight], seed: int, playbook: Sequence[str
 
 
 PLACES = 4
-"""Limit on the places where an insight held, in a prompt."""
+"""Greatest number of places at which an insight held that a prompt shows."""
 
 
 def _held(insight: Insight) -> str:
-    """Return the places where an insight held, those of most rewrites first."""
+    """Return a text on the places (chip, workload, API) at which an insight held, those with most rewrites first."""
     places = sorted(insight.held, key=lambda place: -place.times)
     shown = [
         f"{place.chip} {place.workload.rpartition('/')[2]} ({place.api}, {place.source}"

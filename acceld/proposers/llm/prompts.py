@@ -1,10 +1,11 @@
 """Load prompt files from folders, check them, and render them strictly.
 
-A file is TOML front matter between ``+++`` lines, a system text, a line ``<!-- user -->`` and a user text. Placeholders
-are ``{{name}}``; those in the text, those the front matter lists and those a caller gives must be the same, else
-PromptError. Rendering is one pass, so braces in what is put in stay as they are.
+A file consists of TOML front matter between ``+++`` lines, a system text, a line ``<!-- user -->`` and a user text.
+Placeholders are ``{{name}}``. The placeholders in the text, those that the front matter lists and those that a caller
+gives must be the same; otherwise PromptError is raised. Rendering is one pass, so braces in inserted text stay as they
+are.
 
-``prompts/<api>/<name>.md`` wins over ``prompts/shared/<name>.md``, and a user's folder over acceld's own.
+``prompts/<api>/<name>.md`` takes precedence over ``prompts/shared/<name>.md``, and a user's folder over acceld's own.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from acceld.proposers.llm.fencing import Data, delimiter, fenced
 SHARED = "shared"
 NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first", "tools")
 CONTEXT = "context"
-"""System text of every prompt whose own file has none. It is the same for all roles, so that they share a cached
-prefix.
+"""Name of the file whose system text every prompt without one of its own has. All roles share it, so that a provider
+can cache it for all of them.
 """
 APIS = ("nki_legacy", "nki", "triton", "c", "numpy")
 USER_MARK = "<!-- user -->"
 PROBLEM_MARK = "<!-- problem -->\n"
-"""Line between the part of a system text that is about the language and the part that is about the problem. Providers
-cache each of the two.
+"""Line between two parts of a system text: about the language, and about the problem. Providers cache the two parts
+separately.
 """
 
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
@@ -43,12 +44,12 @@ class Prompt:
     system: str
     user: str
     shared_chars: int = 0
-    """Length of the beginning of the system text that every problem in the language shares."""
+    """Length of the beginning of the system text that is equal for all problems of the language."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptFile:
-    """A prompt file; its placeholders are those of its text."""
+    """A prompt file that was read and checked."""
 
     path: Path
     settings: Mapping[str, str]
@@ -58,7 +59,9 @@ class PromptFile:
 
     @classmethod
     def load(cls, path: Path) -> PromptFile:
-        """Read a prompt file. PromptError if it is malformed, or its placeholders differ from its list."""
+        """Return the prompt file at ``path``. Raise PromptError if it is malformed, or if its placeholders differ from
+        its list.
+        """
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -76,12 +79,11 @@ class PromptFile:
         return cls(path, settings, frozenset(listed), system.strip(), user.strip())
 
     def render(self, values: Mapping[str, str | Data], secret: bytes = b"") -> Prompt:
-        """Put the values in, data fenced.
+        """Return the prompt with ``values`` in place of the placeholders, data fenced.
 
-        The system text's delimiter depends on the data in it alone, so it stays the same while the user text changes
-        and a provider's prompt cache holds.
-
-        :raises PromptError: a value is missing, or the prompt has no place for it.
+        The delimiter of the system text depends only on the data in that text. So the system text stays the same while
+        the user text changes, and a provider's prompt cache stays valid. Raise PromptError if a value is missing, or if
+        the prompt has no placeholder for it.
         """
         _match(self.path, set(self.placeholders), set(values), "the values that the prompt is given")
 
@@ -105,7 +107,7 @@ class PromptFile:
 
 
 class PromptLibrary:
-    """The prompts of one or more folders; the first folder that has a file is used."""
+    """The prompts in one or more folders. For each prompt, the first folder that has its file is used."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folders)
@@ -118,13 +120,13 @@ class PromptLibrary:
         self._newer = newer
 
     def begin(self, iteration: int) -> None:
-        """Begin an iteration, with all prompts offered since the last one."""
+        """Begin an iteration: from now on the prompts offered last are used."""
         if iteration != self._iteration and self._newer is not None:
             self._folders, self._loaded, self._newer = self._newer._folders, dict(self._newer._loaded), None
         self._iteration = iteration
 
     def get(self, api: str, name: str) -> PromptFile:
-        """Return the file for one API. :raises PromptError: there is none, or it is malformed."""
+        """Return the prompt file ``name`` for an API. Raise PromptError if it is missing or malformed."""
         if (api, name) not in self._loaded:
             file = PromptFile.load(self._find(api, name))
             if not file.system:
@@ -135,13 +137,13 @@ class PromptLibrary:
         return self._loaded[api, name]
 
     def mistakes(self, api: str) -> str:
-        """Return the frequent mistakes of one API with their cure; empty if no file lists any."""
+        """Return the text on frequent mistakes in an API with their cure; empty if there is no such file."""
         if not any((folder / part / "mistakes.md").is_file() for folder in self._folders for part in (api, SHARED)):
             return ""
         return self.get(api, "mistakes").system
 
     def language(self, api: str) -> PromptFile:
-        """Return the text on the language itself, with its ``name`` and code ``fence``."""
+        """Return the prompt file on the language itself, whose settings have its ``name`` and code ``fence``."""
         found = self.get(api, "language")
         missing = {"name", "fence"} - set(found.settings)
         if missing:
@@ -149,7 +151,7 @@ class PromptLibrary:
         return found
 
     def check(self, apis: Iterable[str] = APIS) -> list[str]:
-        """Return the faults of these APIs' prompts, a line each; empty if all is well."""
+        """Return the faults of the prompts of these APIs, one line each; [] if there are none."""
         problems: list[str] = []
         for api in apis:
             for name in NAMES:

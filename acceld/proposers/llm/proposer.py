@@ -59,15 +59,15 @@ from acceld.proposers.llm.roles import RoleTable
 from acceld.proposers.llm.tools import TEXTS, Spent, Workbench, tool_calls, without_tools
 
 WARM_S: Final = 5.0
-"""Seconds that calls wait for the first call with the same system text, so that the provider has cached the text by
-then.
+"""Seconds for which calls wait for the first call with the same system text, so that the provider has cached the text
+by then.
 """
 
 HOPELESS: Final = 6
 """Number of failed calls of a role in a row after which the run pauses, since further calls would fail too."""
 
 EDIT_LINES: Final = 120
-"""Number of lines of a kernel from which an answer may be edits in place of the whole file."""
+"""Number of lines of a kernel from which on an answer may consist of edits instead of the whole file."""
 
 TO_CROSS: Final = (
     "Another kernel of this search, made fast by other steps. Your plan brings its gain into the working kernel: say "
@@ -84,8 +84,8 @@ Tags = dict[str, int | str]
 class LLMProposer:
     """Fill the four roles with models.
 
-    BudgetError and LLMError are raised. A failed call of the summarizer results in no insight, unless the failure is
-    ``lasting``.
+    BudgetError and LLMError are raised to the caller. A failed call of the summarizer only means that there is no
+    insight, unless the failure is ``lasting``.
     """
 
     name = "llm"
@@ -104,11 +104,12 @@ class LLMProposer:
         shares: Callable[[Role, int], Awaitable[Mapping[str, float]]] | None = None,
         accuracy: Callable[[], str] = lambda: "",
     ) -> None:
-        """``plans`` is N; without ``planner`` the executor works straight from the kernel.
+        """Prepare the proposer.
 
-        ``knowledge`` is the level of facts in prompts. ``shares`` returns the share of each model in the draws of a
-        role in an iteration, for roles that draw by gain. ``accuracy`` returns the accuracy that the gate demands of a
-        result; empty until that is known.
+        ``plans`` is the number of plans for each parent; without ``planner`` the executor works straight from the
+        kernel. ``knowledge`` is the level of facts in prompts. ``shares`` returns with which share each model of a role
+        is drawn in an iteration, for roles that draw by gain. ``accuracy`` returns a text on the accuracy that the gate
+        demands of a result; empty until it is known.
         """
         self._accuracy = accuracy
         self._client = client
@@ -126,8 +127,9 @@ class LLMProposer:
         self._failed_in_a_row: Counter[Role] = Counter()
 
     def equip(self, bench: Workbench, caps: ToolsConfig, price: Callable[[str, int], Price | None]) -> None:
-        """Let the executor use tools in its attempts, within caps. ``price`` returns a model's price for a prompt's
-        tokens.
+        """Let the executor use the tools of ``bench`` in its attempts, within ``caps``.
+
+        ``price`` returns the price of a model for a prompt with a number of tokens; None if it is not known.
         """
         self._bench, self._tool_caps, self._price = bench, caps, price
 
@@ -194,7 +196,7 @@ class LLMProposer:
         )
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return a first kernel from the reference; None if the model gave no code or repairs have no money left."""
+        """Return the text of a first kernel; None if the model gave no code or the repairs' budget is used up."""
         values = self._problem_values(request.problem, request.blank)
         earlier = [
             f"version {number}: {result.status}\n{failure_lines(result, text)}\n\n{text}"
@@ -215,7 +217,7 @@ class LLMProposer:
         return text
 
     def _no_plan(self, request: PlanRequest) -> Plan:
-        """Return the plan of a search without a planner: the executor itself decides what to change."""
+        """Return the plan of a run without planner, which says that the executor decides what to change."""
         text = (
             "There is no plan. Decide yourself how to make this kernel faster, and write it.\n"
             f"This is version {request.index + 1} of {self._plans} from this kernel, so prefer an idea that is not "
@@ -225,7 +227,7 @@ class LLMProposer:
         return Plan(request.run, request.iteration, request.parent.id, request.index, text, NO_PLAN, partner=partner)
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return one kernel for a plan. An attempt without code has the reason."""
+        """Return an attempt with a kernel for the plan; without code, it has the reason."""
         plan, parent = request.plan, request.parent
         values = self._problem_values(request.problem, parent.kernel)
         values |= {
@@ -247,7 +249,7 @@ class LLMProposer:
         return Attempt(plan=plan.id, index=request.index, text=text, reason=reason)
 
     async def _worked(self, bench: Workbench, request: AttemptRequest, values: Values, tags: Tags) -> Completion:
-        """Return the executor's answer after its use of tools. Each of its turns is a call like any other."""
+        """Return the executor's final answer after it has used tools. Each of its turns is a call like any other."""
         spent, done = Spent(), list[str]()
         while True:
             used_up = spent.exceeds(self._tool_caps)
@@ -275,13 +277,13 @@ class LLMProposer:
             spent.add(answer.usage, self._cost_usd(answer.usage, request.seed), time.monotonic() - started_s)
 
     def _cost_usd(self, usage: Usage, seed: int) -> float | None:
-        """Return the cost of tokens at the executor's most expensive model; None if a price is unknown."""
+        """Return the cost of tokens at the executor's most expensive model; None if some price is not known."""
         prices = [self._price(name, usage.input_tokens) for name in self._roles.of("executor").order(seed)]
         known = [price.cost_usd(usage) for price in prices if price is not None]
         return float(max(known)) if known and len(known) == len(prices) else None
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return a repaired kernel; None if repairs have used up their own budget."""
+        """Return an attempt with a repaired kernel; None if the repairs' budget is used up."""
         plan, parent, failed = request.plan, request.parent, request.failed
         values = self._problem_values(request.problem, parent.kernel)
         earlier = [
@@ -308,7 +310,7 @@ class LLMProposer:
         return Attempt(plan=plan.id, index=attempt, text=text, reason=reason, fix_of=failed.attempt)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Ask the summarizer for an insight from a rewrite; None if the model finds none."""
+        """Return an insight that the summarizer finds in a rewrite; None if it finds none."""
         pair = request.rewrite
         slow, fast = pair.slow, pair.fast
         values: Values = {
@@ -337,7 +339,7 @@ class LLMProposer:
         return Insight(parsed.title, parsed.strategy, parsed.slow, parsed.fast, pair.speedup, kind)
 
     def _problem_values(self, problem: Problem, kernel: Kernel) -> Values:
-        """Return the values of the shared context, the same for every role. A blank kernel counts as none."""
+        """Return the values for the context that all roles share. A kernel without text is left out."""
         language = self._prompts.language(problem.api)
         mistakes = self._prompts.mistakes(problem.api)
         limit = "float32 rounding" if problem.tolerance is None else f"{problem.tolerance:g}"
@@ -356,15 +358,16 @@ class LLMProposer:
         }
 
     def _level(self, api: str) -> KnowledgeLevel:
-        """Return the level of facts. Where the models have a cache, all calls of NKI are shown in place of a kernel's: only so
-        the part that every problem shares is long enough for providers that cache from 4,096 tokens on, and a cached
-        token costs a tenth.
+        """Return the level of facts for an API: ``full`` in place of ``calls`` where all models have a prompt cache.
+
+        Only with all calls of NKI is the part that all problems share long enough for providers that cache from 4,096
+        tokens on, and a cached token costs a tenth.
         """
         return "full" if self._knowledge == "calls" and self._roles.all_warmed and api in API_CHIPS else self._knowledge
 
     def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
-        """Return the form that an answer must have: a whole file or, for a long kernel, edits of the kernel named by
-        ``base``.
+        """Return the form that an answer must have: a whole file or, for a long kernel, edits of the kernel called
+        ``base`` in the prompt.
         """
         fence = self._prompts.language(api).settings["fence"]
         whole = f"Answer with the complete file in one ```{fence} block. It is used as it stands."
@@ -388,9 +391,10 @@ class LLMProposer:
         name: str = "",
         answer: Completion | LLMEmpty | LLMInterrupted | None = None,
     ) -> tuple[str | None, str]:
-        """Return a kernel's text; or None, and the reason. If the answer holds none, the model is asked once more.
+        """Return (text of a kernel, ""), or (None, the reason). If the answer holds no kernel, the model is asked once
+        more.
 
-        :raises LLMError: the call failed, so that the place in the search can be asked again later.
+        Raise LLMError if the call failed, so that the search can ask again later.
         """
         if answer is None:
             try:
@@ -436,11 +440,12 @@ class LLMProposer:
         behind: tuple[str, Values] | None = None,
         longer: bool = False,
     ) -> Completion:
-        """Return one answer, from the model that the seed selects or, if that is down, from another model of the role.
-        ``behind`` is a prompt that follows the question, by name, and its values: the problem with an answer, or tools.
-        With ``longer`` the answer may have twice the tokens, because an earlier one was cut off at its cap.
+        """Return one answer, of the model that the seed selects or, if that model does not answer, of another model of
+        the role.
 
-        :raises LLMError: no model of the role answered; ``lasting`` if further calls would fail too.
+        ``behind`` is the name of a prompt that follows the question, with its values: on a faulty answer, or on tools.
+        With ``longer`` the answer may have twice as many tokens, because an earlier answer was cut off. Raise LLMError
+        if no model of the role answered; ``lasting`` if further calls would fail too.
         """
         salt = str(tags["run"]).encode()
         prompt = self._prompts.get(api, name or role).render(values, salt)
@@ -478,7 +483,7 @@ class LLMProposer:
         raise failure
 
     def _count(self, role: Role, error: LLMError) -> None:
-        """Count a failed call of a role. After ``HOPELESS`` in a row the failure counts as lasting."""
+        """Count a failed call of a role. After ``HOPELESS`` failures in a row ``error`` becomes lasting."""
         self._failed_in_a_row[role] += 1
         failed = self._failed_in_a_row[role]
         if failed >= HOPELESS and not error.lasting:
@@ -486,7 +491,7 @@ class LLMProposer:
             error.message = f"{failed} calls of the {role} in a row failed, the last so: {error.message}"
 
     async def _warmed(self, request: CompletionRequest, prompt: Prompt) -> Completion:
-        """Return the answer. The first call with a system text is sent before others with the same text, to fill the
+        """Return the answer to a request. The first call with a system text goes ahead of others, to fill the
         provider's cache.
         """
         if request.batch or request.model not in self._roles.warmed:
@@ -507,7 +512,7 @@ class LLMProposer:
 
 
 def _pair_speedup(pair: RewritePair) -> str:
-    """Return a sentence on the speed-up of a pair, and on its certainty."""
+    """Return a sentence on the speed-up of a pair and on how certain it is."""
     if pair.tie_percent is None:
         return f"The second is {pair.speedup:.3f} times as fast as the first."
     return (
@@ -527,8 +532,10 @@ def _tags(plan: Plan, **more: int) -> Tags:
 
 
 def _partner(introduction: str, parent: Candidate, partner: Candidate, steps: Sequence[Step] = ()) -> Data:
-    """Return the second parent of a crossover: latency, steps, and code. Both parents' code together is at most as long as
-    one kernel may be; without room for more than a remnant the code is left out.
+    """Return the second parent of a crossover as data for a prompt: latency, steps, and code.
+
+    The code of both parents together is at most as long as one kernel may be. If there is hardly room for the partner's
+    code, it is left out.
     """
     parts = [standing(partner.evaluation)]
     if steps:
@@ -540,5 +547,5 @@ def _partner(introduction: str, parent: Candidate, partner: Candidate, steps: Se
 
 
 def _optional(introduction: str, label: str, text: str) -> str | Data:
-    """Return the text as data with its introduction; empty if there is no text."""
+    """Return the text as data with an introduction; empty if there is no text."""
     return Data(f"{label}: {introduction}", text, 12 * NOTE_CHARS) if text else ""

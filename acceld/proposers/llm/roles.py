@@ -1,4 +1,4 @@
-"""Choose the models of a role, and the one that answers a request."""
+"""Choose the models of a role, and the model that answers a request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.llm.settings import PROVIDERS, api_of
 
 @dataclass(frozen=True, slots=True)
 class RoleModels:
-    """The models of one role with their weights, and the limit on their answers."""
+    """The models of one role with their weights, and the limits on their answers."""
 
     models: tuple[tuple[str, float], ...]
     max_output_tokens: int = 16_384
@@ -22,14 +22,14 @@ class RoleModels:
     batch: bool = False
     """True if the role uses the provider's batch mode."""
     by_gain: bool = False
-    """True if models are also drawn by the gain of their answers per dollar, and not by weight alone."""
+    """True if models are drawn by the gain of their answers per dollar too, and not by weight alone."""
 
     def __post_init__(self) -> None:
         if not self.models or any(weight <= 0 for _, weight in self.models):
             raise ValueError("a role has at least one model, and weights greater than 0")
 
     def order(self, seed: int, shares: Mapping[str, float] | None = None) -> tuple[str, ...]:
-        """Return the model that answers, drawn from ``seed`` by share or weight, then the others as substitutes."""
+        """Return the model drawn from ``seed`` by share or weight, followed by the other models as substitutes."""
         names = [name for name, _ in self.models]
         weights = [weight if shares is None else shares[name] for name, weight in self.models]
         first = random.Random(seed).choices(names, weights)[0]
@@ -45,7 +45,8 @@ class RoleTable:
     fixer: RoleModels
     summarizer: RoleModels
     warmed: frozenset[str] = field(default_factory=frozenset)
-    """Models with a prompt cache. One call fills it before others with the same prompt are sent."""
+    """Models whose provider caches prompts. One call fills the cache before other calls with the same prompt are sent.
+    """
 
     def of(self, role: Role) -> RoleModels:
         """Return the models of one role."""
@@ -60,20 +61,20 @@ class RoleTable:
 
     @property
     def all_warmed(self) -> bool:
-        """True if every model has a prompt cache that one call has to fill."""
+        """True if every model is in ``warmed``."""
         return self.warmed.issuperset(self.names)
 
     @property
     def batched(self) -> tuple[str, ...]:
-        """Names of all models that some role reaches through batch mode."""
+        """Names of all models that some role calls in batch mode."""
         roles = (self.planner, self.executor, self.fixer, self.summarizer)
         return tuple(dict.fromkeys(name for role in roles if role.batch for name, _ in role.models))
 
     @classmethod
     def from_config(cls, config: Config) -> RoleTable:
-        """Return the table that ``[llm]`` and ``[models]`` describe.
+        """Return the table that the sections ``[llm]`` and ``[models]`` describe.
 
-        :raises ConfigError: a role names no model, or one that does not exist.
+        Raise ConfigError if a role names no model, or one that does not exist.
         """
         llm = config.llm
         planner = _models("planner", llm.planner, config)
@@ -98,7 +99,7 @@ class RoleTable:
 
     @classmethod
     def single(cls, model: str) -> RoleTable:
-        """Return every role filled by one model."""
+        """Return a table in which one model fills every role."""
         models = RoleModels(((model, 1.0),))
         return cls(models, models, models, models)
 

@@ -1,7 +1,7 @@
-"""Offer tools to an executor inside one attempt, as blocks of its answer, so that every protocol has them.
+"""Offer tools to an executor inside one attempt, as blocks of its answer, so that they work with every provider.
 
-``check`` runs on a data set that no gate uses. No result decides anything: the final answer is evaluated like any other
-source. Results depend only on the question, so a continued run never asks the same question twice.
+``check`` runs on a data set that no gate uses. No result of a tool decides anything: the final answer is evaluated like
+any other source. Results depend only on the question, so a continued run never asks the same question twice.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ TEXTS: Final = {
     "profile": "profile: a whole kernel file. Predicted latency, what binds it, who waits for which line. About a second.",
     "check": "check: a whole kernel file. If its results are right on one data set that decides nothing. Seconds.",
 }
-"""Each tool's input, answer and price, as the prompt describes them."""
+"""The input, answer and run time of each tool, as prompts describe it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One block of an answer."""
+    """One call of a tool in an answer."""
 
     name: str
     text: str
@@ -47,7 +47,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Spent:
-    """Turns, tokens, seconds and USD that an attempt has used. ``usd`` is None once a price was unknown."""
+    """Hold the turns, tokens, seconds and USD that an attempt has used. ``usd`` is None after a call whose price was not known."""
 
     turns: int = 0
     tokens: int = 0
@@ -55,14 +55,14 @@ class Spent:
     usd: float | None = 0.0
 
     def add(self, usage: Usage, usd: float | None, seconds: float) -> None:
-        """Add one call of the model, and the time of its tools."""
+        """Add one call of the model, and the time that its tools took."""
         self.turns += 1
         self.tokens += usage.input_tokens + usage.output_tokens
         self.seconds += seconds
         self.usd = None if self.usd is None or usd is None else self.usd + usd
 
     def exceeds(self, caps: ToolsConfig) -> str:
-        """Return the cap that is used up; empty if none is."""
+        """Return which limit is used up, as text; empty if none is."""
         if self.turns >= caps.turns:
             return f"{caps.turns} turns"
         if self.tokens >= caps.tokens:
@@ -75,7 +75,7 @@ class Spent:
 
 
 def tool_calls(answer: str) -> list[ToolCall]:
-    """Return the tool calls in an answer."""
+    """Return the tool calls in an answer, at most MOST_BLOCKS."""
     return [ToolCall(name, text) for name, text in _BLOCK.findall(answer)][:MOST_BLOCKS]
 
 
@@ -108,7 +108,7 @@ class Workbench:
         )
 
     async def use(self, call: ToolCall, parent: Kernel) -> str:
-        """Return a tool's answer for the model. A wrong call is answered with its problem."""
+        """Return a tool's answer for the model. The answer to a wrong call says what is wrong with it."""
         if call.name not in TEXTS:
             return f"there is no tool {call.name}; there are {', '.join(TEXTS)}"
         if call.name == "look_up":

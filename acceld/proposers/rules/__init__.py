@@ -1,6 +1,6 @@
-"""Hold the rewrite rules: source-to-source changes of kernels, each with a hardware reason and a proven precondition.
+"""Hold the rewrite rules: changes of a kernel's source, each with a reason in the hardware and a proved precondition.
 
-A rule is a module; :func:`all_rules` lists them. Importing this package imports nothing else.
+A rule is a module; :func:`all_rules` lists all rules. Importing this package imports no rule.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ MODULES = (
     "tile_columns",
     "pipeline_stages",
 )
-"""Modules of :data:`NKI` with a rule in ``RULE``."""
+"""Modules in the package :data:`NKI`; each has a rule in ``RULE``."""
 
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Return every rule: those for NKI in the order of MODULES, those of the devices, those of installed packages."""
+    """Return all rules: those for NKI in the order of MODULES, then those of the devices, then those of installed
+    packages.
+    """
     listed = [f"{NKI}.{module}" for module in MODULES]
     for device in ALL_DEVICES:
         listed += [f"{device.rules}.{module}" for module in import_module(device.rules).MODULES] if device.rules else []
@@ -66,7 +68,7 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def rule_named(name: str) -> Rule:
-    """Return the rule called ``name``; KeyError if there is none."""
+    """Return the rule called ``name``. Raise KeyError if there is none."""
     for rule in all_rules():
         if rule.name == name:
             return rule

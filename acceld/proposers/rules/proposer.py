@@ -1,4 +1,4 @@
-"""Propose without a model: plans are places where rules apply, attempts are their variants."""
+"""Propose without a model: plans are places in a kernel where rules apply, attempts are the variants of a rewrite."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
 _MOST_PLACES = 24
-"""Number of places at which one move applies a rule."""
+"""Greatest number of places at which a single move applies a rule."""
 _MOST_EVERYWHERE = 0.4
-"""Greatest benefit that such a move states."""
+"""Greatest benefit that a move at several places states."""
 _LINE = re.compile(r", line (\d+)")
-"""The line in a rewrite's name."""
+"""Matches the line number in a rewrite's name."""
 
 Shapes = tuple[tuple[int, ...] | None, ...]
 Dtypes = tuple[str, ...]
@@ -46,7 +46,7 @@ Dtypes = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A place and its rule, as ``acceld suggest`` shows them."""
+    """A place in a kernel and the rule that applies or refuses there, as ``acceld suggest`` shows them."""
 
     site: Site
     rule: Rule
@@ -62,15 +62,15 @@ def suggestions(
 ) -> list[Suggestion]:
     """Return everything that the rules would change in a kernel, best first.
 
-    ``shapes`` are those of the kernel's tensor arguments in order, None for scalars, and ``dtypes`` their dtypes; without
-    them less is proven. Raises RuleRefused if the source can not be read.
+    ``shapes`` are the shapes of the kernel's arguments in order (None for scalars), and ``dtypes`` their dtypes;
+    without them less can be proved. Raise RuleRefused if the source can not be read.
     """
     return _findings(source, api, shapes, dtypes, profile, entry)[0]
 
 
 def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = "") -> list[Suggestion]:
-    """Return the places that match a rule's pattern, but at which the rule refuses. The precondition of a place is the
-    reason.
+    """Return the places that match a rule's pattern but at which the rule refuses. The reason is the place's
+    ``precondition``.
     """
     return _findings(source, api, shapes, dtypes, None, entry)[1]
 
@@ -78,14 +78,16 @@ def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), en
 def rewrite(
     source: str, api: str, site: Site, variant: Variant, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = ""
 ) -> str:
-    """Return the kernel's source after ``variant`` of ``site``. Raises RuleRefused with the reason."""
+    """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
+    rule refuses.
+    """
     return rule_named(site.rule).apply(read(source, api, shapes, dtypes, entry), site, variant)
 
 
 def _findings(
     source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None, entry: str
 ) -> tuple[list[Suggestion], list[Suggestion]]:
-    """Return the places where the rules of an API apply, best first, and those where they refuse."""
+    """Return the places where the rules of an API apply, best first, and the places where they refuse."""
     kernel = read(source, api, shapes, dtypes, entry)
     applicable: list[Suggestion] = []
     refused: list[Suggestion] = []
@@ -105,9 +107,9 @@ def moves(
     dtypes: Dtypes = (),
     entry: str = "",
 ) -> list[Move]:
-    """Return every rewrite of a kernel, most promising first; none if the source can not be read.
+    """Return every rewrite of a kernel as a move, most promising first; [] if the source can not be read.
 
-    ``profile`` is the kernel's own. Moves are the same without one, but less is known of what they promise.
+    ``profile`` is the kernel's profile. Without one the moves are the same, but their order is based on less.
     """
     reread = partial(read, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
     try:
@@ -131,7 +133,7 @@ def moves(
 
 
 def _everywhere(rule: Rule, source: str, reread: Callable[[str], Source]) -> str | None:
-    """Return the kernel after the first variant of the rule at one place after the other; None if it applies at none."""
+    """Return the kernel after the rule's first variant at one place after another; None if the rule applies nowhere."""
     text = source
     for _ in range(_MOST_PLACES):
         made = (
@@ -155,7 +157,7 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 @lru_cache(maxsize=64)
 def read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> Source:
-    """Return a kernel as the rules of its API read it. Raises RuleRefused if that is not possible."""
+    """Return a kernel parsed for the rules of its API. Raise RuleRefused if it can not be parsed."""
     for device in ALL_DEVICES:
         if api in device.readers:
             return plugins.named(device.readers[api])(source, api, shapes)
@@ -163,25 +165,27 @@ def read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> S
 
 
 class RulesProposer:
-    """Fills the planner's and executor's roles with rules. Deterministic: the same parent has the same plans."""
+    """Fill the roles of planner and executor with rules. The same parent always gets the same plans."""
 
     name = "rules"
     abilities = PROPOSERS[name]
 
     def __init__(self, *, order_seed: int | None = None) -> None:
-        """With ``order_seed`` places are taken in a random order drawn from it, and not the most promising first."""
+        """Prepare the proposer. With ``order_seed`` places are taken in a random order drawn from it, instead of the
+        most promising first.
+        """
         self._order_seed = order_seed
         self._reading = asyncio.Lock()
         self._found: dict[tuple[str, str, float | None], tuple[list[Suggestion], list[Suggestion]]] = {}
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return None, because rules only change kernels."""
+        """Return None, because rules only change existing kernels."""
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan for place number ``index`` among those that no earlier plan took, most promising first.
+        """Return the plan for place number ``index`` among the places that no earlier plan took, most promising first.
 
-        Places that a rule refuses come last. An attempt there gives no code, only the reason.
+        Places at which a rule refuses come last. An attempt at such a plan has no code, only the reason.
         """
         crossed = await self.crossed(request)
         if crossed is not None:
@@ -211,9 +215,10 @@ class RulesProposer:
         )
 
     async def crossed(self, request: PlanRequest) -> Plan | None:
-        """Return the plan to repeat the partner's rewrites on the parent, those that apply there too.
+        """Return a plan that repeats the partner's rewrites on the parent, as far as they apply there.
 
-        None if there is no partner, models made one of its steps, nothing applies, or an earlier plan is the same.
+        None means that there is no partner, that models made one of its steps, that nothing applies, or that an earlier
+        plan is the same.
         """
         partner = request.partner
         if partner is None or not all(step.rewrites for step in partner.steps):
@@ -238,18 +243,22 @@ class RulesProposer:
         )
 
     async def _is_worth_a_plan(self, request: PlanRequest, crossed: Kernel) -> bool:
-        """Return True if a crossover may be faster than its parent. Without a clock every one may be."""
+        """Return True if a crossover may be faster than its parent. Without a clock that can not be excluded, so the
+        result is True.
+        """
         return True
 
     async def findings(self, parent: Candidate, problem: Problem) -> tuple[list[Site], list[Site]]:
-        """Return the places where rules apply to a kernel, best first, and those where they refuse; none if it can not
-        be read.
+        """Return the places where rules apply to a kernel, best first, and the places where they refuse. Both are empty
+        for an unreadable kernel.
         """
         applicable, refused = await self._find(parent, problem)
         return [one.site for one in applicable], [one.site for one in refused]
 
     async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
-        """Return the sequences of rewrites whose latency is known, fastest first; none if these rules time nothing."""
+        """Return the sequences of rewrites whose latency is known, fastest first; [] here, because these rules time
+        nothing.
+        """
         return []
 
     async def _find(self, parent: Candidate, problem: Problem) -> tuple[list[Suggestion], list[Suggestion]]:
@@ -269,7 +278,9 @@ class RulesProposer:
             return self._found[key]
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the result of the plan's rule in its variant number ``index``; for a crossover, of all its rewrites."""
+        """Return the kernel after variant number ``index`` of the plan's rewrite; for a sequence of rewrites, after all
+        of them.
+        """
         if "steps" in request.plan.data:
             return await self._sequence_applied(request)
         site = _site(request.plan)
@@ -286,7 +297,7 @@ class RulesProposer:
         return Attempt(request.plan.id, request.index, text)
 
     async def _sequence_applied(self, request: AttemptRequest) -> Attempt | None:
-        """Return the kernel after all rewrites of the plan, applied one after the other."""
+        """Return an attempt with the kernel after all rewrites of the plan, one after another."""
         if request.index > 0:
             return None
         kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
@@ -306,12 +317,12 @@ class RulesProposer:
         return None
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return None, because rules do not teach."""
+        """Return None, because rules do not find insights."""
         return None
 
 
 class TunedRules(RulesProposer):
-    """Propose whole sequences of rewrites, the fastest that a tuner found. Each plan has one attempt."""
+    """Propose whole sequences of rewrites: the fastest that a tuner found. Each plan has one attempt."""
 
     def __init__(
         self,
@@ -324,11 +335,12 @@ class TunedRules(RulesProposer):
         within_s: float | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        """Time ``limit`` kernels for each parent, by one of the tuner's strategies.
+        """Prepare the proposer, which times at most ``limit`` kernels for each parent, by the tuner's strategy
+        ``strategy``.
 
-        A parent gets at most ``most`` plans, all in one iteration; None allows as many as were found. ``within_s`` is
-        the run's time from now on. Tuning a parent takes at most half of the time left, so that its results can still
-        be evaluated.
+        ``time`` returns a kernel's simulated latency. A parent gets at most ``most`` plans, all in one iteration; with
+        None there is no such limit. ``within_s`` is the time that the run has left. Tuning a parent takes at most half
+        of the time left, so that the results can still be evaluated.
         """
         super().__init__()
         self._time, self._strategy, self._limit, self._most, self._seed = time, strategy, limit, most, seed
@@ -337,9 +349,9 @@ class TunedRules(RulesProposer):
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan for sequence number ``index`` among those that no earlier plan took, fastest first.
+        """Return the plan for sequence number ``index`` among the sequences that no earlier plan took, fastest first.
 
-        A sequence that is too slow for the beam is not returned.
+        Sequences that are too slow for the beam are left out.
         """
         crossed = await self.crossed(request)
         if crossed is not None:
@@ -389,7 +401,7 @@ class TunedRules(RulesProposer):
         return [replace(one, moves=None) for one in tuner.fastest() if one.latency_us < root.latency_us]
 
     def _over(self) -> Callable[[], bool]:
-        """Return a function that returns True once half of the time left now has passed."""
+        """Return a function that returns True as soon as half of the time that is left now has passed."""
         if self._ends is None:
             return lambda: False
         ends = (self._now() + self._ends) / 2
@@ -397,7 +409,9 @@ class TunedRules(RulesProposer):
 
 
 def _repeated(text: str, wanted: Sequence[str], find: Callable[[str], Sequence[Move]]) -> tuple[str, list[Move]]:
-    """Return the kernel after those of the wanted rewrites that it has, one after the other, and the rewrites made."""
+    """Return the kernel after those of the ``wanted`` rewrites that apply, one after another, and the moves that were
+    made.
+    """
     made: list[Move] = []
     for name in wanted:
         same = [move for move in find(text) if _LINE.sub("", move.step) == _LINE.sub("", name)]
@@ -424,7 +438,7 @@ def _sequence(
     title: str = "",
     partner: int | None = None,
 ) -> Plan:
-    """Return the plan for a sequence of rewrites, whose rules are given in the same order."""
+    """Return the plan for a sequence of rewrites. ``rules`` names the rule of each step, in the same order."""
     listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
     count = "one rewrite" if len(steps) == 1 else f"{len(steps)} rewrites"
     return Plan(
@@ -442,7 +456,7 @@ def _sequence(
 
 
 def _facts_of(arguments: Sequence[ProblemArgument]) -> tuple[Shapes, Dtypes]:
-    """Return shapes and dtypes of the arguments."""
+    """Return the shapes and the dtypes of the arguments."""
     return tuple(one.shape for one in arguments), tuple(one.dtype for one in arguments)
 
 

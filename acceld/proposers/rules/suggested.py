@@ -1,4 +1,4 @@
-"""Apply every rewrite rule to a kernel and report the changes, for ``acceld suggest`` and agents."""
+"""Apply every rewrite rule to a kernel and report the changes, for ``acceld suggest`` and coding agents."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def suggested(
     *,
     entry: str = "",
 ) -> list[dict[str, Any]]:
-    """Return each applicable site of each rule, with the diff of its first variant that can be carried out.
+    """Return one entry for each place where a rule applies, with the diff of its first variant that can be carried out.
 
-    ``shapes`` are those of the arguments, if a workload gives them, None for scalars, and ``dtypes`` their dtypes; with
-    them more can be proven. ``entry`` names the kernel among several functions.
+    ``shapes`` are the shapes of the arguments if a workload gives them (None for scalars), and ``dtypes`` their dtypes;
+    with them more can be proved. ``entry`` is the kernel's name, if the source has several functions. Raise UsageError
+    if ``only`` names no rule.
     """
     named = {rule.name: rule for rule in all_rules()}
     if only is not None and only not in named:
@@ -58,7 +59,7 @@ def suggested(
 def refused(
     text: str, api: str, only: str | None = None, shapes: Shapes = (), dtypes: Dtypes = (), *, entry: str = ""
 ) -> list[dict[str, Any]]:
-    """Return each place that matches a rule's pattern and at which the rule refuses: rule, line, and the reason."""
+    """Return one entry for each place at which a rule refuses: rule, line, and the reason."""
     return [
         {"rule": one.site.rule, "line": one.site.line, "reason": one.site.precondition}
         for one in refusals(text, api, shapes, dtypes, entry)

@@ -1,8 +1,8 @@
 """Tune sequences of rewrites by simulated latency alone, without data.
 
 A tuner goes from kernel to kernel by moves (rewrites). It times thousands of kernels, each program once, and returns
-the fastest sequences. Their results are checked later, when they are candidates like any other. The strategies look
-ahead: a step that makes a kernel slower is kept, and may be extended later.
+the fastest sequences. The kernels' results are checked later, when they are candidates like any other. The strategies
+look ahead: a step that makes a kernel slower is kept, and may be extended later.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from math import sqrt
 from acceld.model import Profile
 
 _FRONT = 16
-"""Number of kernels whose moves are compared."""
+"""Number of kernels whose moves are compared in each round."""
 _ROUND = 8
-"""Number of moves that are tried before they are compared again."""
+"""Number of moves that are tried before moves are compared again."""
 _OF_ONE = 2
-"""Number of moves of one kernel in half a round. Fitted: of 1, 2 and no limit, 2 was the best on public kernels together.
-Without a limit, the tuner may extend only one kernel that no move improves much further.
+"""Greatest number of moves of one kernel in half a round. Fitted: of 1, 2 and no limit, 2 was the best on public
+kernels together. Without a limit, the tuner may extend only one kernel that no move improves much further.
 """
 _AGAIN = 0.8
 """Factor on a rule's expected saving for each further move by the same rule on a kernel. Fitted: 0.8 is better than 1.
 """
 _TRUST = 2
-"""Number of timed moves of a rule that count as much as the benefit it states. Chosen, not fitted."""
+"""Number of timed moves of a rule that together count as much as the benefit that the rule states. Chosen, not fitted.
+"""
 _WORST = 0.1
-"""Limit on the loss that a timed move counts against its rule, as a share of the latency. Of 0, 0.1, 0.25 and 0.5 it was
-the best on ten searches from public kernels: a greater one gives up on a rule that pays only after another.
+"""Greatest loss, as a share of the latency, that a timed move counts against its rule. Of 0, 0.1, 0.25 and 0.5 it was
+the best on ten searches from public kernels: with a greater limit the tuner gives up on a rule whose rewrite pays only
+after another.
 """
 _POPULATION = 16
 _GENERATION = 24
@@ -39,20 +41,20 @@ _GENERATION = 24
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A rewrite of a kernel."""
+    """A rewrite that can be applied to a kernel."""
 
     step: str
-    """Text of the move; equal for the same move on another kernel."""
+    """Name of the move; equal for the same move on another kernel."""
     rule: str
     benefit: float
-    """Expected share of the latency, for ranking."""
+    """Expected saving as a share of the latency, for ranking."""
     apply: Callable[[], str | None]
-    """Returns the new kernel; None if the rule refuses after all."""
+    """Returns the new kernel; None if the rule refuses when it is applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A program's simulated latency."""
+    """The simulated latency of a kernel's program."""
 
     latency_us: float
     program_sha256: str
@@ -61,43 +63,45 @@ class Timed:
 
 @dataclass(eq=False)
 class Tuned:
-    """A kernel and the steps that lead to it from the root."""
+    """A kernel, and the steps that lead to it from the tuner's first kernel (the root)."""
 
     text: str
     steps: tuple[str, ...]
     rules: tuple[str, ...]
     timed: Timed
     moves: Sequence[Move] | None = field(default=None, repr=False)
-    """Its moves, best first; None until asked for."""
+    """The kernel's moves, best first; None until they are asked for."""
     tried: set[int] = field(default_factory=set, repr=False)
-    """Positions in ``moves`` that were tried."""
+    """Positions in ``moves`` of the moves that were tried."""
 
     @property
     def latency_us(self) -> float:
-        """Simulated latency of its program."""
+        """Simulated latency of the kernel's program."""
         return self.timed.latency_us
 
     @property
     def is_open(self) -> bool:
-        """True if some of its moves may not have been tried."""
+        """True if some of the kernel's moves may not have been tried."""
         return self.moves is None or len(self.tried) < len(self.moves)
 
     @property
     def reachable_us(self) -> float:
-        """A latency between its own and the busy time of its busiest engine, which later moves may bring it to."""
+        """Latency that later moves may reach: the geometric mean of the kernel's latency and the busy time of its
+        busiest engine.
+        """
         profile = self.timed.profile
         busiest = max(profile.engines_us.values(), default=0.0) if profile is not None else 0.0
         return sqrt(self.latency_us * busiest) if busiest else self.latency_us
 
 
 Clock = Callable[[str], Awaitable[Timed | None]]
-"""Times a kernel; None if it can not be traced or breaks a rule of the chip."""
+"""Returns the simulated latency of a kernel; None if it can not be traced or breaks a rule of the chip."""
 Moves = Callable[[str, Profile | None], Sequence[Move]]
-"""Finds the moves of a kernel with its profile, best first. Called in a thread."""
+"""Returns the moves of a kernel with its profile, best first. It is called in a thread."""
 
 
 class Tuner:
-    """Time sequences of moves, up to a number of kernels."""
+    """Time kernels that sequences of moves lead to, up to a given number."""
 
     def __init__(
         self,
@@ -108,9 +112,10 @@ class Tuner:
         seed: int = 0,
         is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare the tuner. ``limit`` is the number of kernels to time; a known kernel or program does not count.
+        """Prepare the tuner.
 
-        Nothing more is timed once ``is_over`` returns True.
+        ``limit`` is the number of kernels to time; a kernel or program that was timed before does not count. Nothing
+        more is timed once ``is_over`` returns True.
         """
         self._clock, self._moves, self._is_over = clock, moves, is_over
         self.left = limit
@@ -118,24 +123,25 @@ class Tuner:
         """Number of kernels timed so far, without the root."""
         self.rng = random.Random(seed)
         self.seen: dict[str, Tuned] = {}
-        """The first kernel of each program."""
+        """The first kernel that was timed of each program, by the program's hash."""
         self._texts: set[str] = set()
 
     async def root(self, text: str) -> Tuned | None:
-        """Time the kernel that all sequences begin with."""
+        """Time the kernel with which all sequences begin, and return it; None if it can not be timed."""
         self._texts.add(text)
         timed = await self._clock(text)
         return self._keep(Tuned(text, (), (), timed)) if timed is not None else None
 
     async def moves(self, one: Tuned) -> Sequence[Move]:
-        """Return the kernel's moves. They are searched for only once."""
+        """Return the moves of a kernel, which are searched for only once."""
         if one.moves is None:
             one.moves = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
         return one.moves
 
     async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Tuned | None]:
-        """Try moves, given by position, within the limit. Return for each the new kernel; None if its program is not
-        new.
+        """Try moves, each given as (kernel, position of the move), within the limit, and time the new kernels.
+
+        Return the new kernel for each; None if its program is not new or can not be timed.
         """
         made = []
         found: list[Tuned | None] = [None] * len(tries)
@@ -162,7 +168,9 @@ class Tuner:
         return self.seen.setdefault(one.timed.program_sha256, one)
 
     def fastest(self, count: int | None = None) -> list[Tuned]:
-        """Return the fastest kernels with different programs. Of equally fast ones, those with fewer steps come first."""
+        """Return the fastest kernels with different programs. Of equally fast kernels, the one with fewer steps comes
+        first.
+        """
         return sorted(self.seen.values(), key=_rank)[:count]
 
 
@@ -175,15 +183,14 @@ def _reach(one: Tuned) -> tuple[float, int, str]:
 
 
 async def promise(tuner: Tuner, root: Tuned) -> None:
-    """Try each rule once on the root, then the moves that promise the least latency, over the fastest kernels with
-    untried moves.
+    """Try each rule once on the root, then repeatedly the moves that promise the least latency on the fastest kernels.
 
-    A move promises its kernel's latency less the share that its rule is expected to save: its benefit at first, and more
-    and more what the rule's moves saved or lost so far. So a kernel with only weak moves is not preferred to a slower one
-    with a promising move. Each further move of a rule on the same kernel promises less, because a rule's moves tend to save
-    the same time. For each set of rules, one kernel at a time is extended.
+    A move promises its kernel's latency less the share that its rule is expected to save: at first the rule's stated
+    benefit, later more and more what the rule's moves have saved or lost so far. So a kernel with only weak moves is
+    not preferred to a slower one with a promising move. Each further move of a rule on the same kernel promises less,
+    because a rule's moves tend to save the same time. For each set of rules, one kernel at a time is extended.
 
-    Every other move is chosen as if kernels took less time the less their busiest engine has to do. Such a kernel may be
+    Every other move is chosen as if a kernel took less time the less its busiest engine has to do. Such a kernel may be
     slow only because its engines wait for each other, which a later step can change.
     """
     saved: defaultdict[str, list[float]] = defaultdict(list)
@@ -207,8 +214,9 @@ async def _promising(
     rank: Callable[[Tuned], tuple[float, int, str]],
     taken: Sequence[tuple[Tuned, int]],
 ) -> list[tuple[Tuned, int]]:
-    """Return the moves that promise the least latency, after the shares that each rule's moves saved or lost so far; at
-    most a few of one kernel.
+    """Return the untried moves that promise the least latency, at most a few of each kernel.
+
+    ``saved`` has the shares of the latency that each rule's moves have saved or lost so far.
     """
     front = _front(tuner, rank)
     found: list[tuple[float, int, int]] = []
@@ -232,7 +240,7 @@ async def _promising(
 def _front(tuner: Tuner, rank: Callable[[Tuned], tuple[float, int, str]]) -> list[Tuned]:
     """Return the fastest kernels with untried moves, one for each set of rules.
 
-    The same rules at other places or in another order give nearly equal kernels. They would leave no room for a kernel
+    The same rules at other places or in another order give nearly equal kernels. These would leave no room for a kernel
     that is slower now but one step from a large gain.
     """
     found: dict[frozenset[str], Tuned] = {}
@@ -243,7 +251,10 @@ def _front(tuner: Tuner, rank: Callable[[Tuned], tuple[float, int, str]]) -> lis
 
 
 async def evolve(tuner: Tuner, root: Tuned) -> None:
-    """Change kernels drawn from the fastest, by one to three moves or by the steps of another kernel."""
+    """Change kernels drawn from the fastest ones, by one to three moves or by the steps of another kernel.
+
+    The search ends when the tuner's limit is reached, or when four rounds in a row found nothing to time.
+    """
     idle = 0
     while tuner.left > 0 and idle < 4:
         population = tuner.fastest(_POPULATION)
@@ -262,7 +273,7 @@ async def evolve(tuner: Tuner, root: Tuned) -> None:
 async def _one_step(tuner: Tuner, lines: Sequence[tuple[Tuned, Sequence[str]]]) -> list[tuple[Tuned, Sequence[str]]]:
     """Take the first wish of each sequence, all at the same time, and return the sequences that continue.
 
-    A wish is a step; an empty one means any move. A wish that is not available is skipped.
+    A wish is the name of a step; an empty wish means any move. A wish that the kernel does not offer is skipped.
     """
     tries: list[tuple[Tuned, int]] = []
     taken: list[Sequence[str]] = []

@@ -1,4 +1,4 @@
-"""Make wide tiles by parts: the loop that uses one part after the other moves outside, around the work that makes them.
+"""Make wide tiles part by part: the loop over the parts moves outside, around the work that makes the tiles.
 
 Before, all 1024 columns of ``w`` stay in SBUF; after, 512 of them::
 
@@ -28,19 +28,19 @@ from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _LEAST_COLUMNS = 512
-"""Columns of the narrowest part: the widest operand of a product, and a row of DMA that is not short."""
+"""Least number of columns of a part: as many as the widest operand of a product has, and a long enough row for DMA."""
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A loop over parts of wide tiles, the loops around it, and the work that makes the tiles before them."""
+    """A loop over parts of wide tiles, the loops around it, and the work that makes the tiles before these loops."""
 
     parts: Loop
     chain: tuple[Loop, ...]
-    """Loops around ``parts``, innermost first. But for stores after it, each contains just the next one."""
+    """Loops around ``parts``, innermost first. Apart from stores at its end, each contains only the next inner loop."""
     makers: tuple[Item, ...]
     wide: Mapping[str, int]
-    """The tiles that are used by parts, with the columns of one part."""
+    """The tiles that are used part by part, with the number of columns of a part."""
 
     @property
     def outermost(self) -> Loop:
@@ -53,7 +53,7 @@ class _Block:
 
 
 class BlockColumns(Rule):
-    """Move a loop over parts of wide tiles outside, so that only one part is made and kept at a time."""
+    """Move a loop over parts of wide tiles outside, so that only one part of the tiles is made and kept at a time."""
 
     name = "block_columns"
     reason = (
@@ -68,8 +68,8 @@ class BlockColumns(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every loop that uses tiles made before the loops around it by parts. If it can not move outside, the
-        finding has the reason.
+        """Yield every loop over parts of tiles that are made before the loops around it; with the reason if it can not
+        move outside.
         """
         for parts in kernel.loops:
             block = _block(kernel, parts)
@@ -96,7 +96,7 @@ class BlockColumns(Rule):
 
 
 def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
-    """Return the block whose columns a loop goes through; None if it uses no wide tile made before by parts."""
+    """Return the loop ``parts`` with the wide tiles that it uses part by part; None if it uses no such tile."""
     if parts.kind != "affine_range" or parts.trips is None or parts.trips < 2 or parts.parent is None:
         return None
     wide = _wide(kernel, parts)
@@ -116,14 +116,14 @@ def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
 
 
 def _holds_only(outer: Loop, inner: Loop) -> bool:
-    """Return True if a loop contains nothing but another loop, and stores after it."""
+    """Return True if ``outer`` contains only ``inner``, and stores after it."""
     at = outer.items.index(inner)
     after = [item for item in outer.items[at + 1 :] if substance([item])]
     return not substance(outer.items[:at]) and all(isinstance(item, Statement) and item.op == "store" for item in after)
 
 
 def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
-    """Return the tiles in SBUF that a loop only reads, each time other columns, with the columns of one part."""
+    """Return the tiles in SBUF that a loop reads part by part and never writes, with the number of columns of a part."""
     found: dict[str, int] = {}
     ours = written([parts])
     for one in parts.statements():
@@ -137,7 +137,7 @@ def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
 
 
 def _part_width(access: Access, parts: Loop) -> int:
-    """Return the columns from one part to the next if an access stays within the columns of its part; else 0."""
+    """Return the distance in columns between parts if an access stays within its part; 0 otherwise."""
     last = last_index(access)
     if last is None or last.form is None:
         return 0
@@ -147,7 +147,7 @@ def _part_width(access: Access, parts: Loop) -> int:
 
 
 def _reach(dim: Dim, parts: Loop) -> tuple[int, int] | None:
-    """Return the least and greatest column in the first part; None if it depends on more than loops inside."""
+    """Return the least and greatest column that an index reaches in the first part; None if it depends on other loops."""
     assert dim.form is not None
     trips = {loop.variable: loop.trips for loop in parts.loops()}
     low = high = dim.form.constant
@@ -210,11 +210,11 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
                 return f"{where} {access.name} may have another name"
             shape = kernel.extents(access)
             if access.name not in made and shape is not None and shape[-1] == 1:
-                continue  # one number a partition, for every part
+                continue  # one number for each partition serves every part
             if access.name in made and access.name not in kernel.buffers:
                 if access.dims is not None:
                     return f"{where} {access.name} is used by index"
-                continue  # a tile that becomes as wide as what it is made from
+                continue  # a tile without declaration becomes as wide as its operands
             if access.name in made and kernel.buffers[access.name].shape[-1] != whole:
                 return f"{where} {access.name} does not have {whole} columns"
             if not covers(access, whole) or columns_in(kernel, access) is None:
@@ -223,7 +223,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
 
 
 def _problem_of_use(kernel: KernelModule, block: _Block, name: str) -> str:
-    """Return the reason why a part of a tile may be used outside of its iteration; empty if it is not."""
+    """Return the reason why part of a tile may be used outside the iteration of its part; empty if it is not."""
     makers = set(flatten(block.makers))
     for one in (*kernel.writers(name), *kernel.readers(name)):
         if one in makers:
@@ -257,7 +257,7 @@ def _problem_of_store(kernel: KernelModule, block: _Block, store: Statement) -> 
 
 
 def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
-    """Return the source with the loop outside."""
+    """Return the source with the loop over parts outside."""
     number = kernel.loops.index(block.parts)
     kernel = kernel.reread(_by_parts(kernel, block))
     parts = kernel.loops[number]
@@ -281,7 +281,7 @@ def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
 
 
 def _by_parts(kernel: KernelModule, block: _Block) -> str:
-    """Return the source with the columns of one part in what makes the tiles and in the stores."""
+    """Return the source in which the work that makes the tiles, and the stores, use the columns of one part."""
     edits = Edits(kernel.source)
     for one in (*flatten(block.makers), *block.stores):
         for access in accesses(one):
@@ -294,7 +294,7 @@ def _by_parts(kernel: KernelModule, block: _Block) -> str:
 
 
 def _nested(kernel: KernelModule, chain: Sequence[Loop], parts: Loop, indent: str) -> str:
-    """Return the lines of the loops around ``parts``, with the contents of ``parts`` in its place."""
+    """Return the lines of the loops in ``chain``, in which the body of ``parts`` replaces the loop ``parts``."""
     if not chain:
         return emitted(kernel, parts.items, indent, None, "")
     loop, *rest = chain

@@ -1,5 +1,6 @@
-"""Prove that a loop steps over the columns of tiles, and that each iteration works element-wise on other columns. Take part
-of the columns of an access.
+"""Prove that a loop steps over the columns of tiles, and that each iteration works element-wise on columns of its own.
+
+:func:`narrowed` writes an access to part of the columns.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ OPERATIONS = frozenset(
     "activation tensor_scalar tensor_tensor reciprocal copy tensor_copy load store dma_copy "
     "scalar_tensor_tensor".split()
 ) | frozenset(BINARY + UNARY)
-"""Operations that work element by element, for any number of columns."""
+"""Operations that work element by element, on any number of columns."""
 _SCALARS = frozenset(["operand0", "operand1", "bias", "scale"])
-"""Arguments that may be tiles of one number a partition."""
+"""Arguments that may be tiles with one number in each partition."""
 
 
 @dataclass
 class ColumnSteps:
-    """A loop whose iterations are steps over columns, with the parts of its source that change for a larger step."""
+    """A loop whose iterations are steps over columns, with the parts of its source that change for larger steps."""
 
     loop: Loop
     trips: int
     columns: int
-    """Columns of one step."""
+    """Number of columns of one step."""
     tiles: set[str]
     """Buffers declared in the loop, one step wide."""
     slots: set[str] = field(default_factory=set)
-    """Buffers declared before the loop, with a place for each step."""
+    """Buffers declared before the loop that have one place for each step."""
     accesses: list[Access] = field(default_factory=list)
-    """Accesses with indices."""
+    """Accesses that have indices."""
     operations: int = 0
     transfers: int = 0
     psum: bool = False
@@ -58,20 +59,20 @@ class ColumnSteps:
 
 
 class _Part(Enum):
-    """The part of a buffer that an access touches, from one step ``c`` of 512 columns to the next."""
+    """Name the part of a buffer that an access touches from one step ``c`` to the next, for steps of 512 columns."""
 
     STEP = auto()
-    """The step's columns of a wider buffer: ``x[p, 512 * c + f]``."""
+    """The columns of the step in a wider buffer: ``x[p, 512 * c + f]``."""
     SLOT = auto()
-    """All columns at the step's place: ``half[c, p, f]``."""
+    """All columns at the place of the step: ``half[c, p, f]``."""
     ALL = auto()
-    """A part that is equal in every step and as wide as a step: ``tile[p, f]``."""
+    """The same part in every step, as wide as a step: ``tile[p, f]``."""
     SAME = auto()
-    """A part that is equal in every step, of another width: ``scale[p, 0]``."""
+    """The same part in every step, of another width: ``scale[p, 0]``."""
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
-    """Return the loop's steps; or the reason why its steps can not be larger."""
+    """Return the loop's steps over columns; or, as text, the reason why its steps can not be larger."""
     where = f"line {loop.line}:"
     if loop.trips is None or loop.trips < 2 or loop.kind == "range":
         return f"{where} the number of iterations is not known, or it is Python's range: say affine_range of a number"
@@ -100,7 +101,10 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
 
 
 def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
-    """Return the columns of one step: the coefficient of the loop variable in an index with a range or slice."""
+    """Return the number of columns of one step; None if it is not known.
+
+    It is the coefficient of the loop variable in an index with a range or slice.
+    """
     found = set()
     for dim in (dim for statement in ops for access in accesses(statement) for dim in access.dims or ()):
         if dim.form is None:
@@ -112,10 +116,10 @@ def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
 
 
 def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: set[str]) -> str:
-    """Record the parts of a statement that change with the step. Return the reason if a part can not change, else an
-    empty text.
+    """Record in ``steps`` the parts of a statement that change with the step. Return the reason if a part can not
+    change; empty otherwise.
 
-    ``own`` has the names whose values live only within an iteration.
+    ``own`` has the names of tiles whose values live only within an iteration.
     """
     if len(statement.mentions) != len(statement.reads):
         return "an operand is an expression: give it a tile of its own"
@@ -148,7 +152,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
 
 
 def _only_rows(kernel: KernelModule, loop: Loop, mask: ast.expr) -> bool:
-    """Return True if a mask compares only row numbers, so that it is the same for every column."""
+    """Return True if a mask compares only row numbers, so that it is the same for all columns."""
     if not isinstance(mask, ast.Compare) or len(mask.ops) != 1:
         return False
     sides = [kernel.affine(side) for side in (mask.left, mask.comparators[0])]
@@ -159,10 +163,10 @@ def _only_rows(kernel: KernelModule, loop: Loop, mask: ast.expr) -> bool:
 
 
 def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
-    """Return the kind of part of a buffer that an access touches; None for a part of any other kind."""
+    """Return which part of a buffer an access with the indices ``dims`` touches; None if it is no part of a known kind."""
     *places, last = dims
     if not places:
-        return None  # the index of a buffer with one dimension may run over the partitions
+        return None  # in a buffer with one dimension the index may run over the partitions
     moving = 0
     for dim in places:
         coefficient = None if dim.form is None else dim.form.coefficient(steps.loop.variable)
@@ -188,7 +192,7 @@ def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
 
 
 def is_step_wide(dim: Dim, columns: int) -> bool:
-    """Return True if an index runs over ``columns`` neighboring elements, by a slice or by a range."""
+    """Return True if an index runs over ``columns`` consecutive elements, by a slice or by a range."""
     assert dim.form is not None
     ranges = [(symbol.extent, coefficient) for symbol, coefficient in dim.form.terms if symbol.is_range]
     return ranges == [(columns, 1)] or (dim.extent == columns and not ranges)
@@ -220,17 +224,17 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
 
 
 def _slot(dims: Sequence[Dim] | None, loop: Loop) -> int | None:
-    """Return the position of the index that is the step's number; None if no index is."""
+    """Return the position of the index that is the number of the step; None if there is none."""
     return next((i for i, dim in enumerate(dims or ()) if dim.form and dim.form.coefficient(loop.variable) == 1), None)
 
 
 def last_index(access: Access) -> Dim | None:
-    """Return an access's index of the columns; None if the access uses the whole buffer."""
+    """Return the index over columns of an access; None if the access uses the whole buffer."""
     return access.dims[-1] if access.dims else None
 
 
 def covers(access: Access, columns: int) -> bool:
-    """Return True if the last index runs over ``columns`` neighboring columns, as a slice or an index range."""
+    """Return True if the last index runs over ``columns`` consecutive columns, as a slice or an index range."""
     last = last_index(access)
     if last is None or last.form is None:
         return False
@@ -241,7 +245,7 @@ def covers(access: Access, columns: int) -> bool:
 
 
 def columns_in(kernel: KernelModule, access: Access) -> ast.AST | None:
-    """Return the part of an access that names its columns: a slice, or a range in an index; None without either."""
+    """Return the node in an access that names its columns: a slice, or a range in an index; None if there is neither."""
     last = elements(access.node)[-1]
     return last if isinstance(last, ast.Slice) else _range_in(kernel, last)
 
@@ -258,7 +262,7 @@ def _range_in(kernel: KernelModule, index: ast.expr) -> ast.expr | None:
 
 
 def narrowed(kernel: KernelModule, access: Access, first: str, width: int) -> tuple[ast.AST, str]:
-    """Return the part of an access that names its columns, and its text for ``width`` columns from ``first`` on."""
+    """Return the node in an access that names its columns, and the text for ``width`` columns from ``first`` on."""
     place, last = columns_in(kernel, access), last_index(access)
     assert place is not None and last is not None and last.form is not None
     if isinstance(place, ast.Slice):

@@ -1,4 +1,4 @@
-"""Replace several instructions that spell out an activation function by that function."""
+"""Replace a sequence of instructions that computes an activation function by that function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Match:
 
 
 class CompositeActivation(Rule):
-    """Replace silu, sigmoid, rsqrt and scaled squares that are spelled out in exp, add, sqrt, reciprocal and multiply."""
+    """Replace silu, sigmoid, rsqrt and scaled squares that are computed by exp, add, sqrt, reciprocal and multiply."""
 
     name = "composite_activation"
     reason = (
@@ -42,7 +42,7 @@ class CompositeActivation(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield each sequence that spells out an activation function, except a sigmoid that is part of a silu."""
+        """Yield each sequence that computes an activation function, except a sigmoid that is part of a silu."""
         matches = [match for statement in kernel.statements if (match := _match(kernel, statement)) is not None]
         before_silu = {match.last.line - 1 for match in matches if match.function == "silu"}
         for match in matches:
@@ -67,7 +67,7 @@ class CompositeActivation(Rule):
 
 
 def _replaced(kernel: KernelModule, match: _Match, _: Variant) -> str:
-    """Return the source with one activation in place of the last step."""
+    """Return the source with one activation in place of the whole sequence."""
     arguments = {
         "op": f"{prefix(kernel, 'language')}.{match.function}",
         "data": kernel.text(match.data.node),
@@ -84,7 +84,9 @@ def _match(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
-    """Match x * sigmoid(x), x / (1 + exp(-x)), or x * reciprocal(1 + exp(-x))."""
+    """Return the match of x * sigmoid(x), x / (1 + exp(-x)), or x * reciprocal(1 + exp(-x)) that ends with ``last``;
+    None if there is none.
+    """
     if last.op == "divide":
         x, divisor = last.reads.get("x"), last.reads.get("y")
         if x is None or divisor is None:
@@ -114,7 +116,7 @@ def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _sigmoid(kernel: KernelModule, last: Statement) -> _Match | None:
-    """Match reciprocal(1 + exp(-x))."""
+    """Return the match of reciprocal(1 + exp(-x)) that ends with ``last``; None if there is none."""
     chain = _inverse_chain(kernel, last)
     if chain is None:
         return None
@@ -123,7 +125,7 @@ def _sigmoid(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
-    """Match reciprocal(sqrt(x * scale + bias))."""
+    """Return the match of reciprocal(sqrt(x * scale + bias)) that ends with ``last``; None if there is none."""
     operand = last.reads.get("data") or last.reads.get("x")
     if last.op != "reciprocal" or operand is None:
         return None
@@ -138,7 +140,10 @@ def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _square(kernel: KernelModule, last: Statement) -> _Match | None:
-    """Match (x * number) * x: the square of x times the number's root, which becomes the activation's scale."""
+    """Return the match of (x * number) * x that ends with ``last``; None if there is none.
+
+    The result is the square of x times the root of the number, which becomes the activation's scale.
+    """
     pair = _product(kernel, last)
     if pair is None:
         return None
@@ -170,7 +175,7 @@ def _product(kernel: KernelModule, statement: Statement) -> tuple[Access, Access
 
 
 def _inverse_chain(kernel: KernelModule, inverse: Statement) -> tuple[Statement, ...] | None:
-    """Return the steps (1 + exp(-x), exp(-x)) before a reciprocal; None if there are others."""
+    """Return the statements (1 + exp(-x), exp(-x)) that make the operand of a reciprocal; None for other operands."""
     operand = inverse.reads.get("data") or inverse.reads.get("x")
     if inverse.op != "reciprocal" or operand is None:
         return None
@@ -205,14 +210,16 @@ def _close(
 
 
 def _made_by(kernel: KernelModule, reader: Statement, access: Access) -> Statement | None:
-    """Return the last statement of the same loop body that makes a tile before ``reader`` reads it."""
+    """Return the last statement in the same loop body that makes the tile before ``reader`` reads it; None if there is
+    none.
+    """
     before = [one for one in kernel.writers(access.name) if one.start < reader.start]
     made = before[-1] if before else None
     return made if made is not None and made.kind == "op" and made.parent is reader.parent else None
 
 
 def _obstacle(kernel: KernelModule, match: _Match) -> str:
-    """Return the reason why the steps can not become one; empty if they can."""
+    """Return the reason why the sequence can not become one instruction; empty if it can."""
     steps = [match.last, *match.gone]
     first = min(match.gone, key=lambda one: one.start)
     made = {access.name for one in steps for access in one.results}

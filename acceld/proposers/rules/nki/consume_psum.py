@@ -1,4 +1,4 @@
-"""Let element-wise work read a matrix product directly from PSUM, without a copy of it."""
+"""Let element-wise instructions read a matrix product directly from PSUM, without a copy of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAIRS = ("x", "y", "data1", "data2", "data", "operand1")
 
 
 class ConsumePsum(Rule):
-    """Remove a copy out of PSUM whose readers could read PSUM themselves."""
+    """Remove a copy out of PSUM if the instructions that read the copy can read PSUM themselves."""
 
     name = "consume_psum"
     reason = (
@@ -34,7 +34,9 @@ class ConsumePsum(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every such copy; refused where a reader or the copy itself is in the way."""
+        """Yield every copy out of PSUM that is read by element-wise work only; with the reason if it can not be
+        removed.
+        """
         for copy in kernel.statements:
             readers = _element_wise_readers(kernel, copy)
             if readers:
@@ -54,14 +56,14 @@ class ConsumePsum(Rule):
 
 
 def _without(kernel: KernelModule, copy: Statement, readers: Sequence[Statement], _: Variant) -> str:
-    """Return the source without the copy, whose readers get the PSUM operand."""
+    """Return the source without the copy, whose readers read PSUM."""
     product, name = kernel.text(copy.reads["src"].node), copy.made.name
     texts = {reader: {a.node: product for a in reader.reads.values() if a.name == name} for reader in readers}
     return replaced(kernel, [copy], {one: changed(kernel, one.node, new) for one, new in texts.items()})
 
 
 def _element_wise_readers(kernel: KernelModule, copy: Statement) -> list[Statement]:
-    """Return what reads a copy out of PSUM, if all of it could read PSUM; none for other statements."""
+    """Return the readers of a copy out of PSUM if all of them are element-wise; [] for other statements."""
     if copy.op not in ("copy", "tensor_copy") or copy.kind != "op" or copy.target is None or copy.augmented:
         return []
     product = copy.reads.get("src")
@@ -88,7 +90,10 @@ def _obstacle(kernel: KernelModule, copy: Statement, readers: Sequence[Statement
 
 
 def _operands(kernel: KernelModule, copied: Access, reader: Statement) -> str:
-    """Return the reason why a reader can not take the product for the copy: it takes one operand from PSUM, whole."""
+    """Return the reason why ``reader`` can not read PSUM in place of the copy; empty if it can.
+
+    An instruction reads at most one operand from PSUM, and it must read all of the copied elements.
+    """
     plain = [a for name, a in reader.reads.items() if a.name == copied.name and name in (*_PAIRS, "src")]
     if len(plain) != 1 or uses(reader, copied.name) != 1 or not plain[0].same_as(copied):
         return f"line {reader.line} does not read {copied.name} once, and all that the copy wrote"

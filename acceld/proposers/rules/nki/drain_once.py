@@ -1,6 +1,6 @@
 """Copy the results of several products out of PSUM by one instruction.
 
-Before, four copies of 128 columns; after, one of 512::
+Before, four copies of 128 columns; after, one copy of 512::
 
     for i in nl.affine_range(4):                           for i in nl.affine_range(4):
         turned = nisa.nc_matmul(x[p, 128 * i + c], ...)        turned[p, 128 * i + c] = nisa.nc_matmul(x[p, 128 * i + c], ...)
@@ -32,58 +32,62 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 _PRODUCTS = ("matmul", "nc_matmul", "nc_transpose")
 _ELEMENTWISE = OPERATIONS - frozenset(TRANSFERS)
 _ONE_COLUMN = frozenset({"operand0", "operand1", "bias", "scale"})
-"""Arguments that may be tiles of one number a partition."""
+"""Arguments that may be tiles with one number in each partition."""
 _BANK_COLUMNS = 512
-"""Columns of float32 in one bank of PSUM."""
+"""Number of float32 columns in one bank of PSUM."""
 
 
 @dataclass(frozen=True)
 class _Bank:
-    """Results of one loop's products that lie side by side in a bank of PSUM."""
+    """Results of the products of one loop, which can lie side by side in a bank of PSUM."""
 
     name: str
     rows: int
     columns: int
-    """Columns of one result."""
+    """Number of columns of one result."""
     place: int | None = None
-    """Position of the index over iterations in a buffer declared before the loop; None for a tile of each iteration."""
+    """Position of the index over iterations, if the buffer is declared before the loop; None for a tile that each
+    iteration makes.
+    """
     blocks: tuple[str, ...] = ()
-    """Texts of the indices before the partition once the iterations share a bank."""
+    """Texts of the indices before the partition index, once the iterations share a bank."""
     declaration: Statement | None = None
-    """The declaration of a tile that each iteration declares."""
+    """The declaration of the tile, if each iteration declares it; None otherwise."""
 
 
 @dataclass(frozen=True)
 class _Drain:
-    """A loop whose iterations make results in PSUM and work on them element by element."""
+    """A loop whose iterations make results in PSUM and then work on them element-wise."""
 
     loop: Loop
     before: tuple[Item, ...]
-    """The products, and what comes before them."""
+    """The products, and the items before them."""
     work: tuple[Statement, ...]
     """Element-wise work on the results."""
     after: tuple[Item, ...]
     banks: dict[str, _Bank]
     tiles: dict[ast.AST, Joined]
-    """Tiles in SBUF of all iterations, by the node of the access."""
+    """Tiles in SBUF that the work uses in all iterations, by the node of the access."""
     columns: int
 
     @property
     def parts(self) -> tuple[int, int] | None:
-        """Return the number of tiles and the columns of each if some tiles do not lie side by side; None if all do."""
+        """(Number of tiles, columns of each), if the work needs an axis for the iterations; None if all tiles lie side
+        by side.
+        """
         beside = all(tile.axes == 2 for tile in self.tiles.values())
         return None if beside else (self.loop.trips or 1, self.columns)
 
     @property
     def together(self) -> int:
-        """Return the number of iterations whose results fit a bank of PSUM."""
+        """The greatest number of iterations that divides the loop and whose results fit a bank of PSUM."""
         trips = self.loop.trips or 1
         most = min(trips, _BANK_COLUMNS // self.columns)
         return max(count for count in range(1, most + 1) if trips % count == 0)
 
 
 class DrainOnce(Rule):
-    """Let one instruction copy, or work on, the results of several products in PSUM."""
+    """Let one instruction copy the results of several products out of PSUM, or do other element-wise work on them."""
 
     name = "drain_once"
     reason = (
@@ -97,7 +101,9 @@ class DrainOnce(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every loop over such results. If they can not be taken together, the finding has the reason."""
+        """Yield every loop over products with work on their results; with the reason if several iterations can not be
+        taken together.
+        """
         for loop in kernel.loops:
             found = _drain(kernel, loop)
             if found is None:
@@ -122,7 +128,9 @@ class DrainOnce(Rule):
 
 
 def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
-    """Return what a loop's iterations could do together; the reason why they can not; None without products or work."""
+    """Return the work that iterations of a loop could do together; the reason why they can not; None for a loop without
+    such work.
+    """
     items = [item for item in loop.items if substance([item])]
     last = max((at for at, item in enumerate(items) if _has_product(kernel, item)), default=-1)
     if last < 0 or loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
@@ -171,7 +179,7 @@ def _has_product(kernel: KernelModule, item: Item) -> bool:
 
 
 def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statement]) -> _Bank | str:
-    """Return how the results called ``name`` lie in PSUM; or the reason why they can not share a bank."""
+    """Return how the results called ``name`` lie in PSUM; or, as text, the reason why they can not share a bank."""
     where = f"{name} in PSUM"
     writers = kernel.writers(name)
     if name in kernel.ambiguous or any(one.op not in _PRODUCTS or one.kind != "op" for one in writers):
@@ -218,7 +226,7 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
 
 
 def _group(dim: Dim, loop: Loop) -> Affine | None:
-    """Return ``a`` of an index ``trips * a + variable``; None for other indices."""
+    """Return ``a`` if an index is ``trips * a + variable``; None for other indices."""
     form, trips = dim.form, loop.trips or 1
     if form is None or dim.extent is not None or form.ranges or form.coefficient(loop.variable) != 1:
         return None
@@ -229,7 +237,9 @@ def _group(dim: Dim, loop: Loop) -> Affine | None:
 
 
 def _bank_of_tile(kernel: KernelModule, loop: Loop, name: str, writers: Sequence[Statement]) -> _Bank | str:
-    """Return how a tile that each iteration makes lies in PSUM; or the reason why it can not share a bank."""
+    """Return how a tile that each iteration makes lies in PSUM; or, as text, the reason why iterations can not share a
+    bank.
+    """
     if len(writers) != 1 or writers[0].parent is not loop or writers[0].augmented or kernel.mask(writers[0]):
         return f"{name} in PSUM is not made by one product of the loop's own body"
     product = writers[0]
@@ -247,7 +257,7 @@ def _bank_of_tile(kernel: KernelModule, loop: Loop, name: str, writers: Sequence
 
 
 def _is_float32_operand(kernel: KernelModule, product: Statement) -> bool:
-    """Return True if a transposed tile is known to be of float32."""
+    """Return True if the tile that a product transposes is known to be float32."""
     operand = product.reads.get("stationary")
     if operand is None:
         return False
@@ -261,7 +271,7 @@ def _is_float32_operand(kernel: KernelModule, product: Statement) -> bool:
 
 
 def _is_whole(access: Access, rows: int, columns: int) -> bool:
-    """Return True if an access covers all rows and columns of a tile, by ranges or slices."""
+    """Return True if an access covers all rows and columns of a tile."""
     if access.dims is None:
         return True
     for dim, extent in zip(access.dims[-2:], (rows, columns), strict=True):
@@ -280,7 +290,9 @@ def _problem(
     own: set[str],
     tiles: dict[ast.AST, Joined],
 ) -> str:
-    """Note the tiles of a statement. Return the reason why it can not work on all iterations at once; empty if it can."""
+    """Record the tiles of a statement in ``own`` and ``tiles``. Return the reason why it can not work on all iterations
+    at once; empty if it can.
+    """
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
         return "it adds up, or has a mask: slice the tiles"
     if len(one.mentions) != len(one.reads):
@@ -318,7 +330,7 @@ def _problem(
 
 
 def _is_one_column(kernel: KernelModule, access: Access, loop: Loop) -> bool:
-    """Return True if an operand is one number a partition, the same in every iteration."""
+    """Return True if an operand is one number in each partition, equal in all iterations."""
     shape = kernel.extents(access)
     unchanged = not any(inside(writer, loop) for writer in kernel.writers(access.name))
     same = access.variables is not None and loop.variable not in access.variables
@@ -334,7 +346,7 @@ def _dependence(
     banks: dict[str, _Bank],
     own: set[str],
 ) -> str:
-    """Return the reason why the loop can not be cut before and after the work; empty if it can."""
+    """Return the reason why the loop can not be divided before and after the work; empty if it can."""
     if any("loop_indices" in one.args for one in flatten([*before, *after])):
         return "it joins results of its iterations by loop_reduce: join them in a loop of its own"
     made = written(work)
@@ -355,7 +367,7 @@ def _dependence(
 
 
 def _at_once(kernel: KernelModule, found: _Drain, _: Variant) -> str:
-    """Return the source with the work of several iterations as one."""
+    """Return the source in which one instruction does the work of several iterations."""
     number = kernel.loops.index(found.loop)
     if found.together < (found.loop.trips or 0):
         kernel = kernel.reread(split_loop(kernel, found.loop, found.together))
@@ -383,7 +395,7 @@ def _at_once(kernel: KernelModule, found: _Drain, _: Variant) -> str:
 
 
 def _wide(kernel: KernelModule, found: _Drain, one: Statement) -> str:
-    """Return a statement that works on the tiles of all iterations."""
+    """Return the text of a statement that works on the tiles of all iterations."""
     texts: dict[ast.AST, str] = {}
     for access in accesses(one):
         tile, bank = found.tiles.get(access.node), found.banks.get(access.name)
@@ -395,7 +407,7 @@ def _wide(kernel: KernelModule, found: _Drain, one: Statement) -> str:
 
 
 def _whole_bank(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
-    """Return the access to the results of all iterations."""
+    """Return the text of the access to the results of all iterations."""
     language, start, trips = prefix(kernel, "language"), Affine(), found.loop.trips or 1
     if found.parts is None:
         indices = [span(kernel, start, bank.rows, 0, 2), span(kernel, start, bank.columns * trips, 1, 2)]
@@ -408,7 +420,7 @@ def _whole_bank(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
 
 
 def _one_result(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
-    """Return the access to the result of one iteration."""
+    """Return the text of the access to the result of one iteration."""
     rows, variable = span(kernel, Affine(), bank.rows, 0, 2), found.loop.variable
     if kernel.api == "nki" and found.parts is not None:
         return f"{bank.name}[{rows}, {variable}, 0:{bank.columns}]"
@@ -417,8 +429,9 @@ def _one_result(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
 
 
 def _shared(kernel: KernelModule, found: _Drain, bank: _Bank, edits: Edits, indent: str) -> str:
-    """Add the edits that let the iterations write their results side by side. Return the declaration that is to stand
-    before the loop; empty if the buffer is declared before it.
+    """Add to ``edits`` what makes the iterations write their results side by side.
+
+    Return the declaration that must precede the loop; empty if the buffer is declared before it already.
     """
     loop, wide = found.loop, bank.columns * (found.loop.trips or 1)
     for one in flatten(found.before):

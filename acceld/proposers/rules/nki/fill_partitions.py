@@ -1,4 +1,4 @@
-"""Stack the tiles of several iterations in one tile of all 128 partitions.
+"""Stack the tiles of several iterations into one tile that uses all 128 partitions.
 
 Before, and after::
 
@@ -8,7 +8,7 @@ Before, and after::
                                                        nisa.dma_copy(dst=a[64:128, 0:512], src=x[(2 * t + 1)])
         nisa.reciprocal(dst=b, data=a)                 nisa.reciprocal(dst=b, data=a)
 
-Where a legacy kernel uses the halves of a larger tile apart, each half gets a tile of its own.
+Where a legacy kernel uses the two halves of a larger tile separately, each half gets a tile of its own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PARTITIONS = 128
 _ROWS = (32, 64)
-"""Heights of tiles that can be stacked. An instruction starts at a partition that is a multiple of 32."""
+"""Heights of tiles that can be stacked, because an instruction starts at a partition that is a multiple of 32."""
 _BY_PARTITION = {
     "nki": frozenset(
         "activation activation_reduce memset reciprocal scalar_tensor_tensor tensor_copy tensor_reduce tensor_scalar "
@@ -50,7 +50,9 @@ _BY_PARTITION = {
     ),
     "nki_legacy": frozenset(("tensor_tensor", "copy", "tensor_copy", "tensor_scalar", "activation", *BINARY, *UNARY)),
 }
-"""Operations that treat each partition alone; in the legacy API, whose results have the shape of an operand."""
+"""Operations, by API, that treat each partition separately. In the legacy API their results also have the shape of an
+operand.
+"""
 
 
 class FillPartitions(Rule):
@@ -66,7 +68,7 @@ class FillPartitions(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every loop whose tiles have 32 or 64 partitions; in the legacy API also if it uses halves of larger ones."""
+        """Yield every loop whose tiles have 32 or 64 partitions, or (legacy API) which uses halves of larger tiles."""
         for loop in kernel.loops:
             rows = _fewest_rows(kernel, loop)
             if rows is None:
@@ -96,7 +98,7 @@ def _stacked(kernel: KernelModule, loop: Loop, rows: int, variant: Variant) -> s
 
 
 def _fewest_rows(kernel: KernelModule, loop: Loop) -> int | None:
-    """Return the rows of the lowest tiles that a loop uses, if these can be stacked; None if not."""
+    """Return the number of rows of the lowest tiles that a loop uses; None if such tiles can not be stacked."""
     found: set[int] = set()
     if kernel.api == "nki":
         declared = [one.made.name for one in loop.items if isinstance(one, Statement) and one.kind == "declaration"]
@@ -111,7 +113,7 @@ def _fewest_rows(kernel: KernelModule, loop: Loop) -> int | None:
 
 @dataclass(frozen=True)
 class _Tile:
-    """A tile of the old loop, or the part of one that a name stands for."""
+    """A tile of the original loop, or the part of a tile that a name stands for."""
 
     name: str
     columns: int
@@ -119,23 +121,23 @@ class _Tile:
     parts: int
     """Number of new tiles that hold its rows."""
     first: int = 0
-    """The first of the new tiles that hold rows of this part."""
+    """Number of the first new tile that holds rows of this part."""
     made: bool = False
-    """True if it keeps its name, so that no new tile is declared."""
+    """True if the tile keeps its name, so that no new tile is declared for it."""
 
 
 @dataclass
 class _Stacking:
-    """The new loop, written statement by statement. Raises RuleRefused where a statement can not be stacked."""
+    """Write the new loop statement by statement. Raises RuleRefused for a statement that can not be stacked."""
 
     kernel: KernelModule
     loop: Loop
     rows: int
-    """Rows of an iteration in a new tile."""
+    """Rows that one original iteration takes in a new tile."""
     factor: int
-    """Number of iterations in one."""
+    """Number of original iterations in one new iteration."""
     _variables: list[str] = field(default_factory=list)
-    """The old loop's variable in each stacked iteration."""
+    """For each stacked iteration, the value of the original loop's variable as text."""
     _known: dict[str, _Tile] = field(default_factory=dict)
     _declared: dict[tuple[str, int], str] = field(default_factory=dict)
     _lines: list[str] = field(default_factory=list)
@@ -145,7 +147,7 @@ class _Stacking:
         return self.rows * self.factor
 
     def source(self) -> str:
-        """Return the kernel with the new loop."""
+        """Return the kernel's source with the new loop."""
         loop, kernel = self.loop, self.kernel
         header, self._variables = self._iterations()
         self._check_sharing()
@@ -158,7 +160,9 @@ class _Stacking:
         return kernel.source[:start] + header + "".join(self._lines) + kernel.source[end:]
 
     def _iterations(self) -> tuple[str, list[str]]:
-        """Return the new loop's first line, and the old loop's variable in each stacked iteration."""
+        """Return the header line of the new loop, and the value of the original variable in each stacked iteration as
+        text.
+        """
         loop, kernel = self.loop, self.kernel
         assert isinstance(loop.node.iter, ast.Call)
         given = loop.node.iter.args
@@ -185,7 +189,7 @@ class _Stacking:
         return f"{loop.indent}for {variable} in {header}:\n", at
 
     def _check_sharing(self) -> None:
-        """Refuse iterations that share anything: only then does their order not matter."""
+        """Raise RuleRefused if iterations share anything, because then their order matters."""
         kernel, loop = self.kernel, self.loop
         stored = [one.made.name for one in loop.statements() if one.target and kernel.space_of(one.made.name) == "hbm"]
         if loop.kind == "range" and len(set(stored)) < len(stored):
@@ -220,7 +224,7 @@ class _Stacking:
             self._view(one)
 
     def _declare(self, one: Statement) -> None:
-        """Note a tile. In the legacy API its new tiles are declared where they are first written."""
+        """Record a tile. In the legacy API its new tiles are declared where they are first written."""
         kernel, name, buffer = self.kernel, one.made.name, self.kernel.buffers[one.made.name]
         shape = buffer.shape
         if buffer.declaration is not one or one.op != "ndarray" or buffer.space != "sbuf" or None in shape:
@@ -238,7 +242,7 @@ class _Stacking:
         self._known[name] = _Tile(name, columns, of.dtype if of is not None else dtype, rows // self.rows)
 
     def _view(self, one: Statement) -> None:
-        """Note a name for a part of a tile."""
+        """Record a name that stands for part of a tile."""
         found, value = assigned(one), value_of(one)
         access = self.kernel.access(value) if value is not None else None
         if found is None or access is None or access.name not in self._known or self.kernel.api == "nki":
@@ -246,7 +250,7 @@ class _Stacking:
         self._known[found[0]] = self._part(one, access)
 
     def _part(self, one: Statement, access: Access) -> _Tile:
-        """Return the part of a tile that an access covers: all rows, or all columns of some new tiles."""
+        """Return the part of a tile that an access covers: all its rows, or all columns of some new tiles."""
         tile = self._known.get(access.name)
         if tile is None:
             raise _refused(one.line, f"{access.name} is the same in every iteration: make it in the loop")
@@ -267,7 +271,7 @@ class _Stacking:
         return _Tile(tile.name, tile.columns, tile.dtype, count, at)
 
     def _covered(self, one: Statement, form: Affine | None) -> tuple[int, int]:
-        """Return the first new tile and the number of new tiles that an index over rows covers."""
+        """Return the number of the first new tile, and the number of new tiles, that an index over rows covers."""
         ranges = form.ranges if form is not None else ()
         if form is None or len(ranges) != 1 or form != Affine(form.constant) + Affine.of(ranges[0]):
             raise _refused(one.line, "an index over partitions is not understood: give it as nl.arange(n)[:, None]")
@@ -276,7 +280,7 @@ class _Stacking:
         return form.constant // self.rows, ranges[0].extent // self.rows
 
     def _transfer(self, one: Statement) -> None:
-        """Write the transfers of each iteration and each new tile, in the old order."""
+        """Write the transfers of each iteration and each new tile, in the original order."""
         kernel = self.kernel
         source = one.reads.get("value" if one.op == "store" else "src")
         if source is None or len(one.mentions) != 1 or kernel.mask(one) or one.augmented:
@@ -306,7 +310,9 @@ class _Stacking:
                 self._lines.append(f"{one.indent}{changed(kernel, one.node, {mine.node: here, there.node: at})}\n")
 
     def _hbm_rows(self, one: Statement, there: Access) -> tuple[int, int]:
-        """Return the first row in HBM, and how many new tiles the rows fill. The first index is over rows."""
+        """Return the first row in HBM, and the number of new tiles that the rows fill. The first index must be over
+        rows.
+        """
         dims = there.dims or ()
         symbols = [symbol for dim in dims[1:] if dim.form is not None for symbol in dim.form.ranges]
         if not dims or any(dim.form is None for dim in dims) or any((s.axis, s.axes) != (1, 2) for s in symbols):
@@ -315,7 +321,7 @@ class _Stacking:
         return first * self.rows, count
 
     def _there(self, there: Access, row: int, variable: str) -> str:
-        """Return the place in HBM of one iteration's rows."""
+        """Return the text of the access to one iteration's rows in HBM."""
         moved = {name: variable for name in names_in(there.node) if name.id == self.loop.variable}
         if self.kernel.api == "nki":
             return changed(self.kernel, there.node, moved)
@@ -326,7 +332,7 @@ class _Stacking:
         return f"{there.name}[{', '.join(places)}]"
 
     def _by_partition(self, one: Statement, depends: bool) -> None:
-        """Write one statement for the rows of all iterations."""
+        """Write one statement that does the work for the rows of all iterations."""
         kernel = self.kernel
         current = kernel.api == "nki"
         if one.second is not None and not current:
@@ -360,7 +366,7 @@ class _Stacking:
         self._lines.append(f"{one.indent}{changed(kernel, one.node, texts)}{tail}")
 
     def _place(self, one: Statement, tile: _Tile, part: int, *, writes: bool) -> str:
-        """Return the new tile that holds one part of a tile. It is declared where it is first written."""
+        """Return the name of the new tile that holds one part of a tile, declaring the tile at its first write."""
         if tile.made:
             return tile.name
         key = (tile.name, tile.first + part)
@@ -382,7 +388,7 @@ class _Stacking:
         return span(self.kernel, Affine(), self.rows, 0, 2) if not first else f"{first} + {self._rows(0)}"
 
     def _columns(self, tile: _Tile, access: Access) -> list[str]:
-        """Return the indices of a new tile after its rows: those of the access, or all columns."""
+        """Return the indices of a new tile after its row index: those of the access, or all columns."""
         if self.kernel.api != "nki":
             return [span(self.kernel, Affine(), tile.columns, 1, 2)]
         if access.dims is None:

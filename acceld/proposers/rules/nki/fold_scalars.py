@@ -1,4 +1,4 @@
-"""Move scales, offsets and multiplications into a neighboring instruction that does them at no cost."""
+"""Fold scales, offsets and multiplications into a neighboring instruction that does them at no extra cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMMUTATIVE = ("add", "multiply", "maximum", "max", "minimum", "min")
 
 @dataclass(frozen=True)
 class _Fold:
-    """Fold ``first`` into ``second``, which becomes ``op`` with ``arguments``."""
+    """A fold of ``first`` into ``second``, which becomes the instruction ``op`` with ``arguments``."""
 
     name: str
     first: Statement
@@ -33,8 +33,8 @@ class _Fold:
 
 
 class FoldScalars(Rule):
-    """Fold two tensor_scalar, a scale and an activation, a tensor_scalar and a tensor_tensor, or a reciprocal and a
-    product.
+    """Fold two instructions into one: two tensor_scalar; a scale and an activation; a tensor_scalar and a
+    tensor_tensor; a reciprocal and a product.
     """
 
     name = "fold_scalars"
@@ -49,8 +49,8 @@ class FoldScalars(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every pair of instructions that can be folded."""
-        # A tensor_scalar may run on either engine. The folded instruction runs on the vector engine only.
+        """Yield every pair of instructions that matches such a fold; with the reason if it can not be folded."""
+        # A tensor_scalar may run on the scalar engine too, the folded instruction on the vector engine only.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
         for statement in kernel.statements:
             for fold in _folds(kernel, statement):
@@ -71,7 +71,7 @@ class FoldScalars(Rule):
 
 
 def _folded(kernel: KernelModule, fold: _Fold, _: Variant) -> str:
-    """Return one instruction in place of two."""
+    """Return the source with one instruction in place of two."""
     return replaced(kernel, [fold.first], {fold.second: operation(kernel, fold.second, fold.op, fold.arguments)})
 
 
@@ -95,7 +95,9 @@ def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
 
 
 def _obstacle(kernel: KernelModule, first: Statement, second: Statement, access: Access) -> str:
-    """Return the reason why ``first`` can not be part of ``second``; empty if it can. A fold skips a rounding."""
+    """Return the reason why ``first`` can not be folded into ``second``; empty if it can. The fold leaves out a
+    rounding.
+    """
     made = maker(kernel, second, access)
     if isinstance(made, str):
         return made
@@ -111,7 +113,7 @@ def _obstacle(kernel: KernelModule, first: Statement, second: Statement, access:
 
 @dataclass(frozen=True)
 class _Scalar:
-    """``data op operand``, or the reverse."""
+    """The operation ``data op operand``; with ``reverse``, ``operand op data``."""
 
     data: str
     op: str
@@ -132,7 +134,7 @@ class _Scalar:
 
 
 def _scalar(kernel: KernelModule, statement: Statement) -> _Scalar | None:
-    """Return the one operation with a number or a per-partition operand that a statement does."""
+    """Return a statement's only operation, if it is one with a number or one number for each partition; None otherwise."""
     if statement.op == "tensor_scalar" and "op1" not in statement.args and "data" in statement.reads:
         operand = statement.args.get("operand0")
         if operand is None:
@@ -197,9 +199,9 @@ def _into_tensor_tensor(
 
 
 def _into_quotient(kernel: KernelModule, first: Statement, second: Statement, name: str) -> _Fold | None:
-    """Fold a reciprocal and a product with it into a quotient; None if that is not possible.
+    """Return the fold of a reciprocal and a product with it into a division; None if that is not possible.
 
-    No engine of ``nki`` divides.
+    There is none for ``nki``, because none of its engines divides.
     """
     if kernel.api == "nki":
         return None

@@ -1,4 +1,4 @@
-"""Fuse two loop nests with a buffer between them, so that the buffer is needed only within an iteration."""
+"""Fuse two loop nests that pass a buffer from one to the other, so that the buffer is needed only within an iteration."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class _Fusion:
     first: Loop
     second: Loop
     variable: Loop
-    """The loop of the first nest that becomes the common loop."""
+    """The loop of the first nest that becomes the common loop of both."""
     between: tuple[Item, ...]
     before: frozenset[Statement]
-    """The statements of the first nest that do not depend on the common loop."""
+    """Statements of the first nest that do not depend on the common loop."""
     buffers: tuple[str, ...]
     factor: int = 1
-    """Number of iterations of the second nest in one iteration of the common loop."""
+    """Number of iterations of the second nest for each iteration of the common loop."""
 
 
 class FuseNests(Rule):
-    """Put a producer nest and a consumer nest under one loop."""
+    """Put a nest that makes a buffer and a nest that uses it under one loop."""
 
     name = "fuse_nests"
     reason = (
@@ -70,10 +70,10 @@ class FuseNests(Rule):
 
 
 def _fused_deep(kernel: KernelModule, fusion: _Fusion, variant: Variant) -> str:
-    """Fuse, then fuse again inside the common loop as deep as the variant says.
+    """Return the source with the nests fused, then fused again inside the common loop as deep as the variant says.
 
-    With ``less``, the innermost loops stay apart. Then one engine can start the next part while another finishes the
-    last part.
+    With ``less``, the innermost loops stay separate, so that one engine can start the next part while another finishes
+    the last.
     """
     source, common = _fused(*_even(kernel, fusion))
     sources = [source]
@@ -138,7 +138,7 @@ def _opaque(items: Sequence[Item]) -> bool:
 
 @dataclass(frozen=True)
 class _Use:
-    """An access with the lengths of the loops around it."""
+    """An access, with the number of iterations of each loop around it."""
 
     access: Access
     trips: Mapping[str, int | None]
@@ -147,7 +147,9 @@ class _Use:
 def _handovers(
     kernel: KernelModule, first: Loop, second: Loop, shared: Sequence[str]
 ) -> list[tuple[_Use, _Use]] | None:
-    """Return every (write, read) of the shared buffers; None if one is not a plain access of a declared buffer."""
+    """Return every pair (write, read) of the shared buffers; None if one of these is not a plain access of a declared
+    buffer.
+    """
     pairs = []
     for name in shared:
         if name not in kernel.buffers:
@@ -171,9 +173,9 @@ def _divisible(loop: Loop) -> bool:
 
 
 def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> bool:
-    """Return True if a part that an iteration writes is read only in the matching iterations of the second loop.
+    """Return True if the second loop reads what an iteration writes only in the matching iterations.
 
-    That holds if some index of both is a multiple of the common variable plus a rest smaller than that multiple.
+    That holds if some index of both is a multiple of the common variable plus a rest that is smaller than the multiple.
     """
     dims = write.access.dims, load.access.dims
     if dims[0] is None or dims[1] is None or len(dims[0]) != len(dims[1]):
@@ -194,7 +196,9 @@ def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> 
 
 
 def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int, int] | None:
-    """Return the least and greatest value of an index, with one variable at zero; None if a loop's length is unknown."""
+    """Return the least and greatest value of an index with one variable at zero; None if the length of a loop is not
+    known.
+    """
     assert dim.form is not None
     low = high = dim.form.constant
     for symbol, coefficient in dim.form.terms:
@@ -209,8 +213,8 @@ def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int
 
 
 def _before(kernel: KernelModule, nest: Loop, loop: Loop) -> frozenset[Statement] | None:
-    """Return the statements of ``nest`` that may run before ``loop``, which becomes the outermost; None if that could change
-    the results.
+    """Return the statements of ``nest`` that must run before ``loop`` when it becomes the outermost loop; None if
+    results could change.
     """
     if any(one is not loop and one.variable == loop.variable for one in (nest, *nest.loops())):
         return None
@@ -233,7 +237,7 @@ def _before(kernel: KernelModule, nest: Loop, loop: Loop) -> frozenset[Statement
 
 
 def _independent(items: Sequence[Item], variables: frozenset[str]) -> Iterator[Statement]:
-    """Yield the statements that do not depend on ``variables``, nor on tiles made from them in the same body."""
+    """Yield the statements that depend neither on ``variables`` nor on tiles made from them in the same body."""
     for item in items:
         if isinstance(item, Loop):
             yield from _independent(item.items, _local(item.items, variables))
@@ -242,7 +246,7 @@ def _independent(items: Sequence[Item], variables: frozenset[str]) -> Iterator[S
 
 
 def _local(items: Sequence[Item], variables: frozenset[str]) -> frozenset[str]:
-    """Return ``variables`` and the names of tiles in ``items`` that are made from them."""
+    """Return ``variables`` together with the names of tiles in ``items`` that are made from them."""
     names = set(variables)
     for statement in (item for item in items if isinstance(item, Statement)):
         depends = statement.kind == "declaration" or depends_on(statement, frozenset(names))
@@ -255,12 +259,12 @@ def _local(items: Sequence[Item], variables: frozenset[str]) -> frozenset[str]:
 
 
 def _made(statements: Iterable[Statement]) -> set[str]:
-    """Return names that statements write or declare."""
+    """Return the names that statements write or declare."""
     return {one.name for statement in statements for one in statement.results}
 
 
 def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]:
-    """Return the same fusion, with as many iterations of the second nest's loop as of the common loop."""
+    """Return the fusion with the second nest split, so that its loop has as many iterations as the common loop."""
     if fusion.factor == 1:
         return kernel, fusion
     source = split_loop(kernel, fusion.second, fusion.factor)
@@ -272,7 +276,7 @@ def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]
 
 
 def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:
-    """Return the new source, and the line of the common loop."""
+    """Return the fused source, and the line of the common loop."""
     first, second = fusion.first, fusion.second
     indent = first.indent
     renames = {second.variable: fusion.variable.variable} if second.variable != fusion.variable.variable else {}

@@ -38,11 +38,11 @@ class _Nest:
     inner: Loop
     preparation: tuple[Item, ...]
     prepared_bytes: int
-    """Bytes of each partition that the preparation of one outer iteration keeps."""
+    """Bytes in each partition that the preparation of one outer iteration keeps."""
     row_bytes: int
-    """Bytes of one inner iteration that are the same for every outer iteration."""
+    """Bytes in each partition that one inner iteration uses, and that are the same in every outer iteration."""
     groups: tuple[int, ...]
-    """Sizes to try, best first."""
+    """Group sizes to try, best first."""
 
 
 class GroupIterations(Rule):
@@ -61,7 +61,7 @@ class GroupIterations(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the nests whose inner loop reads more than SBUF holds. Those that can not be regrouped have the reason."""
+        """Yield the nests whose inner loop uses more than SBUF holds; with the reason if they can not be regrouped."""
         again = reloads(profile)
         for outer, inner in _pairs(kernel):
             nest = _nest(kernel, outer, inner)
@@ -87,14 +87,16 @@ class GroupIterations(Rule):
 
 
 def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
-    """Return the source with groups of the variant's size outermost, and invariant work moved before the middle loop."""
+    """Return the source with groups of the variant's size outermost, and with invariant work moved before the middle
+    loop.
+    """
     source, line = _grouped(kernel, nest, int(variant.parameters["size"]))
     regrouped = kernel.reread(source)
     return hoisted(regrouped, next(loop for loop in regrouped.loops if loop.line == line))
 
 
 def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
-    """Return pairs of a loop and the loop that is its last statement."""
+    """Return all pairs of a loop and the loop that is its last item."""
     found = []
     for outer in kernel.loops:
         items = [item for item in outer.items if substance([item])]
@@ -104,7 +106,7 @@ def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
 
 
 def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
-    """Return the nest; the reason why it can not be regrouped; or None if nothing would be gained."""
+    """Return the nest; as text, the reason why it can not be regrouped; or None if nothing would be gained."""
     if outer.trips is None or inner.trips is None or inner.trips < 4 or outer.trips < 2:
         return None
     preparation = tuple(outer.items[: outer.items.index(inner)])
@@ -129,7 +131,7 @@ def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
 
 
 def _reused(kernel: KernelModule, outer: Loop, inner: Loop) -> list[tuple[Statement, Access]]:
-    """Return the reads of SBUF tiles in the inner loop that depend on the inner variable only."""
+    """Return the reads of SBUF tiles in the inner loop that depend only on the inner variable."""
     same = same_values(kernel, outer)
     written = {result.name for s in outer.statements() if s.kind == "op" for result in s.results}
     made = {s.target.name for s in same if s.target is not None and inside(s, inner)}

@@ -1,4 +1,4 @@
-"""Load tiles once before a loop that loads them in every iteration."""
+"""Load tiles once before a loop, if every iteration of the loop loads the same ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, names_in, v
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _LARGEST_BYTES = 144 * 1024
-"""Limit in bytes a partition on the kept tiles: three quarters of a trn1 core's SBUF."""
+"""Greatest number of bytes of the kept tiles in each partition: three quarters of SBUF on trn1."""
 _ELEMENT_BYTES = 4
 
 
@@ -25,7 +25,7 @@ class _Repeated:
     load: Statement
     declaration: Statement | None
     loop: Loop
-    """The outermost loop that repeats the load and leaves room for all its tiles."""
+    """The outermost loop that repeats the load, and before which all its tiles fit SBUF."""
     indices: tuple[Loop, ...]
     shape: tuple[int, ...]
     reads: tuple[Access, ...]
@@ -33,7 +33,7 @@ class _Repeated:
 
 
 class HoistLoads(Rule):
-    """Move a load in front of a loop on which its address does not depend. Its tiles stay in SBUF."""
+    """Move a load before a loop on which its address does not depend. The loaded tiles stay in SBUF."""
 
     name = "hoist_loads"
     reason = (
@@ -46,7 +46,7 @@ class HoistLoads(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every such load."""
+        """Yield every load that a loop repeats and that can move before the loop."""
         for statement in kernel.statements:
             repeated = _repeated(kernel, statement)
             if repeated is None:
@@ -122,7 +122,10 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
 
 
 def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
-    """Return every read of ``name``, if all of them are plain operands; else nothing."""
+    """Return all reads of ``name`` if each is a plain operand; () otherwise.
+
+    ``others`` is the number of further occurrences of the name: where it is written and declared.
+    """
     reads = [a for s in kernel.statements for a in s.reads.values() if a.name == name]
     uses = sum(node.id == name for node in names_in(kernel.function))
     plain = all(access.dims is None or len(access.dims) == 2 for access in reads)
@@ -130,7 +133,7 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
 
 
 def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
-    """Return the source with loads before the loop, and reads of the kept tiles in it."""
+    """Return the source with the loads before the loop, where reads in the loop use the kept tiles."""
     language, legacy = prefix(kernel, "language"), kernel.api == "nki_legacy"
     name = kernel.fresh(f"{repeated.load.made.name}_kept")
     rows, columns = repeated.shape

@@ -1,4 +1,4 @@
-"""Move work in front of a loop if every iteration gives the same result, such as the transposes of an operand."""
+"""Move work before a loop if every iteration repeats it with the same result, such as the transposes of an operand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class HoistWork(Rule):
-    """Move loads, transposes and copies, with their own loops, in front of a loop on which they do not depend."""
+    """Move loads, transposes and copies, with their own loops, before a loop on which they do not depend."""
 
     name = "hoist_work"
     reason = (
@@ -30,7 +30,7 @@ class HoistWork(Rule):
     relieves = ("tensor", "vector", "scalar", "dma")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield a finding for every parallel loop that repeats work. It has the reason if the work can not be moved."""
+        """Yield every parallel loop that repeats work; with the reason if the work can not be moved."""
         for loop in kernel.loops:
             repeated = _repeated(kernel, loop)
             if repeated is not None:
@@ -68,7 +68,7 @@ def hoisted(kernel: KernelModule, loop: Loop) -> str:
 
 
 def _hoisted(kernel: KernelModule, repeated: Invariants, _: Variant) -> str:
-    """Return the source with the work moved before the loop."""
+    """Return the source with the repeated work moved before its loop."""
     loop, moving = repeated.loop, set(repeated.statements)
     local = {s.made.name for s in moving} - set(repeated.dropped)
     moving |= {s for s in loop.statements() if s.kind == "declaration" and s.made.name in local}

@@ -1,4 +1,4 @@
-"""Exchange two nested parallel loops, so that data is loaded once that the inner loop loaded repeatedly."""
+"""Exchange two nested parallel loops, so that data which the inner loop loads repeatedly is loaded once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class InterchangeLoops(Rule):
-    """Exchange perfectly nested ``affine_range`` loops."""
+    """Exchange two perfectly nested ``affine_range`` loops."""
 
     name = "interchange_loops"
     reason = (
@@ -29,10 +29,10 @@ class InterchangeLoops(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the pairs of loops whose inner loop loads data that does not depend on the outer variable. If values are
-        spilled, or may be because there is no profile, the pairs whose inner loop reads such tiles, too.
+        """Yield pairs of loops whose exchange may save loads or spills; with the reason if they can not be exchanged.
 
-        Pairs that can not be exchanged come with the reason.
+        These are pairs whose inner loop loads data that does not depend on the outer variable. If values are spilled,
+        or if there is no profile to tell, also pairs whose inner loop reads tiles in SBUF of that kind.
         """
         for outer in kernel.loops:
             inner = _inner(outer)
@@ -76,7 +76,7 @@ def _inner(outer: Loop) -> Loop | None:
 
 
 def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
-    """Return the reason why the loops can not be exchanged; empty if they can."""
+    """Return the reason why the two loops can not be exchanged; empty if they can."""
     problem = parallel((outer, inner))
     for loop in (outer, inner):
         if not problem and kernel.source[loop.start : loop.start + len(header(kernel, loop))] != header(kernel, loop):
@@ -118,7 +118,9 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
 
 
 def _reuse(kernel: KernelModule, outer: Loop, inner: Loop) -> tuple[int, int]:
-    """Return the loads that depend on the outer variable only, and on the inner variable only."""
+    """Return the number of loads that depend only on the outer variable, and of those that depend only on the inner
+    one.
+    """
     kept = repeated = 0
     for statement in inner.statements():
         if statement.op not in LOADS:
@@ -133,7 +135,7 @@ def _reuse(kernel: KernelModule, outer: Loop, inner: Loop) -> tuple[int, int]:
 
 
 def _rereads(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
-    """Return True if the inner loop reads tiles made before the loops that depend on its variable alone."""
+    """Return True if the inner loop reads tiles that are made before both loops and depend on its variable alone."""
     tiles = [access for one in inner.statements() for access in one.mentions if kernel.space_of(access.name) == "sbuf"]
     return any(
         inner.variable in (tile.variables or ()) and outer.variable not in (tile.variables or ())

@@ -32,9 +32,9 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PARTITIONS = 128
 _SCRATCH = {"nki": ("private_hbm", "hbm"), "nki_legacy": ("private_hbm",)}
-"""Memories in which a kernel's scratch tensors may be declared, by API."""
+"""Memories in which a kernel may declare scratch tensors, by API."""
 _VALUE = {"nki": "src", "nki_legacy": "value"}
-"""Argument of a store that holds the stored tile, by API."""
+"""Name of the argument of a store that holds the stored tile, by API."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -44,13 +44,13 @@ class _Scratch:
 
     buffer: Buffer
     axis: int
-    """The dimension that every transfer puts on the partitions."""
+    """The dimension that every transfer maps to the partitions."""
     stores: tuple[Statement, ...]
     loads: tuple[Statement, ...]
 
 
 class KeepOnChip(Rule):
-    """Keep tensors in SBUF that are only scratch space in HBM."""
+    """Keep tensors in SBUF that the kernel uses in HBM only as scratch space."""
 
     name = "keep_on_chip"
     reason = (
@@ -62,7 +62,7 @@ class KeepOnChip(Rule):
     change_class = "dma"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield a finding for every scratch tensor in HBM. It has the reason if the tensor has to stay in HBM."""
+        """Yield every scratch tensor in HBM; with the reason if it has to stay in HBM."""
         for buffer in kernel.buffers.values():
             if buffer.space not in _SCRATCH[kernel.api]:
                 continue
@@ -87,7 +87,7 @@ class KeepOnChip(Rule):
 
 
 def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
-    """Return the tensor with its transfers; or the reason why the tensor has to stay in HBM."""
+    """Return the tensor with its transfers; or, as text, the reason why it has to stay in HBM."""
     name = buffer.name
     stores, loads = kernel.writers(name), kernel.readers(name)
     where = f"line {buffer.declaration.line}"
@@ -116,12 +116,12 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
 
 
 def _partition_axis(access: Access, buffer: Buffer, *, slices: bool) -> int | None:
-    """Return the one dimension whose index is the whole range over the partitions; None if there is none."""
+    """Return the dimension whose index is the whole range over the partitions; None unless there is exactly one."""
     if access.dims is None or len(access.dims) != len(buffer.shape):
         return None
     found = None
     for number, (dim, extent) in enumerate(zip(access.dims, buffer.shape, strict=True)):
-        if slices and (dim.extent is not None or dim.full):  # the first slice is over the partitions
+        if slices and (dim.extent is not None or dim.full):  # the first slice of an access is over the partitions
             whole = dim.full or (dim.form == Affine() and dim.extent == extent)
             return number if whole and (extent or 0) <= _PARTITIONS and found is None else None
         if dim.form is None or dim.full or dim.extent is not None:
@@ -137,7 +137,7 @@ def _partition_axis(access: Access, buffer: Buffer, *, slices: bool) -> int | No
 
 
 def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
-    """Return the source with the tensor in SBUF, and without the tiles that only held its data."""
+    """Return the source with the tensor in SBUF, and without tiles that only held its data."""
     edits = Edits(kernel.source)
     _declare(kernel, scratch, edits)
     if kernel.api == "nki":
@@ -183,7 +183,7 @@ def _declare(kernel: KernelModule, scratch: _Scratch, edits: Edits) -> None:
 
 
 def _place(access: Access, scratch: _Scratch) -> str:
-    """Return the access with the partitions first."""
+    """Return the text of the access with the partition index first."""
     assert access.dims is not None
     texts = [dim.text for dim in access.dims]
     first = texts.pop(scratch.axis)
@@ -191,7 +191,9 @@ def _place(access: Access, scratch: _Scratch) -> str:
 
 
 def _part(kernel: KernelModule, access: Access, scratch: _Scratch, reader: Access) -> str | None:
-    """Return the elements of the tensor that ``reader`` uses, from a tile that ``access`` loads; None if unknown."""
+    """Return the text of the tensor's elements that ``reader`` uses from the tile that ``access`` loads; None if not
+    known.
+    """
     place = _place(access, scratch)
     if reader.dims is None:
         return place
@@ -208,7 +210,7 @@ def _part(kernel: KernelModule, access: Access, scratch: _Scratch, reader: Acces
 
 
 def _is_columns(kernel: KernelModule, name: str) -> bool:
-    """Return True if a name is an index range along the columns."""
+    """Return True if a name stands for an index range along the columns."""
     form = kernel.affine(ast.Name(name))
     return form is not None and len(form.terms) == 1 and form.terms[0][0].in_columns and form.terms[0][1] == 1
 
@@ -227,7 +229,7 @@ def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Stat
 
 
 def _needs_no_tile(kernel: KernelModule, scratch: _Scratch, load: Statement) -> bool:
-    """Return True if all readers of a loaded tile can read the tensor, so that no tile is needed."""
+    """Return True if all readers of a loaded tile can read the tensor itself, so that no tile is needed."""
     target = load.target
     if target is None or target.dims is not None or target.name in kernel.buffers or load.augmented:
         return False
@@ -241,7 +243,7 @@ def _needs_no_tile(kernel: KernelModule, scratch: _Scratch, load: Statement) -> 
 def _readable(
     kernel: KernelModule, writer: Statement, access: Access, scratch: _Scratch, without: Statement | None = None
 ) -> bool:
-    """Return True if all readers of a tile follow it in the same loop body and use known parts."""
+    """Return True if all readers of a tile follow it in the same loop body and use known parts of it."""
     name = writer.made.name
     for reader in kernel.readers(name):
         if reader is without:
@@ -264,7 +266,7 @@ def _read_there(
     scratch: _Scratch,
     without: Statement | None = None,
 ) -> None:
-    """Let the readers of a tile read the tensor in SBUF instead."""
+    """Add to ``edits`` what makes the readers of a tile read the tensor in SBUF instead."""
     for reader in kernel.readers(writer.made.name):
         if reader is without:
             continue

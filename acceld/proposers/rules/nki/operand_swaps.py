@@ -1,4 +1,4 @@
-"""Find products that could be computed transposed, so that a later transpose is not needed.
+"""Find products that could be computed transposed, so that no later transpose is needed.
 
 A tile of ``blocks`` blocks of 128 columns is transposed block by block. ``blocks`` such tiles in neighboring places
 form a square: ``blocks`` places with ``blocks`` blocks each. So block ``b`` of place ``a`` may hold the transpose of
@@ -18,7 +18,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import BINARY, LOADS, UNARY, Access, Dim, Loop, Statement
 
 BLOCK = 128
-"""Partitions of a tile, and columns of a stationary operand."""
+"""Number of partitions of a tile, and of columns of a stationary operand."""
 _WIDEST_MOVING = 512
 _NISA = "activation tensor_scalar tensor_tensor reciprocal copy tensor_copy".split()
 _ELEMENTWISE = frozenset([*_NISA, *BINARY, *UNARY])
@@ -33,24 +33,26 @@ class Product:
     stationary: Access
     moving: Access
     slot: Loop
-    """The loop over places: the stationary operand depends on it, the moving one does not."""
+    """The loop over places: the stationary operand depends on its variable, the moving operand does not."""
     place: int
-    """Index of the stationary operand that gives the place; the last one if the places are columns of one tile already."""
+    """Position of the stationary operand's index that gives the place; the last position if the places are columns of
+    one tile.
+    """
 
     @property
     def by_columns(self) -> bool:
-        """True if the stationary operands of all places are adjacent already."""
+        """True if the stationary operands of all places already lie side by side in one tile."""
         return self.place == len(self.stationary.dims or ()) - 1
 
 
 @dataclass
 class OperandSwap:
-    """Products, the element-wise work on them, and the transposes of the result that are no longer needed."""
+    """Products, the element-wise work on them, and the transposes of the result that become unnecessary."""
 
     turn: Statement
-    """The transpose, on the tensor engine."""
+    """The transpose on the tensor engine."""
     copy: Statement
-    """Its copy out of PSUM."""
+    """The copy of the transpose out of PSUM."""
     source: Access
     """The tile that is transposed."""
     part: Loop
@@ -62,8 +64,9 @@ class OperandSwap:
 
 
 def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | None:
-    """Return the operand swap that makes the transpose ``turn`` unnecessary; or the reason why there is none; or None
-    if ``turn`` does not transpose a computed tile.
+    """Return the swap of operands that makes the transpose ``turn`` unnecessary; as text, the reason why there is none.
+
+    The result is None if ``turn`` does not transpose a computed tile.
     """
     source = transposed(kernel, turn)
     if source is None or kernel.space_of(source.name) != "sbuf" or not _made_on_chip(kernel, source.name):
@@ -80,7 +83,7 @@ def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | N
 
 
 def transposed(kernel: KernelModule, turn: Statement) -> Access | None:
-    """Return the access that a statement transposes on the tensor engine; None if it is not such a transpose."""
+    """Return the access that a statement transposes on the tensor engine; None if it is no such transpose."""
     if turn.kind != "op" or turn.augmented or kernel.mask(turn):
         return None
     if turn.op == "nc_transpose":
@@ -91,7 +94,7 @@ def transposed(kernel: KernelModule, turn: Statement) -> Access | None:
 
 
 def _is_identity(kernel: KernelModule, access: Access) -> bool:
-    """Return True if a tile was loaded, once and whole, from an identity constant that numpy made."""
+    """Return True if a tile was loaded, once and as a whole, from an identity matrix that numpy made."""
     writers = kernel.writers(access.name)
     constant = writers[0].reads.get("src") if len(writers) == 1 and writers[0].op == "load" else None
     if constant is None or constant.name not in kernel.buffers or kernel.ambiguous & {access.name, constant.name}:
@@ -108,7 +111,9 @@ def _made_on_chip(kernel: KernelModule, name: str) -> bool:
 
 
 def _part(turn: Statement, source: Access) -> Loop | None:
-    """Return the loop whose variable counts blocks in the last index: ``128 * part + nl.arange(128)[None, :]``."""
+    """Return the loop whose variable counts blocks in the last index, as in ``128 * part + nl.arange(128)[None, :]``;
+    None if there is none.
+    """
     *places, last = source.dims or (Dim(None),)
     if last.form is None or not places:
         return None
@@ -128,20 +133,20 @@ def is_copy(kernel: KernelModule, copy: Statement, turn: Statement) -> bool:
 
 
 class _Origin:
-    """Find the statements that make a transposed tile, from the products on."""
+    """Find the statements that make a transposed tile, beginning with the products."""
 
     def __init__(self, kernel: KernelModule, swap: OperandSwap) -> None:
         self._kernel, self._swap = kernel, swap
         self._columns = BLOCK * swap.blocks
         self._names = {swap.source.name}
-        """Tiles whose values are exchanged."""
+        """Names of the tiles whose values are exchanged."""
         self._places: dict[str, int] = {}
-        """The index of each buffer that gives the place."""
+        """For each buffer, the position of the index that gives the place."""
         self._slots: dict[str, Loop] = {}
-        """For each tile without such an index: the loop over places in which it is declared."""
+        """For each tile without such an index, the loop over places in which it is declared."""
 
     def problem(self) -> str:
-        """Return the reason why values can not be exchanged; empty if they can. Records products and the loop over
+        """Return the reason why values can not be exchanged; empty if they can. Record the products and the loop over
         places.
         """
         if not 1 < self._swap.blocks <= _WIDEST_MOVING // BLOCK:
@@ -165,7 +170,7 @@ class _Origin:
         return self._last() or self._unmixed()
 
     def _values(self, step: Statement) -> list[Access]:
-        """Return the operands of element-wise work, without numbers."""
+        """Return the operands of element-wise work that are tiles; [] for other statements."""
         if step.op not in _ELEMENTWISE:
             return []
         bias = step.args.get("bias")
@@ -185,7 +190,7 @@ class _Origin:
         return ""
 
     def _step(self, step: Statement) -> str:
-        """Return the reason why a statement does not allow the swap; empty if it does. Records the place of its result."""
+        """Return the reason why a statement prevents the swap; empty if it does not. Record the place of its result."""
         kernel = self._kernel
         if step.kind != "op" or step.target is None or kernel.mask(step):
             return "this is not a plain operation"
@@ -210,7 +215,7 @@ class _Origin:
         return self._note(step, step.target, slots[0])
 
     def _whole(self, access: Access) -> bool:
-        """Return True if an access is all of a tile, partitions before columns."""
+        """Return True if an access covers a whole tile, partitions before columns."""
         shape = (BLOCK, self._columns)
         if access.dims is None:
             return self._kernel.extents(access) == shape
@@ -220,8 +225,8 @@ class _Origin:
         return _is_tile(access.dims, self._columns) and buffer.shape[-2:] == shape
 
     def _note(self, step: Statement, target: Access, slot: Loop) -> str:
-        """Record the place that ``step`` writes in the loop ``slot``. Return the reason if there is a conflict; empty
-        otherwise.
+        """Record which place ``step`` writes in the loop ``slot``. Return the reason if that contradicts an earlier
+        record; empty otherwise.
         """
         kernel, name = self._kernel, target.name
         if target.dims is None or len(target.dims) == 2:
@@ -239,8 +244,9 @@ class _Origin:
         return "" if found is slot else f"{name} has its places in another order"
 
     def _slot(self, statement: Statement, access: Access) -> Loop | None:
-        """Return the loop over the places of ``access``. Its index there is the loop's variable plus multiples of the
-        blocks.
+        """Return the loop over the places of ``access``; None if there is none.
+
+        The index of the place must be the loop's variable plus multiples of the number of blocks.
         """
         if access.name in self._slots:
             return self._slots[access.name]
@@ -275,8 +281,8 @@ class _Origin:
         return "no loop gives another stationary operand for the same moving one, complete before it"
 
     def _place(self, stationary: Access, slot: Loop) -> int | None:
-        """Return the position of the stationary operand's index that numbers its places; None if they can not be
-        adjacent.
+        """Return the position of the index that numbers the places of a stationary operand; None if the places can not
+        lie side by side.
         """
         blocks, dims = self._swap.blocks, stationary.dims or ()
         form = dims[-1].form
@@ -306,7 +312,7 @@ class _Origin:
         return known and bool(writers) and all(w.kind == "op" and w.start < slot.start for w in writers)
 
     def _last(self) -> str:
-        """Return the reason why the transposed tile is not complete before its transposes; empty if it is. Records the
+        """Return the reason why the transposed tile is not complete before its transposes; empty if it is. Record the
         loop over places.
         """
         swap, name = self._swap, self._swap.source.name
@@ -331,7 +337,7 @@ class _Origin:
         return ""
 
     def _unchanged(self) -> set[str]:
-        """Return operands of products that keep their layout."""
+        """Return the names of products' operands that keep their layout."""
         products = self._swap.products
         return {one.moving.name for one in products} | {one.stationary.name for one in products if one.by_columns}
 
@@ -341,17 +347,19 @@ def _columns(extent: int) -> Affine:
 
 
 def _is_setting(node: ast.expr) -> bool:
-    """Return True if an argument is the same for every element: ``nl.exp``, ``np.float32``, ``None``, ``True``."""
+    """Return True if an argument is the same for every element, such as ``nl.exp``, ``np.float32``, ``None`` or
+    ``True``.
+    """
     return isinstance(node, ast.Attribute) or (isinstance(node, ast.Constant) and node.value in (None, True, False))
 
 
 def whole_block(access: Access) -> bool:
-    """Return True if the last two indices are all of a tile of 128 x 128."""
+    """Return True if the last two indices cover a whole tile of 128 x 128."""
     return access.dims is not None and len(access.dims) > 1 and _is_tile(access.dims, BLOCK)
 
 
 def _is_tile(dims: Sequence[Dim], columns: int) -> bool:
-    """Return True if indices give all of one tile of 128 partitions and ``columns`` columns, as wide as its buffer."""
+    """Return True if the indices cover one whole tile of 128 partitions and ``columns`` columns."""
     *places, rows, last = dims
     return _spans(rows, BLOCK, 0) and _spans(last, columns, 1) and all(_is_point(dim) for dim in places)
 
@@ -361,13 +369,13 @@ def _is_point(dim: Dim) -> bool:
 
 
 def _spans(dim: Dim, extent: int, axis: int) -> bool:
-    """Return True if an index of a buffer with ``extent`` elements along ``axis`` of its tiles runs over all of them."""
+    """Return True if an index covers all ``extent`` elements along ``axis`` of a buffer's tiles."""
     form = dim.form
     return dim.full or form == Affine.of(Symbol.over(extent, axis, 2)) or (form == Affine() and dim.extent == extent)
 
 
 def _by_range(access: Access, columns: int) -> bool:
-    """Return True if the last index is an index range over ``columns`` plus a start with plain loop variables."""
+    """Return True if the last index is a range over ``columns`` plus a start in plain loop variables."""
     dims = access.dims or (Dim(None),)
     form = dims[-1].form
     symbol = Symbol.over(columns, 1, 2)
@@ -377,7 +385,7 @@ def _by_range(access: Access, columns: int) -> bool:
 
 
 def _uses(access: Access, variable: str) -> list[int]:
-    """Return the positions of the indices that use a loop variable."""
+    """Return the positions of the indices that contain a loop variable."""
     return [i for i, dim in enumerate(access.dims or ()) if dim.form is not None and variable in dim.form.variables]
 
 

@@ -1,7 +1,7 @@
-"""Run the first stage of the next iteration before the rest of this one.
+"""Run the first stage of the next iteration before the rest of the current iteration.
 
-Before, the products of a block wait until the other engines have finished the block before it, or until their operands
-are loaded. After, the products or the loads are one block ahead::
+Before, the products of a block wait until the other engines have finished the block before, or until their operands are
+loaded. After, the products or the loads are one block ahead::
 
     for i in nl.affine_range(8):                 first(0)
         first(i)                                 for i in nl.sequential_range(7):
@@ -9,7 +9,7 @@ are loaded. After, the products or the loads are one block ahead::
                                                      rest(i)
                                                  rest(7)
 
-With three stages the first is two blocks ahead of the last.
+With three stages the first stage is two blocks ahead of the last.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _PRODUCTS = ("matmul", "nc_matmul")
 
 @dataclass(frozen=True)
 class _Cut:
-    """A place where the body of a loop can be cut in two."""
+    """A position at which the body of a loop can be divided into two stages."""
 
     at: int
-    """Number of items before it."""
+    """Number of items before the position."""
     names: tuple[str, ...]
-    """Tiles that the second part reads from the first."""
+    """Tiles that the second stage reads from the first."""
     kind: str
-    """The first part: products or loads."""
+    """Work of the first stage: ``products`` or ``loads``."""
     products: bool
-    """True if the second part begins with a loop over products."""
+    """True if the second stage begins with a loop over products."""
     tied: str
-    """The reason why the parts of two iterations can not change places; empty if they can."""
+    """The reason why stages of two iterations can not change their order; empty if they can."""
 
 
 class PipelineStages(Rule):
-    """Split a parallel loop's body in two stages, and run the first one iteration ahead of the second."""
+    """Divide the body of a parallel loop into two stages, and run the first one iteration ahead of the second."""
 
     name = "pipeline_stages"
     reason = (
@@ -65,8 +65,8 @@ class PipelineStages(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every place where a loop's body can be cut after products, or after loads for products, that the rest
-        only reads.
+        """Yield every position at which a loop's body can be divided: after products, or after loads for products, that
+        the rest only reads.
         """
         for loop in kernel.loops:
             items, tried = _stages_of(kernel, loop), list(_cuts(kernel, loop))
@@ -93,7 +93,9 @@ class PipelineStages(Rule):
 
 
 def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
-    """Yield the places to cut the body: products before work for other engines, or loads before products."""
+    """Yield the positions at which the body can be divided: products before work for other engines, or loads before
+    products.
+    """
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return
     items = _stages_of(kernel, loop)
@@ -113,7 +115,9 @@ def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
 
 
 def _stages_of(kernel: KernelModule, loop: Loop) -> list[Item]:
-    """Return the items of a loop's body. In the current API each declaration stands right before the tile's first use."""
+    """Return the items of a loop's body. In the current API each declaration is moved right before the tile's first
+    use.
+    """
     items = [item for item in loop.items if substance([item])]
     if kernel.api != "nki":
         return items
@@ -139,7 +143,7 @@ def _declared(items: Sequence[Item]) -> set[str]:
 
 
 def _handed_on(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> list[str]:
-    """Return the tiles that the body declares for the first stage, and the rest reads."""
+    """Return the tiles that the body declares for the first stage and that the rest reads (current API)."""
     own = _declared([item for item in first if _declares(item)])
     return sorted(own & read(rest)) if kernel.api == "nki" else []
 
@@ -153,7 +157,7 @@ def _named(one: Statement, variable: str) -> bool:
 
 
 def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> str:
-    """Return the reason why the first stage of an iteration and the second of another touch the same data; empty if not."""
+    """Return the reason why the stages of two iterations touch the same data; empty if they do not."""
     back = sorted(written(rest) & (written(first) | read(first)))
     if back:
         line = next(one.line for one in flatten(rest) if back[0] in {access.name for access in one.results})
@@ -185,7 +189,7 @@ def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequenc
 
 
 def _ahead(kernel: KernelModule, loop: Loop, first: int, variant: Variant) -> str:
-    """Return the loop with each stage one iteration ahead of the next."""
+    """Return the source in which each stage runs one iteration ahead of the next stage."""
     cuts = [first, *(int(place) for place in variant.parameters.values())]
     items = _stages_of(kernel, loop)
     handed = sorted({name for cut in cuts for name in _handed_on(kernel, loop, items[:cut], items[cut:])})

@@ -31,7 +31,9 @@ class PlaceEngine(Rule):
     change_class = "engine"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield one place for all copies that name no engine, and one for every statement on tiles in SBUF."""
+        """Yield one finding for all copies that name no engine, and one for every statement on tiles in SBUF that
+        another engine can run.
+        """
         copies = _copies(kernel)
         if copies:
             yield self._all_copies(kernel, copies, profile)
@@ -71,7 +73,7 @@ def _placed(kernel: KernelModule, copies: Sequence[Statement], variant: Variant)
 
 
 def _on(kernel: KernelModule, statement: Statement, on: str) -> str:
-    """Return the statement on an engine, as the instruction that can name one."""
+    """Return the statement on the engine ``on``, as an instruction that can name its engine."""
     given = {key: kernel.text(value) for key, value in statement.args.items() if key not in ("mask", "dtype", "engine")}
     if statement.op in ("copy", "tensor_copy"):
         return operation(kernel, statement, "tensor_copy", {"src": given["src"], "engine": on})
@@ -85,7 +87,7 @@ def _on(kernel: KernelModule, statement: Statement, on: str) -> str:
 
 
 def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile | None) -> tuple[str, ...]:
-    """Return the other engines that can do a statement on two tiles, or on a tile and a number."""
+    """Return the other engines that can run a statement on two tiles, or on a tile and a number; () if there are none."""
     named = kernel.text_of(statement, "engine")
     if (
         statement.kind != "op"
@@ -99,7 +101,7 @@ def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile 
     ):
         return ()
     if statement.op == "tensor_scalar":
-        # The scalar engine has the instruction from NeuronCore-v3 on, for few functions.
+        # The scalar engine has tensor_scalar only from NeuronCore-v3 on, and only for a few functions.
         old = profile is not None and profile.chip in CHIPS and CHIPS[profile.chip].generation < 3
         functions = [kernel.text_of(statement, name).rpartition(".")[2] for name in ("op0", "op1")]
         fits = tuple(filter(None, functions)) in SCALAR_ENGINE_ALU
@@ -112,7 +114,7 @@ def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile 
 
 
 def _in_sbuf(kernel: KernelModule, name: str) -> bool:
-    """Return True if a tile is in SBUF. In a kernel without PSUM every tile is."""
+    """Return True if a tile is known to be in SBUF. In a kernel that never uses PSUM, every tile on the chip is."""
     if name in kernel.parameters or kernel.space_of(name) == "hbm":
         return False
     psum = any(one.op in ("matmul", "nc_matmul", "nc_transpose") for one in kernel.statements)

@@ -1,4 +1,4 @@
-"""Let an activation compute the sum over the tile that it makes."""
+"""Let an activation compute the sum over the tile that it writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class ReduceInActivation(Rule):
-    """Join an activation and a sum of its result to one activation_reduce."""
+    """Join an activation and the sum of its result into one activation_reduce."""
 
     name = "reduce_in_activation"
     reason = (
@@ -28,7 +28,9 @@ class ReduceInActivation(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every activation whose result is summed over its free axis right after."""
+        """Yield every activation whose result is summed over its free axis; with the reason if the two can not be
+        joined.
+        """
         busy = 0.5 if profile is None or not profile.latency_us else min(1.0, busy_share(profile, "vector"))
         for total in kernel.statements:
             made = _made_before(kernel, total)
@@ -49,7 +51,7 @@ class ReduceInActivation(Rule):
 
 
 def _joined(kernel: KernelModule, made: Statement, total: Statement, _: Variant) -> str:
-    """Return one activation_reduce in place of both."""
+    """Return the source with one activation_reduce in place of activation and sum."""
     edits = Edits(kernel.source)
     language, result, declaration = prefix(kernel, "language"), kernel.text(total.made.node), ""
     if total.made.dims is None and total.made.name not in kernel.buffers:
@@ -78,7 +80,7 @@ def _summed(kernel: KernelModule, total: Statement) -> Access | None:
 
 
 def _made_before(kernel: KernelModule, total: Statement) -> Statement | None:
-    """Return the activation whose result a sum adds up."""
+    """Return the activation whose result a sum adds up; None if there is none."""
     data = _summed(kernel, total)
     writers = kernel.writers(data.name) if data is not None else []
     made = max((one for one in writers if one.start < total.start), key=lambda one: one.start, default=None)
@@ -114,7 +116,7 @@ def _unary(made: Statement) -> bool:
 
 
 def _squared(kernel: KernelModule, made: Statement) -> Access | None:
-    """Return the tile that a statement multiplies with itself."""
+    """Return the tile that a statement multiplies by itself; None for other statements."""
     pair = kernel.binary(made)
     if pair is None or pair.op != "multiply":
         return None

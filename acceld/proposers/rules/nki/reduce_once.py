@@ -1,4 +1,4 @@
-"""Reduce a whole row at once, and not part by part.
+"""Reduce a whole row at once, instead of part by part.
 
 Before, eight reductions of 512 columns and one of their results; after, one of 4096::
 
@@ -26,22 +26,22 @@ from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements, nam
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _REDUCTIONS = {"tensor_reduce": "data", "sum": "x", "max": "x"}
-"""Operations that reduce the columns of a tile, and the name of the argument with the tile."""
+"""Operations that reduce the columns of a tile, with the name of the argument that is the tile."""
 _MOST_ELEMENTS = 16 * 1024
-"""Elements of a partition that one reduction takes."""
+"""Greatest number of elements in each partition for one reduction."""
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """Reductions of the parts of a row, and what joins their results."""
+    """The reductions of the parts of a row, and the statement that joins their results."""
 
     part: Statement
     tile: Access
     whole: Statement
-    """A loop_reduce beside the reduction, or a reduction of the results after the loops."""
+    """The joining statement: a loop_reduce beside the reduction, or a reduction of the results after the loops."""
     joined: Joined
     left: tuple[str, ...] = ()
-    """Loops over which a loop_reduce still joins the results."""
+    """Variables of the loops over which a loop_reduce still has to join results."""
 
 
 class ReduceOnce(Rule):
@@ -59,7 +59,7 @@ class ReduceOnce(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every reduction of parts. If the parts can not be reduced at once, the finding has the reason."""
+        """Yield every reduction of parts of a row; with the reason if the parts can not be reduced at once."""
         for statement in kernel.statements:
             tile = _reduced_tile(kernel, statement)
             whole = None if tile is None else _whole(kernel, statement)
@@ -84,7 +84,7 @@ class ReduceOnce(Rule):
 
 
 def _reduced_tile(kernel: KernelModule, statement: Statement) -> Access | None:
-    """Return the tile of SBUF whose columns a statement reduces to one; None for other statements."""
+    """Return the tile in SBUF whose columns a statement reduces to one; None for other statements."""
     if statement.kind != "op" or statement.op not in _REDUCTIONS or statement.augmented or kernel.mask(statement):
         return None
     tile, target = statement.reads.get(_REDUCTIONS[statement.op]), statement.target
@@ -96,13 +96,16 @@ def _reduced_tile(kernel: KernelModule, statement: Statement) -> Access | None:
 
 
 def _operator(kernel: KernelModule, statement: Statement) -> str:
-    """Return the name of the operation that a statement reduces with."""
+    """Return the name of the operation by which a statement reduces."""
     name = kernel.opname(statement.args.get("op")) if "op" in statement.args else statement.op
     return {"max": "maximum", "sum": "add", "min": "minimum"}.get(name, name)
 
 
 def _whole(kernel: KernelModule, part: Statement) -> Statement | None:
-    """Return the only reader of a reduction's result, if it joins the results of all iterations by the same operation."""
+    """Return the statement that joins a reduction's results of all iterations; None if there is none.
+
+    It must be the only reader of these results, and reduce by the same operation.
+    """
     name = part.made.name
     readers = kernel.readers(name)
     if len(readers) != 1 or kernel.writers(name) != [part] or name in kernel.ambiguous:
@@ -115,7 +118,7 @@ def _whole(kernel: KernelModule, part: Statement) -> Statement | None:
 
 
 def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement) -> _Parts | str:
-    """Return the parts that can be reduced at once; or the reason why none can."""
+    """Return the parts that can be reduced at once; or, as text, the reason why none can."""
     where = f"line {part.line}:"
     if kernel.text_of(part, "negate") not in ("", "False") or not _is_float32(kernel, part, whole):
         return f"{where} the result of a part is negated, or rounded: negate the whole, and keep parts in float32"
@@ -124,7 +127,7 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
         return f"{where} {loops}"
     reasons = []
     for count in range(len(loops), 0, -1):
-        # outermost first, as far as they are nested directly around the reduction
+        # the loops that are nested directly around the reduction, outermost first
         chosen = tuple(reversed(loops[:count]))
         one = joined(kernel, tile, chosen)
         reason = one if isinstance(one, str) else obstacle_to_joining(kernel, one)
@@ -142,7 +145,7 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
 
 
 def _is_float32(kernel: KernelModule, part: Statement, whole: Statement) -> bool:
-    """Return True if neither the results of parts nor what joins them are rounded to less than float32."""
+    """Return True if neither the reductions of parts nor the statement that joins them round to less than float32."""
     given = [kernel.text_of(one, "dtype") for one in (part, whole)]
     names = [one.target.name for one in (part, whole) if one.target is not None]
     given += [kernel.text_of(kernel.buffers[name].declaration, "dtype") for name in names if name in kernel.buffers]
@@ -158,8 +161,8 @@ def _reduced_over(kernel: KernelModule, part: Statement, whole: Statement) -> li
 
 
 def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[Loop] | str:
-    """Return the loops directly around a reduction over which its results are joined, innermost first; or the reason
-    why there are none.
+    """Return the loops directly around a reduction over which its results are joined, innermost first; or, as text, why
+    there are none.
     """
     over = _reduced_over(kernel, part, whole)
     if whole.op == "loop_reduce":
@@ -179,7 +182,7 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
 
 
 def _covers(kernel: KernelModule, part: Statement, whole: Statement, over: Sequence[Loop]) -> bool:
-    """Return True if the second reduction reads just the results of the loops ``over``."""
+    """Return True if the second reduction reads exactly the results of the loops ``over``."""
     read = whole.reads.get(_REDUCTIONS[whole.op])
     if read is None or kernel.text_of(whole, "axis").strip("[](), ") not in ("1", "-1") or len(whole.mentions) != 1:
         return False
@@ -199,7 +202,7 @@ def _covers(kernel: KernelModule, part: Statement, whole: Statement, over: Seque
 
 
 def _as_slice(dim: Dim) -> tuple[Affine, int | None] | None:
-    """Return the first element and the number of elements of an index."""
+    """Return the first element and the number of elements of an index; None if they are not known."""
     if dim.form is None or dim.width is None:
         return None
     terms = tuple(term for term in dim.form.terms if not term[0].is_range)
@@ -207,7 +210,7 @@ def _as_slice(dim: Dim) -> tuple[Affine, int | None] | None:
 
 
 def _reaches(dim: Dim, width: int, start: Affine) -> bool:
-    """Return True if an index covers ``width`` neighbors from ``start`` on."""
+    """Return True if an index covers ``width`` consecutive elements from ``start`` on."""
     if dim.form is None:
         return False
     ranges = [(symbol.extent, factor) for symbol, factor in dim.form.terms if symbol.is_range]
@@ -238,7 +241,9 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
 
 
 def _droppable(kernel: KernelModule, part: Statement, loops: Sequence[Loop]) -> bool:
-    """Return True if the result's places for ``loops`` are indices of their own, which can be set to zero."""
+    """Return True if the result is indexed by each variable of ``loops`` alone, so that these indices can be set to
+    zero.
+    """
     assert part.target is not None and part.target.dims is not None
     found = all_accesses(kernel, part.target.name)
     forms = [dim.form for dim in part.target.dims]
@@ -270,7 +275,7 @@ def _at_once(kernel: KernelModule, parts: _Parts, _: Variant) -> str:
 
 
 def _read_instead(kernel: KernelModule, whole: Statement, one: Joined, edits: Edits) -> None:
-    """Let the second reduction read all parts, and not their results."""
+    """Add to ``edits`` what makes the second reduction read all parts of the row, instead of the parts' results."""
     edits.replace(*kernel.span(whole.args[_REDUCTIONS[whole.op]]), one.text(kernel))
     if one.axes > 2:
         edits.replace(*kernel.span(whole.args["axis"]), _axes(one))
@@ -281,13 +286,13 @@ def _axes(one: Joined) -> str:
 
 
 def _reduction(kernel: KernelModule, part: Statement, one: Joined, result: str) -> str:
-    """Return the reduction of a part, with all parts as its tile and another result."""
+    """Return the text of a reduction of all parts of the row, which writes ``result``."""
     texts: dict[ast.AST, str] = {part.made.node: result, part.args[_REDUCTIONS[part.op]]: one.text(kernel)}
     return changed(kernel, part.node, texts | ({part.args["axis"]: _axes(one)} if one.axes > 2 else {}))
 
 
 def _first_place(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> str:
-    """Return an access with zero for the indices that are a variable of ``loops``."""
+    """Return the text of an access in which each index that is a variable of ``loops`` is zero."""
     assert access.dims is not None
     variables = [Affine.of_variable(loop.variable) for loop in loops]
     indices = [

@@ -1,4 +1,4 @@
-"""Scale the rows of a product's result, not the wider operand.
+"""Scale the rows of a product's result, instead of the rows of its wider operand.
 
 Before, every element of ``x`` is scaled, as at the end of a softmax; after, every row of the product::
 
@@ -30,12 +30,13 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 _ROWS, _COLUMNS = Symbol.over(BLOCK, 0, 2), Symbol.over(BLOCK, 1, 2)
 
 _Renames = Mapping[str, Affine]
-"""Values of the loop variables around one statement, as expressions in the loop variables around another statement."""
+"""For a loop variable around one statement, its value as an expression in the loop variables around another statement.
+"""
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """The statements and operands between the scaled operand and the product's result."""
+    """The statements and operands from the scaled operand to the product's result."""
 
     scaling: Statement
     data: Access
@@ -46,7 +47,7 @@ class _Chain:
     drain: Statement
     """The copy of the product's result out of PSUM."""
     renames: _Renames
-    """Values, around the drain, of the loop variables that the factor's place depends on."""
+    """Values, at the drain, of the loop variables that select the factor."""
 
 
 class ScaleAfterProduct(Rule):
@@ -62,7 +63,7 @@ class ScaleAfterProduct(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every tile that is scaled by rows, transposed, and the stationary operand of one product."""
+        """Yield every tile whose rows are scaled and which, transposed, is the stationary operand of one product."""
         for scaling in kernel.statements:
             factor = _factor(kernel, scaling)
             if factor is None or not any(transposed(kernel, one) for one in _readers(kernel, scaling)):
@@ -89,7 +90,9 @@ def _readers(kernel: KernelModule, statement: Statement) -> list[Statement]:
 
 
 def _factor(kernel: KernelModule, one: Statement) -> Access | None:
-    """Return the factors, one for each row, if a statement multiplies the rows of a tile by them; None otherwise."""
+    """Return the factors by which a statement multiplies the rows of a tile, one for each row; None for other
+    statements.
+    """
     if one.kind != "op" or one.op != "tensor_scalar" or one.augmented or kernel.mask(one):
         return None
     if kernel.opname(one.args.get("op0")) != "multiply" or kernel.text_of(one, "op1") not in ("", "None"):
@@ -102,7 +105,9 @@ def _factor(kernel: KernelModule, one: Statement) -> Access | None:
 
 
 def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain | str:
-    """Return the chain from the scaled tile to the result, or the reason why the factor can not be moved along it."""
+    """Return the chain from the scaled tile to the result; or, as text, the reason why the factor can not be moved
+    along it.
+    """
     data, scaled = scaling.reads["data"], scaling.target
     assert scaled is not None
     problem = _settled(kernel, data, scaling) or _own_place(kernel, factor)
@@ -142,8 +147,9 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
 
 
 def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
-    """Return the only statement that reads the tile that ``writer`` writes. None if there is another writer or reader,
-    or if accesses do not cover all 128 partitions.
+    """Return the only statement that reads the tile that ``writer`` writes.
+
+    None means that there is another writer or reader, or that some access does not cover all 128 partitions.
     """
     name = writer.made.name
     readers, found = kernel.readers(name), all_accesses(kernel, name)
@@ -160,8 +166,8 @@ def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
 
 
 def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
-    """Return the reason why a tile may change after it is scaled, or is unsuitable as an operand of a transpose; empty
-    if there is none.
+    """Return the reason why a tile may change after it is scaled, or can not be transposed itself; empty if there is
+    none.
     """
     name, scaled = data.name, scaling.target
     assert scaled is not None
@@ -190,7 +196,9 @@ def _forms(access: Access) -> list[Affine | None]:
 
 
 def _own_place(kernel: KernelModule, factor: Access) -> str:
-    """Return the reason why a factor may be overwritten before the result is copied; empty if it has a place of its own."""
+    """Return the reason why a factor may be overwritten before the result is copied; empty if it has a place of its
+    own.
+    """
     writers = kernel.writers(factor.name)
     if factor.name in kernel.ambiguous or factor.name not in kernel.buffers or len(writers) != 1:
         return f"{factor.name} is not written once"
@@ -205,10 +213,9 @@ def _own_place(kernel: KernelModule, factor: Access) -> str:
 
 
 def _followed(writer: Statement, reader: Statement, renames: _Renames) -> _Renames | str:
-    """Return the values of the loop variables around ``reader`` in the iteration that reads the result of ``writer``;
-    the reason if they differ.
+    """Return the values of loop variables around ``reader``, in the iteration that reads what ``writer`` writes.
 
-    ``renames`` gives the values around ``writer``.
+    ``renames`` gives the values around ``writer``. If they differ, the result is the reason as text.
     """
     written = writer.target
     assert written is not None and written.dims is not None
@@ -237,8 +244,8 @@ def _in_blocks(access: Access) -> bool:
 
 
 def _value(writer: Statement, reader: Statement, written: Access, read: Access, variable: str) -> Affine | None:
-    """Return the value of a loop variable of ``writer`` in the iteration that wrote the element that ``read`` reads;
-    None if unknown.
+    """Return the value that a loop variable of ``writer`` had when the element that ``read`` reads was written; None if
+    not known.
     """
     pairs = list(zip(_forms(written), _forms(read), strict=True))
     uses = [(there, here) for there, here in pairs if there is not None and variable in there.variables]
@@ -258,12 +265,12 @@ def _value(writer: Statement, reader: Statement, written: Access, read: Access, 
 
 
 def _start(form: Affine) -> Affine:
-    """Return an index without its range."""
+    """Return an index without its range: the first element."""
     return Affine(form.constant, tuple((symbol, c) for symbol, c in form.terms if not symbol.is_range))
 
 
 def _substituted(form: Affine, values: _Renames) -> Affine:
-    """Return a form with the values of its variables."""
+    """Return a form with its variables replaced by ``values``."""
     result = Affine(form.constant)
     for symbol, coefficient in form.terms:
         value = values[symbol.variable] if symbol.variable == symbol.name else Affine(0, ((symbol, 1),))
@@ -272,7 +279,7 @@ def _substituted(form: Affine, values: _Renames) -> Affine:
 
 
 def _moved(kernel: KernelModule, chain: _Chain, _: Variant) -> str:
-    """Return the source with the transpose of the plain tile, and the factor where the result leaves PSUM."""
+    """Return the source in which the plain tile is transposed, and the factor is applied where the result leaves PSUM."""
     language, isa = prefix(kernel, "language"), prefix(kernel, "isa")
     edits = Edits(kernel.source)
     edits.delete_lines(chain.scaling.start, chain.scaling.end)
@@ -292,7 +299,7 @@ def _ranges(language: str) -> dict[Symbol, str]:
 
 
 def _place(kernel: KernelModule, chain: _Chain, turned: Access, language: str) -> str:
-    """Return the part of the plain tile that belongs to the part of the scaled tile that is transposed."""
+    """Return the text of the part of the plain tile that corresponds to the transposed part of the scaled tile."""
     *places, last = _forms(chain.data)
     columns = _forms(turned)[-1]
     if last is None or columns is None or any(form is None for form in places) or columns.ranges != (_COLUMNS,):
@@ -302,7 +309,7 @@ def _place(kernel: KernelModule, chain: _Chain, turned: Access, language: str) -
 
 
 def _factor_place(chain: _Chain, language: str) -> str:
-    """Return the index of the factor in the instruction that copies the result out of PSUM."""
+    """Return the text of the access to the factor in the instruction that copies the result out of PSUM."""
     renamed = [_substituted(form, chain.renames) for form in _forms(chain.factor) if form is not None]
     return f"{chain.factor.name}[{', '.join(rendered(form, _ranges(language)) for form in renamed)}]"
 

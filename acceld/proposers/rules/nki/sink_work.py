@@ -1,6 +1,7 @@
-"""Make tiles where they are used, and not all of them before.
+"""Make tiles where they are used, instead of all of them before.
 
-The producer moves into a loop of its consumer. Its own loops over what an iteration there does not need disappear::
+The nest that makes the tiles (the producer) moves into a loop of the nest that uses them (the consumer). Those loops of
+the producer disappear over which one iteration of the consumer's loop needs only a single index::
 
     for row in nl.affine_range(32):                       for head in nl.affine_range(8):
         for one in nl.affine_range(8):                        for part in nl.affine_range(32):
@@ -31,14 +32,14 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 @dataclass(frozen=True)
 class _Sinking:
-    """A producer nest that can move into a loop of its consumer."""
+    """A nest that makes tiles (the producer) and a loop of its consumer into which it can move."""
 
     producer: Loop
     into: Loop
     names: tuple[str, ...]
     """Buffers that the producer makes for the consumer."""
     known: Mapping[str, Dim]
-    """Variables of the producer's loops that disappear, and the index of the consumer that takes the place of each."""
+    """Variables of the producer's loops that disappear, each with the consumer's index that replaces it."""
 
 
 class SinkWork(Rule):
@@ -93,7 +94,7 @@ class SinkWork(Rule):
 def _obstacle(
     kernel: KernelModule, producer: Loop, consumer: Loop, between: Sequence[Item], names: Sequence[str]
 ) -> str:
-    """Return the reason why no part of the producer may run in the consumer; empty if it gives the same values there."""
+    """Return the reason why the producer may not run inside the consumer; empty if it gives the same values there."""
     made = written([producer])
     problem = (
         parallel((producer, *producer.loops()))
@@ -111,7 +112,9 @@ def _obstacle(
 
 
 def _is_only_for(kernel: KernelModule, name: str, nests: Sequence[Loop]) -> bool:
-    """Return True if a tile on the chip is used in these nests alone. One that two nests use is declared before both."""
+    """Return True if a tile on the chip is used only in these nests. If there are two nests, it must be declared before
+    both.
+    """
     if kernel.space_of(name) == "hbm":
         return False
     if name not in kernel.buffers:
@@ -122,7 +125,7 @@ def _is_only_for(kernel: KernelModule, name: str, nests: Sequence[Loop]) -> bool
 
 
 def _sinkings(kernel: KernelModule, producer: Loop, consumer: Loop, names: Sequence[str]) -> Iterator[_Sinking]:
-    """Yield the loops of the consumer that the producer can move into, outermost first."""
+    """Yield the loops of the consumer into which the producer can move, outermost first."""
     readers = [one for name in names for one in kernel.readers(name) if not inside(one, producer)]
     if not readers or any(name not in kernel.buffers or kernel.space_of(name) == "hbm" for name in names):
         return
@@ -138,12 +141,12 @@ def _sinkings(kernel: KernelModule, producer: Loop, consumer: Loop, names: Seque
 
 
 def _common(statements: Sequence[Statement]) -> list[Loop]:
-    """Return the loops around all statements, innermost first."""
+    """Return the loops around all of the statements, innermost first."""
     return [loop for loop in around(statements[0]) if all(inside(one, loop) for one in statements)]
 
 
 def _indices(kernel: KernelModule, producer: Loop, names: Sequence[str]) -> dict[str, Dim]:
-    """Return for the producer's variables the index by which the consumer reads their place, if it is always the same."""
+    """Return, for variables of the producer, the index by which the consumer always reads what their iteration made."""
     found: dict[str, Dim] = {}
     for loop in (producer, *producer.loops()):
         dims: list[Dim] = []
@@ -164,7 +167,9 @@ def _indices(kernel: KernelModule, producer: Loop, names: Sequence[str]) -> dict
 
 
 def _place(kernel: KernelModule, loop: Loop, name: str) -> int | None:
-    """Return the position of the index that is the loop's variable wherever the producer uses the buffer ``name``."""
+    """Return the position of the index that is exactly the loop's variable in all of the producer's accesses of
+    ``name``; None if there is none.
+    """
     buffer, variable = kernel.buffers[name], Affine.of_variable(loop.variable)
     places: set[int] | None = None
     for one, access in all_accesses(kernel, name) or ():
@@ -180,14 +185,14 @@ def _place(kernel: KernelModule, loop: Loop, name: str) -> int | None:
 
 
 def _is_index(dim: Dim) -> bool:
-    """Return True if an index is one element, given by variables of loops."""
+    """Return True if an index is a single element given by loop variables."""
     if dim.form is None or dim.extent is not None or dim.full or dim.form.ranges:
         return False
     return all(symbol.name == symbol.variable for symbol, _ in dim.form.terms)
 
 
 def _keeps_sums(producer: Loop, known: Mapping[str, Dim]) -> bool:
-    """Return True if no sum of the producer runs over a loop that disappears."""
+    """Return True if no sum in the producer runs over a loop that disappears."""
     gone = [loop for loop in (producer, *producer.loops()) if loop.variable in known]
     for one in producer.statements():
         loops = [loop for loop in gone if inside(one, loop)]
@@ -199,7 +204,7 @@ def _keeps_sums(producer: Loop, known: Mapping[str, Dim]) -> bool:
 
 
 def _sunk(kernel: KernelModule, one: _Sinking, _: Variant) -> str:
-    """Return the source with the producer in the consumer's loop."""
+    """Return the source with the producer inside the consumer's loop."""
     loops = [one.producer, *one.producer.loops()]
     taken = {loop.variable for loop in (one.into, *around(one.into), *one.into.loops())}
     texts = {variable: dim.text for variable, dim in one.known.items()}
@@ -221,9 +226,8 @@ def _sunk(kernel: KernelModule, one: _Sinking, _: Variant) -> str:
 
 
 def _private(kernel: KernelModule, one: _Sinking) -> list[Statement]:
-    """Return the declarations of the tiles that need no place for the iterations of the loops around the new position.
-
-    An iteration of these loops makes such a tile for itself.
+    """Return the declarations of tiles that an iteration around the new position makes for itself, so that they move
+    there too.
     """
     outer = {loop.variable for loop in (one.into, *around(one.into)) if loop not in around(one.producer)}
     places = {variable for dim in one.known.values() if dim.form for variable in dim.form.variables}

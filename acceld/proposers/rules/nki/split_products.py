@@ -1,12 +1,12 @@
 """Compute products of float32 operands from products of their bfloat16 parts.
 
-``x`` is ``hi + lo`` with ``hi`` its bfloat16 value and ``lo`` the bfloat16 value of the rest. Before, and after::
+``x`` is ``hi + lo``, where ``hi`` is its bfloat16 value and ``lo`` the bfloat16 value of the rest. Before, and after::
 
     out += nisa.nc_matmul(x[p, c], w[p, f])      out += nisa.nc_matmul(x_hi[p, c], w_hi[p, f])
                                                  out += nisa.nc_matmul(x_hi[p, c], w_lo[p, f])
                                                  out += nisa.nc_matmul(x_lo[p, c], w_hi[p, f])
 
-For the current API the first product keeps its ``accumulate``, and the other two add to its result.
+In the current API the first product keeps its ``accumulate``, and the other two add to its result.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PARTS = (("hi", "hi"), ("hi", "lo"), ("lo", "hi"))
-"""Parts of the stationary and the moving operand in each product. The product of both low parts is below float32's
-rounding of the sum.
+"""Parts of the stationary and the moving operand in each of the three products. The product of the two low parts is
+left out, because it is below float32's rounding of the sum.
 """
 _STACKED = (("hi", "hi"), ("hi", "lo"))
 _HALF = 64
@@ -51,9 +51,11 @@ class SplitProducts(Rule):
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield one place for all products of the kernel, and one for each group that shares no operand with the others.
+        """Yield one finding for all products of the kernel, and one for each group that shares no operand with the
+        others.
 
-        Parts are made once for all their readers. They cost element-wise work, which not every product is worth.
+        Parts are made once for all their readers. Making them is element-wise work, which does not pay off for every
+        product.
         """
         products = [one for one in kernel.statements if _is_product(kernel, one)]
         if not products:
@@ -89,7 +91,7 @@ class SplitProducts(Rule):
 
 
 def _groups(products: Sequence[Statement]) -> list[list[Statement]]:
-    """Return products in groups that share no operand with each other."""
+    """Return the products in groups; no two groups share an operand."""
     groups: list[tuple[set[str], list[Statement]]] = []
     for product in products:
         names, members = {access.name for access in _operands(product)}, [product]
@@ -102,7 +104,7 @@ def _groups(products: Sequence[Statement]) -> list[list[Statement]]:
 
 @dataclass(frozen=True)
 class _Parts:
-    """New names of a buffer's parts."""
+    """The names of a buffer's high and low part."""
 
     hi: str
     lo: str
@@ -170,14 +172,12 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
 
 
 def _adds(writer: Statement) -> bool:
-    """Return True if a statement is not understood, or adds to its target."""
+    """Return True if a statement adds to its target, or is not understood."""
     return writer.kind != "op" or writer.augmented or writer.op == "loop_reduce"
 
 
 def _dtype_givers(kernel: KernelModule, name: str, dtype: str) -> list[str]:
-    """Return the tensors that give a tile their dtype: the one that its declaration names, or those that it is loaded
-    from.
-    """
+    """Return the tensors whose dtype a tile has: the one that its declaration names, or those that it is loaded from."""
     if dtype.endswith(".dtype"):
         return [dtype.removesuffix(".dtype")]
     if dtype:
@@ -187,7 +187,7 @@ def _dtype_givers(kernel: KernelModule, name: str, dtype: str) -> list[str]:
 
 
 def _may_begin_with_zeros(kernel: KernelModule, product: Statement, declaration: Statement) -> bool:
-    """Return True if a product overwrites what its buffer held before, so that the buffer may as well hold zeros."""
+    """Return True if a product overwrites what its buffer held, so that the buffer may as well begin with zeros."""
     return (
         declaration.op == "ndarray"
         and not product.augmented
@@ -198,7 +198,7 @@ def _may_begin_with_zeros(kernel: KernelModule, product: Statement, declaration:
 
 
 def _is_only_writer(kernel: KernelModule, product: Statement, target: Access) -> bool:
-    """Return True if every other statement that writes the buffer provably writes other places of it."""
+    """Return True if it is proved that every other statement that writes the buffer writes other places of it."""
     if target.name in kernel.ambiguous or all_accesses(kernel, target.name) is None:
         return False
     others = [one.result(target.name) for one in kernel.writers(target.name) if one is not product]
@@ -206,7 +206,7 @@ def _is_only_writer(kernel: KernelModule, product: Statement, target: Access) ->
 
 
 def _are_apart(one: Access, other: Access) -> bool:
-    """Return True if two accesses differ by a constant in an index that is one place in both."""
+    """Return True if two accesses have some single-element index in which they differ by a constant."""
     if one.dims is None or other.dims is None or len(one.dims) != len(other.dims):
         return False
     for a, b in zip(one.dims, other.dims, strict=True):
@@ -218,14 +218,16 @@ def _are_apart(one: Access, other: Access) -> bool:
 
 
 def _every_iteration(product: Statement, target: Access, declaration: Statement) -> bool:
-    """Return True if each iteration between declaration and product writes its own place."""
+    """Return True if each iteration of the loops between declaration and product writes a place of its own."""
     outside: list[Loop] = around(declaration)
     variables = {loop.variable for loop in around(product) if loop not in outside}
     return target.variables is not None and variables <= target.variables
 
 
 def _can_stack(kernel: KernelModule, product: Statement) -> bool:
-    """Return True if the operands have half the partitions, so that two parts fit, one below the other."""
+    """Return True if both operands have 64 partitions, so that two parts of an operand fit in one tile, one below the
+    other.
+    """
     for access in _operands(product):
         buffer = kernel.buffers.get(access.name)
         found = all_accesses(kernel, access.name)
@@ -241,7 +243,7 @@ def _can_stack(kernel: KernelModule, product: Statement) -> bool:
 
 
 def _on_all(kernel: KernelModule, access: Access, place: int, axes: int) -> bool:
-    """Return True if an access provably covers every partition of a buffer with half the partitions."""
+    """Return True if it is proved that an access covers all 64 partitions of its buffer."""
     if access.dims is None or len(access.dims) != axes:
         return access.dims is None and kernel.api == "nki"
     rows = access.dims[place]
@@ -251,7 +253,9 @@ def _on_all(kernel: KernelModule, access: Access, place: int, axes: int) -> bool
 
 
 def _on_rows(kernel: KernelModule, access: Access, name: str, first: int, last: int) -> str:
-    """Return the same columns of another buffer of the current API, on some of its partitions."""
+    """Return the text of an access to the same columns of the buffer ``name`` (current API), on partitions ``first`` to
+    ``last``.
+    """
     if access.dims is None:
         columns = [f"0:{extent}" for extent in kernel.buffers[access.name].shape[1:]]
     else:
@@ -260,7 +264,8 @@ def _on_rows(kernel: KernelModule, access: Access, name: str, first: int, last: 
 
 
 def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant) -> str:
-    """Return the source with parts made after each writer of an operand, and two or three products in place of each.
+    """Return the source in which each writer of an operand also makes its parts, and two or three products replace each
+    product.
 
     When stacked, the high and the low part of the stationary operand lie one below the other, and the moving operand
     holds its high part twice. Then a single product over all partitions gives the sum of two products.
@@ -306,8 +311,10 @@ def _product(
     stacked: bool,
     adds: bool,
 ) -> str:
-    """Return the statement that adds the product of one part of each operand to the sum. Stacked parts are multiplied
-    by a single product. ``adds``: the statement follows another product of the same operands.
+    """Return the statement that adds the product of one part of each operand to the sum; stacked parts are multiplied
+    at once.
+
+    ``adds`` is True if the statement follows another product of the same operands.
     """
     texts: dict[ast.AST, str] = {}
     for access, part in zip(_operands(product), pair, strict=True):
@@ -335,7 +342,7 @@ def _product(
 
 
 def _begin_with_zeros(kernel: KernelModule, product: Statement, edits: Edits) -> None:
-    """Make the legacy buffer that a product overwrites begin with zeros, to which its parts are added."""
+    """Add to ``edits`` what makes a legacy buffer begin with zeros, if a product overwrote it before."""
     declaration = kernel.buffers[product.made.name].declaration
     if kernel.api == "nki" or declaration.op != "ndarray":
         return
@@ -346,12 +353,14 @@ def _begin_with_zeros(kernel: KernelModule, product: Statement, edits: Edits) ->
 
 
 def _partitions(kernel: KernelModule, access: Access) -> ast.AST:
-    """Return the index over partitions."""
+    """Return the node of the index over partitions."""
     return elements(access.node)[kernel.buffers[access.name].partition_axis]
 
 
 def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edits: Edits, stacked: str) -> None:
-    """Declare the buffers of both parts. ``stacked`` is the side of a product whose high part has twice the partitions."""
+    """Add to ``edits`` the declarations of both parts. ``stacked`` is the operand's side if its high part gets twice
+    the partitions.
+    """
     declaration, axis = kernel.buffers[name].declaration, kernel.buffers[name].partition_axis
     given = {
         key: kernel.text(value) for key, value in declaration.args.items() if key not in ("dtype", "name", "shape")
@@ -371,8 +380,8 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
 
 
 def _last_writers(kernel: KernelModule, name: str, products: Sequence[Statement]) -> list[Statement]:
-    """Return the writers of a buffer whose values reach a product. Writers whose value is overwritten earlier in the
-    same loop body are left out.
+    """Return the writers of a buffer whose values reach a product; a value that is overwritten before any product reads
+    it does not.
     """
     writers = kernel.writers(name)
     reads = [product.start for product in products if name in {access.name for access in _operands(product)}]
@@ -397,11 +406,10 @@ def _whole(writer: Statement) -> bool:
 def _make_parts(
     kernel: KernelModule, writer: Statement, parts: _Parts, language: str, edits: Edits, stacked: str, *, moved: bool
 ) -> None:
-    """Make both parts of the value that a statement writes. If only products read a copy out of PSUM, the parts replace
-    it.
+    """Add to ``edits`` the statements that make both parts of the value that a statement writes.
 
-    When stacked, the lower partitions of the high part hold a stationary operand's low part, or a moving one's high
-    part again.
+    If only products read a copy out of PSUM, the parts replace the copy. When stacked, the lower partitions of the high
+    part hold the low part of a stationary operand, or the high part of a moving operand once more.
     """
     name = writer.made.name
     target = kernel.text(writer.made.node) if name in kernel.buffers else name

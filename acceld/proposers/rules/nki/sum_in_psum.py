@@ -1,4 +1,4 @@
-"""Add the products of all iterations up in PSUM, and not the sums of each iteration in SBUF.
+"""Add up the products of all iterations in PSUM, instead of adding each iteration's sum in SBUF.
 
 The loop moves into the loops that it contains, to the work before the sum::
 
@@ -41,12 +41,12 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 _PRODUCTS = ("matmul", "nc_matmul")
 _ZEROS = ("0", "0.0")
 _HOISTED = "after repeated work"
-"""The variant that also makes once what every iteration of the outermost loop makes with the same values."""
+"""Name of the variant that also moves work before the outermost loop, if every iteration of that loop repeats it."""
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """A loop whose iterations add the products that they made in PSUM to a tile in SBUF."""
+    """A loop whose iterations add their products, made in PSUM, to a tile in SBUF."""
 
     loop: Loop
     addition: Statement
@@ -54,7 +54,8 @@ class _Sum:
     part: Access
     """The products of one iteration, in PSUM."""
     place: int | None
-    """Position of the loop's variable among the indices of ``part``; None if ``part`` is declared beside the addition."""
+    """Position of the loop's variable among the indices of ``part``; None if ``part`` is declared beside the addition.
+    """
 
 
 class SumInPsum(Rule):
@@ -71,7 +72,7 @@ class SumInPsum(Rule):
     relieves = ("vector", "dma")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every loop with such a sum. If the loop can not be moved, the finding has the reason."""
+        """Yield every loop that adds products to a running sum in SBUF; with the reason if the loop can not be moved."""
         for addition in kernel.statements:
             found = _running_sum(kernel, addition)
             if found is None:
@@ -98,7 +99,7 @@ class SumInPsum(Rule):
 
 
 def _running_sum(kernel: KernelModule, addition: Statement) -> _Sum | None:
-    """Return the sum that a statement adds products of one iteration to; None for other statements."""
+    """Return the running sum to which a statement adds the products of an iteration; None for other statements."""
     total, part = addition.target, _added(kernel, addition)
     if addition.kind != "op" or total is None or part is None or kernel.mask(addition):
         return None
@@ -119,7 +120,7 @@ def _running_sum(kernel: KernelModule, addition: Statement) -> _Sum | None:
 
 
 def _added(kernel: KernelModule, addition: Statement) -> Access | None:
-    """Return what a statement adds to its target; None if it does not just add a tile to it."""
+    """Return the tile that a statement adds to its target; None if the statement does anything else."""
     if addition.op == "loop_reduce" and not addition.augmented:
         fits = kernel.opname(addition.args.get("op")) == "add" and "loop_indices" in addition.args
         return addition.reads.get("x") if fits else None
@@ -146,7 +147,7 @@ def _obstacle(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
-    """Return the reason why the total may not be just the sum of the loop's products; empty if it is."""
+    """Return the reason why the total may be more than the sum of the loop's products; empty if it is that sum."""
     name, declared = found.total.name, kernel.buffers[found.total.name].declaration
     where = f"line {found.addition.line}: {name}"
     uses = all_accesses(kernel, name)
@@ -167,7 +168,7 @@ def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
-    """Return the reason why the part may not be just products of one iteration; empty if it is."""
+    """Return the reason why the part may be more than the products of one iteration; empty if it is these products."""
     name, declared = found.part.name, kernel.buffers[found.part.name].declaration
     where = f"line {found.addition.line}: {name}"
     uses = all_accesses(kernel, name)
@@ -197,7 +198,7 @@ def _is_float32(kernel: KernelModule, statement: Statement, otherwise: bool = Fa
 
 
 def _places(found: _Sum, access: Access, declared: Statement) -> bool:
-    """Return True if each iteration of the loops between declaration and addition uses its own elements.
+    """Return True if each iteration of the loops between declaration and addition uses elements of its own.
 
     The loop of the sum does not count.
     """
@@ -208,8 +209,8 @@ def _places(found: _Sum, access: Access, declared: Statement) -> bool:
 def _shared(kernel: KernelModule, found: _Sum) -> str:
     """Return the reason why iterations of the loop may depend on each other; empty if they do not.
 
-    Iterations share nothing in tiles that have a place for each. A tile of the loop's own must be used within one of
-    the pieces that the loop is cut into.
+    Iterations share nothing in a tile that has a place for each. A tile that the loop itself declares must be used
+    within a single piece of those into which the loop is divided.
     """
     loop = found.loop
     pieces = _pieces(loop.items, found.addition)
@@ -234,14 +235,14 @@ def _shared(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _pieces(items: Sequence[Item], addition: Statement) -> list[tuple[Item, ...]]:
-    """Return the runs of items around the addition, in its own body and in those around it."""
+    """Return the runs of items before and after the addition, in its own body and in those around it."""
     before, item, after = _cut(items, addition)
     middle = _pieces(item.items, addition) if isinstance(item, Loop) else []
     return [before, *middle, after]
 
 
 def _cut(items: Sequence[Item], addition: Statement) -> tuple[tuple[Item, ...], Item, tuple[Item, ...]]:
-    """Return the items before the one that is or contains the addition, that one, and the items after it."""
+    """Return the items before the item that is or contains the addition, that item, and the items after it."""
     ours = {addition, *around(addition)}
     at = next(number for number, item in enumerate(items) if item in ours)
     return tuple(items[:at]), items[at], tuple(items[at + 1 :])
@@ -282,7 +283,7 @@ def _summed(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _is_written_whole(kernel: KernelModule, found: _Sum) -> bool:
-    """Return True if the copies write every element of the total, so that it needs no zeros."""
+    """Return True if the copies write every element of the total, so that it need not begin with zeros."""
     shape = kernel.buffers[found.total.name].shape
     trips = {loop.variable: loop.trips for loop in around(found.addition) if loop is not found.loop}
     for dim, extent in zip(found.total.dims or (), shape, strict=False):
@@ -298,7 +299,7 @@ def _is_written_whole(kernel: KernelModule, found: _Sum) -> bool:
 
 
 def _without_place(kernel: KernelModule, found: _Sum) -> str:
-    """Return the source with a part that has one place for all iterations."""
+    """Return the source in which the part has a single place for all iterations."""
     assert found.place is not None
     edits = Edits(kernel.source)
     shape = kernel.buffers[found.part.name].declaration.args["shape"]
@@ -310,7 +311,7 @@ def _without_place(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _written(kernel: KernelModule, found: _Sum, items: Sequence[Item], indent: str) -> str:
-    """Return the lines of ``items``, which contain the addition, each piece in a loop of its own."""
+    """Return the lines of ``items``, which contain the addition, with each piece in a loop of its own."""
     declared = kernel.buffers[found.part.name].declaration
     before, item, after = _cut(items, found.addition)
     text = emitted(kernel, [declared], indent) if declared in before else ""
@@ -325,7 +326,7 @@ def _written(kernel: KernelModule, found: _Sum, items: Sequence[Item], indent: s
 
 
 def _repeated(kernel: KernelModule, loop: Loop, items: Sequence[Item], indent: str) -> str:
-    """Return the lines of a piece in its own loop."""
+    """Return the lines of a piece inside its own loop."""
     if not substance(items):
         return ""
     assert isinstance(loop.node.iter, ast.Call)

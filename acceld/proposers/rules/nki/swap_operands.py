@@ -1,4 +1,4 @@
-"""Compute products transposed, by exchanging stationary and moving operand, if their result is transposed later.
+"""Compute products transposed by exchanging stationary and moving operand, if their result is transposed later.
 
 Before, ``wide`` is 128 x 512 and its four blocks are transposed for the next product; after, four neighboring places of
 ``wide`` hold these blocks, already transposed::
@@ -31,7 +31,9 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class SwapOperands(Rule):
-    """Swap the operands of products whose result is transposed before its next use: ``out.T = moving.T @ stationary``."""
+    """Exchange the operands of products whose result is transposed before its next use: ``out.T = moving.T @
+    stationary``.
+    """
 
     name = "swap_operands"
     reason = (
@@ -45,7 +47,9 @@ class SwapOperands(Rule):
     relieves = ("tensor", "vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every transpose of a result of products and element-wise work on them."""
+        """Yield every transpose of the result of products and element-wise work; with the reason if the operands can
+        not be exchanged.
+        """
         for turn in kernel.statements:
             swap = operand_swap(kernel, turn)
             if swap is None:
@@ -69,7 +73,9 @@ class SwapOperands(Rule):
 
 
 def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[ast.expr, str], _: Variant) -> str:
-    """Return the source with the products' operands exchanged: reads of the transposed result use the product itself."""
+    """Return the source with the products' operands exchanged, where reads of the transposed result use the product's
+    result itself.
+    """
     edits = Edits(kernel.source)
     for product in swap.products:
         for name, text in _exchanged(kernel, swap, product).items():
@@ -84,7 +90,11 @@ def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[ast.expr, s
 
 
 def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dict[str, str]:
-    """Return the new operands: a block of the moving one, and the stationary ones of a group of places side by side."""
+    """Return the texts of a product's new operands.
+
+    The stationary one is a block of the former moving operand; the moving one is the stationary operands of a group of
+    places, side by side.
+    """
     variable, place = product.slot.variable, _index(product.stationary, product.place)
     columns = _range_text(kernel, product.stationary, BLOCK)
     wide_columns = _range_text(kernel, product.moving, BLOCK * swap.blocks)
@@ -100,14 +110,14 @@ def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dic
 
 
 def _last_index(access: Access, columns: str, without: str = "") -> str:
-    """Return the last index with other columns, and without one loop variable."""
+    """Return the text of the last index with the range ``columns``, and without one loop variable."""
     form = (access.dims or ())[-1].form or Affine()
     kept = tuple((symbol, factor) for symbol, factor in form.terms if symbol.variable != without or symbol.is_range)
     return rendered(Affine(form.constant, kept), dict.fromkeys(form.ranges, columns))
 
 
 def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: Edits) -> None:
-    """Put the tiles of a group of places side by side, except in the products."""
+    """Add to ``edits`` what puts the tiles of each group of places side by side, except in the products."""
     name, blocks = product.stationary.name, swap.blocks
     declared = kernel.buffers[name]
     shape = declared.declaration.args["shape"]
@@ -124,7 +134,9 @@ def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: E
 
 
 def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str:
-    """Return the text that replaces each read of the transposed blocks, by node; or the reason to keep them."""
+    """Return the new text of each read of the transposed blocks, by node; or, as text, the reason why they have to
+    stay.
+    """
     target, source = swap.copy.target, swap.source
     assert target is not None
     name, where = target.name, f"line {swap.copy.line}:"
@@ -149,7 +161,11 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str
 
 
 def _iteration(kernel: KernelModule, swap: OperandSwap, access: Access) -> dict[str, str] | None:
-    """Return the loop variables of the transposes, taken from the index of a transposed tile, with place and block exchanged."""
+    """Return the loop variables of the transposes as texts, found from an index of a transposed tile; None if not
+    known.
+
+    Place and block are exchanged in the result.
+    """
     target, slot = swap.copy.target, swap.slot
     assert target is not None and slot is not None
     written, read = target.dims or (), access.dims or ()
@@ -172,7 +188,7 @@ def _iteration(kernel: KernelModule, swap: OperandSwap, access: Access) -> dict[
 
 
 def _shares_loops(kernel: KernelModule, swap: OperandSwap, reader: Statement, iteration: Mapping[str, str]) -> bool:
-    """Return True if ``reader`` is in every loop that selects the transposed tile, or that makes it anew."""
+    """Return True if ``reader`` is inside every loop that selects the transposed tile or makes it anew."""
     loops, reading = around(swap.copy), around(reader)
     needed = [
         loop for loop in loops if loop.variable in (swap.source.variables or ()) and loop.variable not in iteration
@@ -182,14 +198,16 @@ def _shares_loops(kernel: KernelModule, swap: OperandSwap, reader: Statement, it
 
 
 def _renamed(access: Access, values: Mapping[str, str]) -> dict[ast.AST, str]:
-    """Return loop variables in the indices of ``access`` with the texts that stand for them."""
+    """Return the names of loop variables in the indices of ``access``, each with the text that replaces it."""
     whole = {_index(access, i) for i in range(len(elements(access.node)))}
     names = [node for node in names_in(access.node) if node.id in values]
     return {node: values[node.id] if node in whole else _atom(values[node.id]) for node in names}
 
 
 def _superfluous(swap: OperandSwap) -> list[Item]:
-    """Return the transpose and the copy, with the loops around them that contain nothing else."""
+    """Return the items that become superfluous: transpose and copy, and the loops around them that contain nothing
+    else.
+    """
     gone: list[Item] = [swap.turn, swap.copy]
     while (loop := gone[0].parent) is not None and all(
         item in gone or (isinstance(item, Statement) and item.kind == "marker") for item in loop.items
@@ -199,12 +217,14 @@ def _superfluous(swap: OperandSwap) -> list[Item]:
 
 
 def _index(access: Access, position: int) -> ast.AST:
-    """Return one index of an access."""
+    """Return the node of one index of an access."""
     return elements(access.node)[position]
 
 
 def _range_text(kernel: KernelModule, access: Access, extent: int) -> str:
-    """Return the source text of an access's last index, a range over ``extent`` columns."""
+    """Return the source text of the range over ``extent`` columns in an access's last index. Raise RuleRefused if there
+    is none.
+    """
     wanted = Affine.of(Symbol.over(extent, 1, 2))
     pending = [_index(access, -1)]
     while pending:

@@ -1,6 +1,6 @@
 """Split wide tiles into narrower pieces, so that several engines work on different pieces at the same time.
 
-Before, one tile of 6144 columns. After, six tiles of 1024; each scan continues from the end of the last piece::
+Before, one tile of 6144 columns. After, six tiles of 1024; each scan continues from the end of the piece before::
 
     for c in nl.affine_range(2):                      for c in nl.affine_range(2):
         a = nl.load(x[rows, 0:6144])                      last = nl.zeros((nl.par_dim(128), 1), dtype=np.float32)
@@ -33,7 +33,7 @@ _LEAST_COLUMNS = 1024
 
 
 class TileColumns(Rule):
-    """Split a loop body on wide tiles into a loop over pieces of the columns."""
+    """Turn a loop body that works on wide tiles into a loop over pieces of the columns."""
 
     name = "tile_columns"
     reason = (
@@ -45,7 +45,7 @@ class TileColumns(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every innermost loop on wide tiles that can be split into pieces."""
+        """Yield every innermost loop on wide tiles; with the reason if its tiles can not be split into pieces."""
         for loop in kernel.loops:
             wide = _wide(kernel, loop)
             if isinstance(wide, str):
@@ -70,7 +70,7 @@ class TileColumns(Rule):
 
 
 def _widths(columns: int) -> list[int]:
-    """Return the widths of pieces to try, first those near the least that pays for its fixed costs."""
+    """Return the widths of pieces to try; first those near the least width that pays for an instruction's fixed cost."""
     fitting = [width for width in range(512, columns // 2 + 1, 64) if columns % width == 0]
     return sorted(fitting, key=lambda width: abs(width - _LEAST_COLUMNS))[:5]
 
@@ -80,15 +80,17 @@ class _Wide:
     loop: Loop
     columns: int
     before: tuple[Statement, ...]
-    """Statements that do not depend on the columns; they stay before the pieces."""
+    """Statements that do not depend on the columns. They stay before the loop over pieces."""
     body: tuple[Statement, ...]
     scans: tuple[Statement, ...]
     whole: frozenset[str]
-    """Tiles of all columns from before the loop. Their columns are taken by index."""
+    """Tiles of all columns that are made before the loop. Pieces use their columns by index."""
 
 
 def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
-    """Return the loop's work by columns; the reason if it can not be split; empty if it is too narrow to split."""
+    """Return the loop's work by columns; as text, the reason if it can not be split; empty if its tiles are too narrow
+    to split.
+    """
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items) or loop.kind == "range":
         return ""
@@ -100,7 +102,7 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
     before: list[Statement] = []
     body: list[Statement] = []
     wide: set[str] = set()
-    """Tiles that hold all columns and live in one iteration."""
+    """Names of the tiles that hold all columns and live within one iteration."""
     whole = {name for name in _names(ops) if _is_outside(kernel, loop, name, columns)}
     for one in statements:
         where = f"line {one.line}:"
@@ -140,7 +142,9 @@ def _names(ops: Sequence[Statement]) -> set[str]:
 
 
 def _is_outside(kernel: KernelModule, loop: Loop, name: str, columns: int) -> bool:
-    """Return True for a tile of all columns that is made before the loop, which uses all of it and at most adds to it."""
+    """Return True for a tile of all columns that is made before the loop, and which the loop only reads or only adds
+    to.
+    """
     uses = [(one, access) for one in loop.statements() for access in accesses(one) if access.name == name]
     if name in kernel.ambiguous or any(access.dims is not None for _, access in uses):
         return False
@@ -165,7 +169,7 @@ def _shape(kernel: KernelModule, one: Statement) -> tuple[int, ...] | None:
 
 
 def _broadcast_shape(call: ast.AST | None) -> ast.Tuple | ast.List | None:
-    """Return the shape in ``x.broadcast_to(shape)``; None for anything else."""
+    """Return the shape in ``x.broadcast_to(shape)``; None for any other expression."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or len(call.args) != 1:
         return None
     shape = call.args[0]
@@ -173,7 +177,7 @@ def _broadcast_shape(call: ast.AST | None) -> ast.Tuple | ast.List | None:
 
 
 def _calls_in_operands(one: Statement) -> list[ast.Call]:
-    """Return the outermost calls in a statement's operands, indices aside."""
+    """Return the outermost calls in a statement's operands, without those in indices."""
     found: list[ast.Call] = []
 
     def walk(node: ast.AST) -> None:
@@ -223,14 +227,14 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
 
 
 def _is_column(kernel: KernelModule, access: Access) -> bool:
-    """Return True if an operand is one number a partition."""
+    """Return True if an operand is one number in each partition."""
     shape = kernel.extents(access)
     return shape is not None and shape[-1] == 1
 
 
 def _first(access: Access) -> tuple[Affine | None, bool]:
-    """Return the first column of an access, None if it is all of the tile or unknown, and True if the access has a
-    single column.
+    """Return the first column of an access (None if the access is the whole tile, or if it is not known), and True for
+    a single column.
     """
     last = last_index(access)
     if last is None or last.form is None:
@@ -240,9 +244,7 @@ def _first(access: Access) -> tuple[Affine | None, bool]:
 
 
 def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
-    """Return the source with the loop's body in a loop over pieces. Statements that do not depend on columns come
-    before it.
-    """
+    """Return the source with the loop's body in a loop over pieces, after the statements that do not depend on columns."""
     width, loop, language = int(variant.parameters["columns"]), wide.loop, prefix(kernel, "language")
     piece = kernel.fresh(f"{loop.variable}_piece")
     outer = loop.items[0].indent
@@ -276,7 +278,7 @@ def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
 
 
 def _narrowed(kernel: KernelModule, one: Statement, wide: _Wide, width: int, piece: str, carried: str) -> str:
-    """Return the statement on the columns of one piece."""
+    """Return the text of the statement for the columns of one piece."""
     texts: dict[ast.AST, str] = {}
     for access in accesses(one):
         first = f"{width} * {piece}"

@@ -1,4 +1,4 @@
-"""Find constants of a kernel whose only use is the width of its tiles."""
+"""Find constants of a kernel that serve only as the width of its tiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from acceld.proposers.rules.nki.column_steps import OPERATIONS
 
 @dataclass(frozen=True)
 class TileWidth:
-    """A constant such as ``width = 512`` by which a kernel steps over ``length`` columns: ``range(0, length, width)``."""
+    """A constant such as ``width = 512`` by which a kernel steps over ``length`` columns, as in ``range(0, length,
+    width)``.
+    """
 
     name: str
     value: ast.Constant
@@ -21,14 +23,14 @@ class TileWidth:
     length: int
 
     def divides(self, factor: int) -> bool:
-        """Return True if tiles ``factor`` times as wide cover the same columns."""
+        """Return True if tiles that are ``factor`` times as wide cover exactly the same columns."""
         return self.length % (self.columns * factor) == 0
 
 
 def tile_widths(kernel: KernelModule) -> list[TileWidth]:
-    """Return every name that is one loop's step, and otherwise only an extent of ranges and tiles.
+    """Return every constant that is the step of one loop, and otherwise only an extent of ranges and tiles.
 
-    There is none unless every statement in a loop works element by element.
+    The result is [] unless every statement in a loop works element by element.
     """
     inside = [statement for loop in kernel.loops for statement in loop.statements()]
     if not all(_by_element(statement) or _names_a_part(kernel, statement) for statement in inside):
@@ -51,9 +53,7 @@ def _by_element(statement: Statement) -> bool:
 
 
 def _names_a_part(kernel: KernelModule, statement: Statement) -> bool:
-    """Return True for ``part = tile[rows, columns]``, where rows and columns are names; ``part`` may get another value
-    later.
-    """
+    """Return True for ``part = tile[rows, columns]``, where rows and columns are names."""
     match assigned(statement):
         case (_, ast.Subscript(value=ast.Name(id=tile)) as part):
             return tile in kernel.buffers and all(isinstance(index, ast.Name) for index in elements(part))
@@ -61,7 +61,9 @@ def _names_a_part(kernel: KernelModule, statement: Statement) -> bool:
 
 
 def _uses(kernel: KernelModule, node: ast.AST, name: str) -> tuple[list[int | None], int]:
-    """Return lengths of loops that step by ``name``, and how many ranges and shapes have it as their extent."""
+    """Return the lengths of the loops that step by ``name``, and the number of ranges and shapes that have it as their
+    extent.
+    """
     lengths: list[int | None] = []
     extents = 0
     if isinstance(node, ast.Call):

@@ -1,6 +1,7 @@
-"""Make transposes once, before the loop that repeats them: those that a matrix product hides, or those of loaded blocks.
+"""Make transposes once, before the loop that repeats them: those inside a matrix product, or those of loaded blocks.
 
-In the current API loaded rows are turned block by block for a product. Turned rows wait in HBM. Before, and after::
+In the current API loaded rows are transposed block by block for a product. The transposed rows are kept in HBM. Before,
+and after::
 
     for n in nl.affine_range(24):                         for row in nl.affine_range(32):
         for row in nl.affine_range(32):                       load(x_tile, x[row])
@@ -40,14 +41,14 @@ class _Hidden:
     outermost: Loop
     """The outermost loop that repeats the same transposes."""
     indices: tuple[Loop, ...]
-    """Loops inside it on which the operand depends."""
+    """Loops inside ``outermost`` on which the operand depends."""
     rows: int
     depth: int
     repeats: int
 
 
 class TransposeOnce(Rule):
-    """Transpose ``x`` before the loop, for products with ``x`` the same in every iteration."""
+    """Transpose an operand once before a loop, if products in every iteration use the same operand."""
 
     name = "transpose_once"
     reason = (
@@ -61,7 +62,9 @@ class TransposeOnce(Rule):
     relieves = ("tensor", "vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every such product; in the current API every transpose of loaded blocks, refused where it has to stay."""
+        """Yield every product that repeats a transpose; in the current API every repeated transpose of loaded blocks,
+        or the reason to keep it.
+        """
         for turn in kernel.statements if kernel.api == "nki" else ():
             found = _turned(kernel, turn)
             if found is None:
@@ -112,7 +115,7 @@ def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
     loops = around(statement)
     writers = kernel.writers(operand.name)
     outermost: Loop | None = None
-    for loop in loops:  # innermost first
+    for loop in loops:  # loops are listed from the innermost outwards
         if any(inside(writer, loop) for writer in writers):
             break
         if loop.variable not in names and loop.kind == "affine_range" and loop.trips:
@@ -142,7 +145,7 @@ def _operand_names(kernel: KernelModule, node: ast.expr) -> list[Access]:
 
 
 def _hoisted(kernel: KernelModule, hidden: _Hidden, _: Variant) -> str:
-    """Return the source with a transposed copy before the loop, and transpose_x=True in it."""
+    """Return the source with a transposed copy of the operand before the loop, and ``transpose_x=True`` in the product."""
     language, isa = prefix(kernel, "language"), prefix(kernel, "isa")
     name = kernel.fresh(f"{hidden.operand.name}_t")
     trips = "".join(f"{loop.trips}, " for loop in hidden.indices)
@@ -174,7 +177,7 @@ def _call(statement: Statement) -> ast.Call:
 
 @dataclass(frozen=True)
 class _Turned:
-    """Blocks of a loaded tile that are turned one by one, each for the products of its iteration."""
+    """Blocks of a loaded tile that are transposed one by one, each for the products of its iteration."""
 
     load: Statement
     turn: Statement
@@ -182,13 +185,15 @@ class _Turned:
     blocks: Loop
     """The loop over blocks."""
     outermost: Loop
-    """The outermost loop that repeats all of it."""
+    """The outermost loop that repeats load, transposes and copies."""
     indices: tuple[Loop, ...]
-    """Loops inside of it on which the loaded tile depends."""
+    """Loops inside ``outermost`` on which the loaded tile depends."""
 
 
 def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
-    """Return the turned blocks; the reason why they can not be made before; None if no loop repeats them."""
+    """Return the transposed blocks; as text, the reason why they can not be made before the loop; None if no loop
+    repeats them.
+    """
     blocks, data, writers = turn.parent, turn.reads.get("data"), []
     if turn.kind == "op" and turn.op == "nc_transpose" and data is not None and blocks is not None:
         writers = kernel.writers(data.name)
@@ -252,7 +257,7 @@ def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
 
 
 def _turned_once(kernel: KernelModule, found: _Turned, _: Variant) -> str:
-    """Return the source with the blocks turned before the outermost loop, and loaded in it."""
+    """Return the source in which blocks are transposed before the outermost loop and loaded, transposed, inside it."""
     language, tile = prefix(kernel, "language"), found.copy.made.name
     made, once, kept = (kernel.fresh(f"{tile}_{word}") for word in ("made", "once", "kept"))
     rows, columns = kernel.extents(found.copy.made) or (0, 0)

@@ -1,4 +1,4 @@
-"""Use fewer, wider instructions: do element-wise work, its loads and its stores on larger tiles.
+"""Use fewer, wider instructions: do element-wise work, its loads and its stores on wider tiles.
 
 Before, two iterations of 512 columns; after, one of 1024::
 
@@ -27,7 +27,7 @@ _TARGET_BYTES = 96 * 1024
 
 
 class WidenTiles(Rule):
-    """Join several iterations of an element-wise loop on a wider tile."""
+    """Join several iterations of an element-wise loop into one iteration on wider tiles."""
 
     name = "widen_tiles"
     reason = (
@@ -39,7 +39,9 @@ class WidenTiles(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield loops over chunks of a tile, loops over tiles, and named tile widths."""
+        """Yield loops over the columns of tiles, and constants that are tile widths; with the reason if tiles can not
+        be wider.
+        """
         for loop in kernel.loops:
             steps = column_steps(kernel, loop)
             if isinstance(steps, ColumnSteps) and (factors := _factors(steps)):
@@ -98,8 +100,9 @@ def _with_larger_width(kernel: KernelModule, width: TileWidth, variant: Variant)
 
 
 def _factors(steps: ColumnSteps) -> list[int]:
-    """Return the numbers of steps that may become one. The best three come first: near 2048 columns, in tiles that
-    leave room in SBUF.
+    """Return how many steps may become one, at most three numbers, best first.
+
+    The best results have near 2048 columns, in tiles that leave room in SBUF.
     """
     widest = _PSUM_WIDTH if steps.psum else _WIDEST
     most = max(2, _TARGET_BYTES // (4 * steps.columns * steps.instructions))

@@ -13,9 +13,9 @@ from acceld.proposers.rules.nki.column_steps import ColumnSteps
 
 
 def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
-    """Return the source with ``factor`` steps in one; ``factor`` divides the loop's iterations.
+    """Return the source in which ``factor`` steps become one; ``factor`` divides the loop's number of iterations.
 
-    ``x[p, 512 * c + f]`` becomes ``x[p, 1024 * c + f_1024]`` and ``half[c, p, f]`` becomes ``half[c, p, f_1024]``; if
+    ``x[p, 512 * c + f]`` becomes ``x[p, 1024 * c + f_1024]``, and ``half[c, p, f]`` becomes ``half[c, p, f_1024]``. If
     one step is left, the loop and its variable disappear.
     """
     edits, ranges = Edits(kernel.source), _Ranges(kernel, steps.columns, steps.columns * factor)
@@ -34,9 +34,11 @@ def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
 
 
 def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: bool, slot: bool) -> str | None:
-    """Return the start of a wider slice, or the whole index if it is not a slice; None if it stays the same.
+    """Return the text of the start of a wider slice, or of the whole index if it is no slice; None if the index does
+    not change.
 
-    Columns are the ``last`` index. An index over partitions stays the same, even if a step has as many columns.
+    ``last`` is True for the index over columns. An index over partitions does not change, even if a step has as many
+    columns.
     """
     assert dim.form is not None
     variable = steps.loop.variable
@@ -55,7 +57,9 @@ def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: 
 
 
 def _index(kernel: KernelModule, index: ast.expr, start: str, columns: int) -> str:
-    """Return the index in its original form: a slice, ``nl.ds(start, size)``, or an expression."""
+    """Return the text of an index that begins at ``start``, in its original form: a slice, ``nl.ds(start, size)``, or
+    an expression.
+    """
     if isinstance(index, ast.Slice):
         return f"{start}:{columns}" if start == "0" else f"{start}:{start} + {columns}"
     if isinstance(index, ast.Call) and len(index.args) == 2:
@@ -64,7 +68,7 @@ def _index(kernel: KernelModule, index: ast.expr, start: str, columns: int) -> s
 
 
 def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, edits: Edits) -> None:
-    """Declare a buffer with wider tiles, and fewer of them."""
+    """Add to ``edits`` a declaration of the buffer with wider tiles, and fewer of them."""
     shape = kernel.buffers[name].declaration.args["shape"]
     assert isinstance(shape, ast.Tuple | ast.List)
     extents = shape.elts
@@ -89,12 +93,12 @@ def _with_fewer_iterations(kernel: KernelModule, steps: ColumnSteps, factor: int
 
 
 class _Ranges:
-    """Texts of index ranges, unchanged and wider. A named range gets a wider one with its own name."""
+    """Give the texts of index ranges, unchanged or wider. If a range has a name, its wider range gets a name too."""
 
     def __init__(self, kernel: KernelModule, old_columns: int, columns: int) -> None:
         self._kernel, self._old_columns, self._columns = kernel, old_columns, columns
         self.new_lines: list[tuple[int, str]] = []
-        """Definitions of new names, with their positions."""
+        """Definitions of the new names, as (position in the source, line)."""
         self._names: dict[Symbol, str] = {}
         for name in kernel.aliases:
             form = kernel.affine(ast.Name(name))
@@ -106,7 +110,9 @@ class _Ranges:
         return {symbol: self._names.get(symbol, _text(symbol)) for symbol in form.ranges}
 
     def wider(self, form: Affine) -> dict[Symbol, str]:
-        """Return the source text of each index range in ``form``, where a wider range replaces that over a step's columns."""
+        """Return the source text of each index range in ``form``, where a wider range replaces the range over a step's
+        columns.
+        """
         texts = self.as_they_are(form)
         for symbol in form.ranges:
             if symbol.extent == self._old_columns and symbol.in_columns:
