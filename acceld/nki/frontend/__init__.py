@@ -1,1 +1,1 @@
-"""Trace kernels of both API generations."""
+"""Trace NKI kernels of both API generations (``neuronxcc.nki`` and ``nki``) into Programs."""

@@ -14,9 +14,10 @@ MAX_SOURCE_BYTES = 2 * 2**20
 
 
 def parse(source: str, filename: str) -> ast.Module:
-    """Return the syntax tree.
+    """Return the syntax tree of a kernel's file.
 
-    KernelCrash if the source is not valid Python, LimitExceeded if it is too long.
+    KernelCrash if ``source`` is not valid Python, LimitExceeded if it has more than :data:`MAX_SOURCE_BYTES`
+    characters.
     """
     if len(source) > MAX_SOURCE_BYTES:
         raise LimitExceeded(f"the kernel's file has {len(source)} characters", rule="source_size")
@@ -29,19 +30,25 @@ def parse(source: str, filename: str) -> ast.Module:
 
 
 def find_entry(source: str, entry: str | None) -> str:
-    """Return the name of the kernel function: ``entry`` if given, else ``kernel``, else ``optimized_kernel``, else the
-    only one.
+    """Return the name of the kernel function in ``source``.
 
-    The only one is the only function under ``nki.jit``; without any, the only name that a call of a factory or of
-    ``nki.jit`` is assigned to; without any, the only kernel of a class, as ``Class.name``; else the only function.
-    UsageError with the candidates if there is no such name or more than one. KernelCrash if the source is not valid
-    Python.
+    The first of these rules that finds a function decides:
+
+    1. ``entry``, if it is given;
+    2. the name ``kernel``, then the name ``optimized_kernel``;
+    3. the only function at the top of the file under ``nki.jit``;
+    4. the only name to which the file assigns a kernel: the result of a factory, or of ``nki.jit``;
+    5. the only kernel that is a method, as ``Class.name``;
+    6. the only function of the file.
+
+    UsageError, with the names of the file's kernels, if the file has no function ``entry`` or if a rule finds several
+    functions. KernelCrash if ``source`` is not valid Python.
     """
     return entry_in(parse(source, "kernel.py"), entry)
 
 
 def entry_in(tree: ast.Module, entry: str | None) -> str:
-    """Return the name of the kernel function in a syntax tree. See :func:`find_entry`."""
+    """Return the name of the kernel function in a syntax tree, by the rules of :func:`find_entry`."""
     functions = parsing.functions_of(tree.body)
     assigned = dict(_assigned(tree))
     jitted = [name for name, node in functions.items() if is_kernel(node)]
@@ -81,7 +88,7 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
 
 
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
-    """Yield the names that a file assigns when it is loaded, with their values."""
+    """Yield each name that the file assigns when it is loaded, with the assigned expression."""
     for node in parsing.module_statements(tree.body):
         if isinstance(node, ast.Assign):
             yield from ((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
@@ -90,7 +97,9 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
 
 
 def _gives_kernel(value: ast.expr | None, factories: Collection[str], jitted: Collection[str]) -> bool:
-    """Return True for a call of a factory, a call of ``nki.jit`` with a function, and a kernel of a class."""
+    """Return True if the value of an expression is a kernel: the result of a factory or of ``nki.jit(function)``, or a
+    kernel that is an attribute of a class.
+    """
     match value:
         case ast.Call(func=called, args=given):
             return ast.unparse(called) in factories or (bool(given) and _launches(called))
@@ -100,7 +109,9 @@ def _gives_kernel(value: ast.expr | None, factories: Collection[str], jitted: Co
 
 
 def _makes_kernel(function: ast.FunctionDef) -> bool:
-    """Return True for a function that defines a kernel inside of itself, or puts one under ``nki.jit``."""
+    """Return True if ``function`` is a factory of kernels: it defines a kernel in its body, or passes one to
+    ``nki.jit``.
+    """
     return any(
         is_kernel(inner) or (isinstance(inner, ast.Call) and bool(inner.args) and _launches(inner.func))
         for statement in function.body
@@ -109,11 +120,14 @@ def _makes_kernel(function: ast.FunctionDef) -> bool:
 
 
 def is_kernel(node: ast.AST) -> TypeGuard[ast.FunctionDef]:
-    """Return True for a function under ``nki.jit`` or another launcher."""
+    """Return True if ``node`` is a function decorated with ``nki.jit`` or with another launcher, such as
+    ``nki.baremetal``.
+    """
     return isinstance(node, ast.FunctionDef) and any(map(_launches, node.decorator_list))
 
 
 def _launches(decorator: ast.expr) -> bool:
+    """Return True if a decorator, or the function of a call, is named like a launcher of NKI, such as ``nki.jit``."""
     target = decorator.func if isinstance(decorator, ast.Call) else decorator
     name = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
     return name in ("jit", "baremetal", "benchmark", "profile", "trace", "nki_jit")

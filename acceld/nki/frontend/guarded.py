@@ -1,8 +1,8 @@
-"""Run a kernel's file as the permitted subset of Python: listed statements, attributes, calls and built-in names.
+"""Run a kernel's file as a subset of Python: only permitted statements, attributes, calls and built-in names.
 
-The file's syntax tree is rewritten before it is compiled. Each attribute access and each call goes through a check of
-the actual object. So a file is refused at the line where it reaches something in a way that its text does not show. A
-policy that reads only text would have to guess what a name stands for.
+The file's syntax tree is rewritten before it is compiled, so that each attribute access and each call first checks the
+actual object. A file is therefore refused at the line that reaches something forbidden, even if its text hides what a
+name stands for. A policy that reads only the text would have to guess.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from acceld.nki.frontend.session import Session
 from acceld.nki.frontend.shims import ApiModule, Stub, StubModule
 
 CALL = "__acceld_call__"
-"""The name by which a rewritten file asks for a checked function."""
+"""The name by which a rewritten file finds the function that checks each call."""
 _READ, _OWN = "__acceld_read__", "__acceld_own__"
 _SET, _SHOWN = "__acceld_set__", "__acceld_shown__"
 _SIMULATOR = "acceld.nki."
@@ -88,18 +88,22 @@ _CALLERS: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {
     )
     for function in functions
 }
-"""Functions of the permitted modules that call their arguments, with the positions and names of these arguments."""
+"""Functions of permitted modules that call some of their arguments, by identity, with the positions and names of these.
+"""
 _BASES = (object, repeatable.Text, int, float)
 _BASES_FROM = ("typing", "enum", "abc", "collections.abc")
-"""Classes, and modules of classes, that a kernel's class may extend besides its own classes and exceptions."""
+"""Modules whose classes a kernel's class may extend, besides :data:`_BASES`, exceptions and classes of its own file."""
 
 
 class Guard:
-    """Rewrite and run one kernel's file. Raises LegalityError with rule :data:`RULE`."""
+    """Rewrite one kernel's file, and check what it does while it runs. LegalityError, rule :data:`RULE`, for forbidden
+    code.
+    """
 
     def __init__(self, permitted: Permitted, session: Session, own: str) -> None:
-        """Prepare the checks. ``own`` is the module that the file becomes. The API's modules are those that can be
-        imported now.
+        """Prepare the checks. ``own`` is the name of the module that the file becomes.
+
+        The API's modules must be in ``sys.modules`` already: everything in them is permitted.
         """
         self._permitted, self._session, self._own = permitted, session, own
         api = [module for module in sys.modules.values() if isinstance(module, ApiModule)]
@@ -109,11 +113,11 @@ class Guard:
         }
 
     def rewritten(self, tree: ast.Module) -> ast.Module:
-        """Return the tree with its checks. A statement or expression outside the subset is refused."""
+        """Return the tree with checks added. LegalityError for a statement or expression outside of the subset."""
         return ast.fix_missing_locations(_Checks(self._refused, self._permitted).visit(as_imported(tree)))  # type: ignore[no-any-return]
 
     def names(self) -> dict[str, Any]:
-        """Return the module's names that the rewritten file needs: its built-in names and the checks."""
+        """Return the global names that the rewritten file needs: its built-in names and the functions that check."""
         allowed = {name: getattr(builtins, name) for name in _BUILTINS}
         allowed |= {
             one.__name__: one for one in vars(builtins).values() if id(one) in self._plain and isinstance(one, type)
@@ -125,17 +129,20 @@ class Guard:
         return {"__builtins__": allowed, **checks, _SET: repeatable.Set, _SHOWN: repeatable.shown}
 
     def _refused(self, what: str, line: int = 0) -> LegalityError:
+        """Return the LegalityError for ``what``, which is outside of the subset."""
         return LegalityError(
             f"{what} is outside of the subset of Python that kernels are written in", rule=RULE,
             line=line or self._session.line(), hint="use documented functions and attributes by their names",
         )  # fmt: skip
 
     def _read(self, owner: Any, name: str) -> Any:
+        """Return an attribute of ``owner``. LegalityError if a kernel may not read it."""
         if not self._readable(owner, name):
             raise self._refused(f"the attribute {name} of {_shown(owner)}")
         return repeatable.attribute(owner, name)
 
     def _readable(self, owner: Any, name: str) -> bool:
+        """Return True if a kernel may read the attribute ``name`` of ``owner``."""
         if name.startswith("_"):
             return False
         if isinstance(owner, ApiModule | StubModule | Stub) or id(owner) in self._api:
@@ -147,17 +154,18 @@ class Guard:
         return name in self._permitted.attributes or (self._is_own(owner) and self._defines(owner, name))
 
     def _is_own(self, value: Any) -> bool:
-        """Return True for a class of the kernel's file, and for an instance of one."""
+        """Return True for a class defined in the kernel's file, and for an instance of such a class."""
         kind = value if isinstance(value, type) else type(value)
         return bool(kind.__module__ == self._own)
 
     def _defines(self, owner: Any, name: str) -> bool:
-        """Return False for an attribute that a class of the kernel's file inherits from another class."""
+        """Return False if ``owner`` inherits the attribute from a class outside of the kernel's file."""
         classes: tuple[type, ...] = type(owner).__mro__
         kinds = (*owner.__mro__, *classes) if isinstance(owner, type) else classes
         return next((self._is_own(kind) for kind in kinds if name in vars(kind)), True)
 
     def _class(self, body: Any, name: str, *bases: Any, **options: Any) -> Any:
+        """Return a class of the kernel's file. LegalityError if it extends a class that a kernel may not extend."""
         for base in bases:
             known = any(base is one for one in _BASES) or (id(base) in self._plain and base not in _PLAIN)
             if not (known or isinstance(base, Stub) or base.__module__ in (self._own, *_BASES_FROM)):
@@ -166,11 +174,17 @@ class Guard:
         return builtins.__build_class__(body, name, *actual, **options)
 
     def _changed(self, owner: Any) -> Any:
+        """Return ``owner``, one of whose attributes the kernel assigns. LegalityError if it is not of a class of the
+        kernel's file.
+        """
         if not self._is_own(owner):
             raise self._refused(f"an assignment to an attribute of {_shown(owner)}")
         return owner
 
     def _call(self, function: Any) -> Any:
+        """Return ``function`` as the kernel may call it, with checks of its arguments and result. LegalityError if it
+        may not.
+        """
         if not self._callable(function):
             raise self._refused(f"a call of {_shown(function)}")
         if id(function) in _CALLERS:
@@ -182,7 +196,7 @@ class Guard:
         return repeatable.called(function)
 
     def _enum(self, kind: type[enum.Enum], *values: Any, **options: Any) -> Any:
-        """Return a member, or a new class of the kernel's file whose members are plain."""
+        """Return a member of the enumeration ``kind``, or a new enumeration of the kernel's file."""
         if "type" in options or "module" in options:
             raise self._refused("an enumeration of another type or module")
         if len(values) > 1 or "names" in options:
@@ -190,7 +204,10 @@ class Guard:
         return kind(*values, **options)
 
     def _calling(self, function: Any, positions: Iterable[int], names: Iterable[str]) -> Any:
-        """Return a function of functions that checks them like those that the kernel calls itself."""
+        """Return ``function`` with checks of those of its arguments that ``function`` itself calls.
+
+        ``positions`` and ``names`` say which arguments these are.
+        """
 
         def checked(*values: Any, **options: Any) -> Any:
             given = [self._call(one) if at in positions and callable(one) else one for at, one in enumerate(values)]
@@ -200,6 +217,7 @@ class Guard:
         return checked
 
     def _callable(self, function: Any) -> bool:
+        """Return True if a kernel may call ``function``."""
         if id(function) in self._api or id(function) in self._plain or isinstance(function, Stub):
             return True
         if isinstance(function, MethodType):
@@ -226,13 +244,14 @@ class Guard:
         return self._is_own(function) or (kind.__module__ != "typing" and self._from(kind.__module__))
 
     def _from(self, module: str | None) -> bool:
-        """Return True for objects of the simulator's API, and of the modules that a kernel may import."""
+        """Return True if ``module`` belongs to the simulator, or is one that a kernel may import."""
         name = (module or "").removeprefix("_")
         return name.startswith(_SIMULATOR) or self._permitted.module(name.partition(".")[0])
 
     def _import(
         self, name: str, names: Any = None, local: Any = None, fromlist: Iterable[str] = (), level: int = 0
     ) -> Any:
+        """Import a module for the kernel. LegalityError if it is not permitted."""
         if level or not self._permitted.module(name):
             raise self._refused(f"the module {name}")
         return __import__(name, names, local, tuple(fromlist or ()))
@@ -249,12 +268,15 @@ class Guard:
 
 
 def _shown(value: Any) -> str:
+    """Return the name of a function, module or class, or of the class of another value, for a message."""
     kind = value if isinstance(value, type) else type(value)
     name = getattr(value, "__name__", "") if isinstance(value, FunctionType | BuiltinFunctionType | ModuleType) else ""
     return f"{name or kind.__name__}"[:80]
 
 
 class _Checks(ast.NodeTransformer):
+    """Add a check to each attribute access, call, set and formatted string of a syntax tree, and refuse other syntax."""
+
     def __init__(self, refused: Callable[[str, int], LegalityError], permitted: Permitted) -> None:
         self._refused, self._permitted = refused, permitted
         self._line = 0
@@ -335,7 +357,7 @@ class _Checks(ast.NodeTransformer):
         return node
 
     def visit_MatchValue(self, node: ast.MatchValue) -> ast.pattern:
-        self._public(node.value)  # a pattern compares and exposes nothing, and makes no call
+        self._public(node.value)  # not rewritten: the pattern may not call anything
         return node
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
@@ -357,7 +379,9 @@ class _Checks(ast.NodeTransformer):
         return node
 
     def _public(self, node: ast.expr | None) -> None:
-        """Refuse an annotation or a pattern that calls something or uses an internal name."""
+        """Raise LegalityError if an annotation or a pattern calls something or uses a name that begins with an
+        underscore.
+        """
         for inner in ast.walk(node) if node is not None else ():
             named = getattr(inner, "attr", getattr(inner, "id", ""))
             if isinstance(inner, ast.Call | ast.Lambda | ast.NamedExpr) or named.startswith("_"):
@@ -365,4 +389,5 @@ class _Checks(ast.NodeTransformer):
 
 
 def _asked(name: str, *arguments: ast.expr) -> ast.Call:
+    """Return the syntax tree of a call of the checking function ``name``."""
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])

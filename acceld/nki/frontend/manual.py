@@ -1,4 +1,4 @@
-"""Look up NKI as in a manual: a call, a name of ``nl``, or a topic such as dtypes, buffers, engines, limits and costs."""
+"""Look up NKI as in a manual: a call, a name of ``nl``, or a topic such as dtypes, buffers, engines, limits or costs."""
 
 from __future__ import annotations
 
@@ -54,11 +54,13 @@ MEANINGS: Final[Mapping[str, str]] = {
     "elementwise": "tensor_tensor", "scale": "tensor_scalar", "broadcast": "tensor_scalar", "fma": "scalar_tensor_tensor",
     "random": "rng", "range": "affine_range", "loop": "affine_range", "unroll": "static_range", "slice": "ds", "barrier": "core_barrier",
 }  # fmt: skip
-"""Words of other libraries, with the call that does it. A name that the API has itself wins."""
+"""Words of other libraries, each with the NKI call that does the same. A call of NKI that has the word as its name
+comes first.
+"""
 
 
 def looked_up(name: str) -> str | None:
-    """Return the manual's text on a call, a name of ``nl`` or a topic; None if there is none."""
+    """Return the manual's text on a call, a name of ``nl``, a method of tensors or a topic; None for an unknown name."""
     bare = name.strip().removesuffix("()").lower()
     topic = bare.removeprefix("nl.").removeprefix("nisa.").removeprefix("nki.language.").replace(" ", "_")
     if topic in TOPICS:
@@ -80,7 +82,9 @@ def looked_up(name: str) -> str | None:
 
 
 def near(name: str) -> list[str]:
-    """Return names that the manual has: the one that means the same, then similar ones."""
+    """Return names in the manual to offer for an unknown ``name``: calls with the same meaning, then calls with similar
+    names.
+    """
     bare = name.strip().rpartition(".")[2].lower()
     meant = [call for word, call in MEANINGS.items() if word in bare.split("_")]
     return list(dict.fromkeys([*meant, *reference.near(name)]))[: reference.NEAR]
@@ -151,6 +155,7 @@ def _costs() -> str:
 
 
 def _methods() -> dict[str, str]:
+    """Return the methods and attributes of the current API's tensors by name, each with its description."""
     from acceld.nki.frontend.current.tensor import NkiTensor
 
     found = {}
@@ -177,7 +182,7 @@ _OWN = frozenset(
     "access alias overrun padded produced scope whole declared dtype_name label like space slot siblings instruction "
     "no_operator".split()
 )
-"""Attributes of the simulator's own tensors that a chip's compiler does not have."""
+"""Attributes that only the simulator's tensors have, so that the manual does not list them."""
 _MEMORIES = frozenset({"sbuf", "psum", "hbm", "shared_hbm", "private_hbm"})
 _ENGINES = frozenset({"tensor_engine", "vector_engine", "scalar_engine", "gpsimd_engine", "engine"})
 TOPICS: Final[Mapping[str, Callable[[], str]]] = {
@@ -189,4 +194,4 @@ TOPICS: Final[Mapping[str, Callable[[], str]]] = {
     "tensor_methods": _tensor_methods,
     "example": _example,
 }
-"""Topics of the manual, with what writes their text."""
+"""Topics of the manual, each with the function that returns its text."""

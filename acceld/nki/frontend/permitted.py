@@ -7,15 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 RULE = "interpreter"
-"""The rule id of a failure for code outside the subset."""
+"""The rule id of the failure of a kernel that uses more than the permitted subset."""
 METHODS = frozenset({"__init__", "__post_init__", "__call__"})
-"""Special methods that a kernel's classes may define."""
+"""Special methods that a class in a kernel's file may define."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permitted:
-    """Names that a kernel may use: modules, names in modules, attributes of tiles, arrays and plain values, format
-    strings.
+    """Describe what a kernel may use of Python.
+
+    ``module`` returns True for the name of a module that may be imported, ``of_module`` for a module and a name in it,
+    ``template`` for a format string of ``str.format``. ``attributes`` are allowed on tiles, arrays and plain values.
     """
 
     module: Callable[[str], bool]
@@ -25,7 +27,7 @@ class Permitted:
 
 
 def asks_if_main(node: ast.AST) -> bool:
-    """Return True for ``__name__ == "__main__"``, the only use of ``__name__`` that is allowed."""
+    """Return True if ``node`` compares ``__name__`` with ``"__main__"``, the only use of ``__name__`` that is allowed."""
     match node:
         case ast.Compare(ast.Name("__name__"), [ast.Eq() | ast.NotEq()], [ast.Constant("__main__")]):
             return True
@@ -33,9 +35,10 @@ def asks_if_main(node: ast.AST) -> bool:
 
 
 def as_imported(tree: ast.Module) -> ast.Module:
-    """Return the module without the blocks ``if __name__ == "__main__":``, which no evaluation executes.
+    """Return the module without its blocks ``if __name__ == "__main__":``, which do not run when a file is imported.
 
-    They stay if ``__name__`` occurs anywhere else: it could be bound to another value.
+    If ``__name__`` occurs anywhere else in the file, the module is returned unchanged, because ``__name__`` could have
+    got another value.
     """
     mains = [one for one in tree.body if _is_main_block(one)]
     if not mains or ast.dump(tree).count("__name__") != len(mains):
@@ -44,6 +47,7 @@ def as_imported(tree: ast.Module) -> ast.Module:
 
 
 def _is_main_block(statement: ast.stmt) -> bool:
+    """Return True if a statement is ``if __name__ == "__main__":`` without ``else``."""
     match statement:
         case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=[]):
             return True

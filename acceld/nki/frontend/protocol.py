@@ -1,4 +1,4 @@
-"""Define the interface between an API generation and the tracer."""
+"""Define what each API generation has to provide to the tracer."""
 
 from __future__ import annotations
 
@@ -11,39 +11,42 @@ from acceld.nki.frontend.session import Session
 from acceld.nki.ir.program import Program
 
 WHILE, IS = "__acceld_while__", "__acceld_is__"
-"""Names by which a kernel's file finds a front end's version of ``while x`` and of ``x is y``."""
+"""Names under which a rewritten kernel file calls the front end's functions for ``while x`` and for ``x is y``."""
 
 
 class FrontEnd(Protocol):
-    """Interface of an API generation, for one trace."""
+    """Define the front end of an API generation, which traces one kernel."""
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Packages of the API. Everything below them comes from ``modules`` and nowhere else."""
+        """Return the top-level packages of the API. Modules in them are imported from :meth:`modules` only."""
         ...
 
     @property
     def prelude(self) -> str:
-        """Import lines for a kernel file that has none."""
+        """Return the import lines that a kernel's file without imports gets."""
         ...
 
     @property
     def statements(self) -> Mapping[str, Callable[..., object]]:
-        """Run-time functions that replace the Python statements to which this API gives another meaning, such as ``while``
-        (:data:`WHILE`) and ``is`` (:data:`IS`).
+        """Return functions, by name, that replace Python statements to which this API gives another meaning.
+
+        The names are :data:`WHILE` for ``while`` and :data:`IS` for ``is``.
         """
         ...
 
     def __init__(self, session: Session) -> None: ...
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """Return the modules that a kernel may import, by full name."""
+        """Return the API's modules that a kernel may import, by full name."""
         ...
 
     def read(self, tree: ast.Module) -> None:
-        """Check the syntax tree of the kernel's file before it is loaded. LegalityError for what the API does not read."""
+        """Check the syntax tree of the kernel's file before the file is loaded. LegalityError for syntax that the API
+        lacks.
+        """
         ...
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Call the kernel with tensors for its TensorSpecs and finish the program."""
+        """Trace the kernel and return its Program. The kernel gets a tensor for each TensorSpec among ``arguments``."""
         ...

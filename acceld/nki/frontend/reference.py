@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 NEAR = 5
-"""Number of similar names that are offered for an unknown name."""
+"""Number of similar names that :func:`near` returns at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One function of an API."""
+    """Describe one function of an NKI API."""
 
     module: str
     name: str
     api: str
     signature: str
-    """Parameters; empty if the call is not simulated."""
+    """The function's parameters, such as ``(dst, src)``; empty if the simulator does not support the function."""
     state: str
     """``supported``, or ``unsupported:`` and the reason."""
     text: str = ""
@@ -33,7 +33,7 @@ def look_up(name: str) -> tuple[Call, ...]:
 
 
 def near(name: str) -> list[str]:
-    """Return similar names of calls, and those that contain ``name``."""
+    """Return at most :data:`NEAR` names of calls: those spelled like ``name`` first, then those that contain it."""
     bare = name.strip().rpartition(".")[2].lower()
     names = sorted({call.name for call in _calls()})
     close = difflib.get_close_matches(bare, names, n=NEAR)
@@ -41,6 +41,7 @@ def near(name: str) -> list[str]:
 
 
 def _calls() -> Iterator[Call]:
+    """Yield every documented call of both APIs, those that the simulator does not support too."""
     from acceld.nki.frontend.current import isa, language
     from acceld.nki.frontend.current.surface import surface
     from acceld.nki.frontend.legacy import isa as legacy_isa
@@ -62,7 +63,9 @@ def _calls() -> Iterator[Call]:
 
 
 def _described(function: Callable[..., Any]) -> tuple[str, str]:
-    """Return a function's parameters without types, and its docstring."""
+    """Return the parameters of ``function`` as text without types, and its docstring; ``(...)`` if its signature is
+    unknown.
+    """
     try:
         found = inspect.signature(function)
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""Provide values for a guarded file that do not depend on the running process.
+"""Provide values for a guarded kernel file that are the same in every process.
 
 The order of a set of strings or objects differs from process to process, and so does an address in a string. A kernel
-that used them would give another program elsewhere. Such uses are refused. A set of strings may still be tested for
-membership and sorted.
+that used them would give another program in another process. Such uses are refused. A set of strings may still be
+tested for membership and sorted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from acceld.nki.frontend.permitted import RULE
 from acceld.nki.frontend.session import caller
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]|<module ", re.IGNORECASE)
-"""The part of an object's ``repr`` that shows its address or the file of a module."""
+"""Matches the part of an object's ``repr`` that shows its address, or the file of a module."""
 _NUMBERS = frozenset({int, bool, float, complex})
-"""Types whose hashes are the same in each process."""
+"""Types whose values have the same hash in every process."""
 _SORTED = _NUMBERS | {str, bytes}
 """Types whose values have a defined order."""
 _REDUCE = frozenset("all any max mean min prod std sum var amax amin".split())
-"""Functions of numpy that fill their result even where ``where=`` leaves elements out."""
+"""Functions of numpy whose result is complete even if ``where=`` leaves elements out."""
 _MAKE_SETS = (
     "__or__ __and__ __sub__ __xor__ __ror__ __rand__ __rsub__ __rxor__ "
     "union intersection difference symmetric_difference copy"
@@ -34,6 +34,7 @@ _MAKE_SETS = (
 
 
 def _refused(what: str, hint: str) -> LegalityError:
+    """Return the LegalityError for a value, named by ``what``, that differs between processes."""
     frame = caller()
     return LegalityError(
         f"{what} differs between processes", rule=RULE, line=frame.f_lineno if frame is not None else 0, hint=hint
@@ -41,7 +42,7 @@ def _refused(what: str, hint: str) -> LegalityError:
 
 
 def shown(made: Any) -> Any:
-    """Return a value. Refuse a string that contains an address."""
+    """Return ``made`` unchanged. LegalityError for a string or bytes with an address in them."""
     if isinstance(made, str) and _ADDRESS.search(made):
         raise _refused("the address in a text", "give objects names of your own")
     if isinstance(made, bytes | bytearray):
@@ -50,7 +51,10 @@ def shown(made: Any) -> Any:
 
 
 def numeric(made: Any) -> Any:
-    """Return a result of numpy. Refuse an array of strings or objects, since numpy could convert one to the other."""
+    """Return a result of numpy unchanged. LegalityError for an array or dtype of strings or objects.
+
+    Numpy could turn objects into strings that show their addresses.
+    """
     for one in made if isinstance(made, tuple | list) else ():
         numeric(one)
     shown(made)
@@ -61,6 +65,7 @@ def numeric(made: Any) -> Any:
 
 
 def _all_of(types: frozenset[type], value: Any) -> bool:
+    """Return True if ``value`` has one of ``types`` and is not NaN; for a tuple, if this holds for each of its members."""
     if isinstance(value, tuple):
         return all(_all_of(types, one) for one in value)
     # NaN is excluded, because its hash depends on its address
@@ -73,7 +78,9 @@ def _members(one: Any) -> Iterator[Any]:
 
 
 class _Unordered:
-    """A set that refuses to be iterated unless its members are numbers, whose order is the same in each process."""
+    """Share between Set and FrozenSet that only sets of numbers, whose order is the same in each process, can be
+    iterated.
+    """
 
     __slots__ = ()
 
@@ -86,28 +93,30 @@ class _Unordered:
         return type(self), (list(_members(self)),)
 
     def isdisjoint(self: Any, other: Iterable[Any]) -> bool:
-        """Return True if the two have no member in common."""
+        """Return True if this set and ``other`` have no member in common."""
         return not self.intersection(other)
 
 
 class Set(_Unordered, set[Any]):
-    """Take the place of ``set`` in a kernel, and refuse what depends on the order of members."""
+    """Replace ``set`` in a kernel's file. Uses that depend on the order of members are refused."""
 
     __slots__ = ()
 
     def pop(self) -> Any:
-        """Remove and return a member. Refuse a set whose order depends on the process."""
+        """Remove and return a member. LegalityError if the order of the members differs between processes."""
         iter(self)
         return super().pop()
 
 
 class FrozenSet(_Unordered, frozenset[Any]):
-    """Replace ``frozenset``."""
+    """Replace ``frozenset`` in a kernel's file. Uses that depend on the order of members are refused."""
 
     __slots__ = ()
 
 
 def _of_its_kind(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of ``set`` or ``frozenset`` whose result has the class of the object it is called on."""
+
     def made(self: Any, *others: Any) -> Any:
         result = function(self, *others)
         return result if result is NotImplemented else type(self)(result)
@@ -121,7 +130,7 @@ for _base, _kind in ((set, Set), (frozenset, FrozenSet)):
 
 
 class Keys(KeysView[Any]):
-    """The keys of a dict. Set operations on them return a :class:`Set`."""
+    """Replace the keys of a dict. Set operations on the keys return a :class:`Set`."""
 
     @classmethod
     def _from_iterable(cls, members: Iterable[Any]) -> Set:
@@ -132,7 +141,7 @@ class Keys(KeysView[Any]):
 
 
 class Items(ItemsView[Any, Any]):
-    """The items of a dict. Set operations on them return a :class:`Set`."""
+    """Replace the items of a dict. Set operations on the items return a :class:`Set`."""
 
     @classmethod
     def _from_iterable(cls, members: Iterable[Any]) -> Set:
@@ -155,13 +164,15 @@ class _Texts(type):
 
 
 class Text(str, metaclass=_Texts):
-    """Replace ``str``. The strings it makes contain no address."""
+    """Replace ``str`` in a kernel's file. LegalityError if a string that it makes contains an address."""
 
     __slots__ = ()
 
 
 def _sorted_first(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of one iterable that sorts a set of numbers or strings before it is used."""
+    """Return ``function`` for one iterable; if that is a set of numbers or strings, ``function`` gets a list of its
+    members.
+    """
 
     def called(*values: Any, **options: Any) -> Any:
         only = values[0] if len(values) == 1 and options.get("key") is None else None
@@ -173,6 +184,8 @@ def _sorted_first(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function``, whose result may not contain an address."""
+
     def called(*values: Any, **options: Any) -> Any:
         return shown(function(*values, **options))
 
@@ -180,7 +193,7 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _print(*values: Any, file: Any = None, **options: Any) -> None:
-    """Print as the built-in function does, but not to a file, which could keep an address."""
+    """Print as the built-in ``print`` does, but not to a file, from which a kernel could read an address back."""
     if file is not None:
         raise _refused("what is printed", "print without file=")
     print(*values, **options)  # noqa: T201  # a kernel's own output
@@ -194,17 +207,17 @@ BUILTINS: dict[str, Any] = {
     **{function.__name__: _sorted_first(function) for function in (sorted, min, max)},
     **{function.__name__: _checked(function) for function in (repr, ascii, format)},
 }
-"""Functions and types that replace the built-in ones in a guarded file."""
+"""Replacements of Python's built-in functions and types in a guarded file, by name."""
 
 
 def type_of(value: object) -> type:
-    """Return a value's type, as a guarded file names it."""
+    """Return the type of ``value``, :class:`Text` for a string."""
     kind = type(value)
     return Text if kind is str else kind
 
 
 def attribute(owner: Any, name: str, *default: Any) -> Any:
-    """Return an attribute, or its replacement if the attribute would show more than allowed."""
+    """Return an attribute of ``owner``. ``keys``, ``items`` and ``format`` are replaced by checked versions."""
     views = {"keys": Keys, "items": Items}
     if name in views and isinstance(owner, dict):
         return lambda: views[name](owner)
@@ -215,8 +228,10 @@ def attribute(owner: Any, name: str, *default: Any) -> Any:
 
 
 def called(function: Any) -> Any:
-    """Return a function for a call. A function of numpy is wrapped: results other than numbers, and results with unset
-    elements, are refused.
+    """Return ``function`` as a guarded file may call it.
+
+    A function of numpy is wrapped: LegalityError if its result holds no numbers, or has elements that ``where=`` left
+    unset.
     """
     if function is copy.deepcopy:
         return _deepcopy
@@ -235,5 +250,5 @@ def called(function: Any) -> Any:
 
 def _deepcopy(value: Any, *memo: Any, **options: Any) -> Any:
     if memo or options:
-        raise _refused("the memo of a copy", "copy without a memo")  # its keys are addresses
+        raise _refused("the memo of a copy", "copy without a memo")  # the keys of a memo are addresses
     return copy.deepcopy(value)

@@ -1,4 +1,4 @@
-"""Hold the state of one trace, for kernels of either API: builder, position in the kernel's file, deadline."""
+"""Hold the state of one trace that both APIs share: program builder, position in the kernel's file, deadline."""
 
 from __future__ import annotations
 
@@ -22,36 +22,43 @@ from acceld.nki.ir.program import MAX_INSTRUCTIONS
 
 PACKAGE = str(Path(__file__).parents[1])
 LIBRARY = (sysconfig.get_path("stdlib"), "<")
-"""Beginnings of file names that do not belong to a kernel: Python's own library, and text that is not a file."""
+"""File names that begin with one of these are not a kernel's: Python's own library, and code that was not read from a
+file.
+"""
 SAMPLE_AFTER = 500
-"""Instructions of an unrolled kernel after which some iterations stand for all."""
+"""Number of instructions above which a kernel of the current API is traced again with some iterations of each loop
+only.
+"""
 SHOWN_CALLS = 4
-"""Limit on calls that a message names."""
+"""Limit on the calls that a message lists."""
 
 Call = tuple[str, str, int]
-"""A running function: its file, its name, its line."""
+"""A call that is running: the file and the name of its function, and the current line."""
 Site = tuple[str, str, int, int]
-"""A position in source code: file, function, its first line, byte code offset. It is the same in each trace of a
-source.
+"""A position in source code: file, function, first line of the function, byte code offset.
+
+A kernel that is traced again has the same sites.
 """
 
 
 class LaunchedWhileLoading(BaseException):
-    """A kernel's file launches its kernel at the top level. The rest of the file is a driver, which a trace does not
-    need.
+    """Stop the loading of a kernel's file where its top level launches the kernel. A trace needs nothing after that
+    line.
     """
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """Limits and choices of a trace.
+    """Describe the limits and choices of a trace.
 
-    ``deadline_s`` is processor time; ``module_stubs`` lets imports of modules that are not installed pass until they
-    are used; ``strict_block_dims`` refuses block dimensions of on-chip tensors; ``source_root`` is a folder whose
-    modules a kernel may import. ``nki`` is the version of the current API whose names and syntax count; None: those of
-    any version. With ``permitted`` the file is read as the subset of Python that it
-    describes (:mod:`acceld.nki.frontend.guarded`). ``sample_after``: number of instructions
-    after which an unrolled kernel is traced with samples.
+    - ``max_instructions``: limit on the instructions of the program.
+    - ``deadline_s``: limit in seconds of processor time.
+    - ``module_stubs``: a missing module can be imported; only its use in the kernel fails.
+    - ``strict_block_dims``: on-chip tensors with block dimensions are refused.
+    - ``source_root``: a folder whose modules the kernel may import.
+    - ``permitted``: the subset of Python that the file may use (:mod:`acceld.nki.frontend.guarded`); None for all of Python.
+    - ``nki``: the version of the current API that the kernel must fit, such as ``0.6``; None for any version.
+    - ``sample_after``: number of instructions above which a kernel of the current API is traced again with samples.
     """
 
     max_instructions: int = MAX_INSTRUCTIONS
@@ -66,7 +73,11 @@ class TraceOptions:
 
 @dataclass
 class Session:
-    """One trace of one kernel. ``running`` is True while the entry function runs, False while its file loads."""
+    """Hold the state of one trace of one kernel.
+
+    ``running`` is True while the kernel function runs, False while its file loads. ``deadline`` is a time of
+    ``time.thread_time``.
+    """
 
     filename: str
     api: str
@@ -80,25 +91,29 @@ class Session:
     running: bool = False
     last_line: int = 0
     missing: set[str] = field(default_factory=set)
-    """Packages that the kernel's files import and that are not there."""
+    """Packages that the kernel's files import and that are not installed."""
     reload: Callable[[], Any] | None = None
-    """Loads the kernel's file again and returns its entry function, because a second trace must not see changes of the
-    first.
+    """Loads the kernel's file again and returns the kernel function. Each attempt to trace starts from a fresh file, so
+    that it does not see variables that an earlier attempt changed.
     """
 
     def __post_init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Discard the trace so far."""
+        """Discard all instructions traced so far."""
         self.builder = ProgramBuilder(max_instructions=self.options.max_instructions)
 
     def again(self, function: Any) -> Any:
-        """Return the kernel's function in its state after loading, to trace it again."""
+        """Return the kernel function as it is after loading its file, so that it can be traced once more."""
         return function if self.reload is None else self.reload()
 
     def need(self, what: str, life: Lifetime, line: int | None = None) -> None:
-        """Refuse a construct that the trace's version of ``nki`` lacks; note it if the refusal is not certain."""
+        """Raise LegalityError for a construct that the trace's version of ``nki`` lacks.
+
+        ``what`` names the construct, ``life`` its versions. If ``life`` is not certain, the program gets a notice
+        instead.
+        """
         version = self.options.nki
         if version is None or life.covers(version):
             return
@@ -108,7 +123,7 @@ class Session:
         self.builder.notice(need.line, f"{need.text(version)} (by its pages or its parser): {life.instead}")
 
     def check_deadline(self) -> None:
-        """Raise LimitExceeded once the deadline is past."""
+        """Raise LimitExceeded if the trace has used more processor time than allowed."""
         if time.thread_time() > self.deadline:
             raise LimitExceeded(
                 f"tracing took more than {self.options.deadline_s:g} s of processor time",
@@ -118,7 +133,7 @@ class Session:
             )
 
     def line(self) -> int:
-        """Return the line of the kernel's file that is running: the innermost frame there, 0 outside of it."""
+        """Return the line of the kernel's file that is running now; 0 if none of its functions is running."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_filename == self.filename:
@@ -128,7 +143,10 @@ class Session:
         return 0
 
     def position(self) -> tuple[int, str]:
-        """Return :meth:`line`, and the running calls in other files, innermost first; empty if there are none."""
+        """Return the running line of the kernel's file, and the calls in other files that it made, as text.
+
+        The innermost call comes first. The text is empty if the line called only the simulator.
+        """
         frame: FrameType | None = sys._getframe(1)
         calls: list[Call] = []
         while frame is not None:
@@ -142,7 +160,7 @@ class Session:
         return 0, ""
 
     def named(self, calls: tuple[Call, ...]) -> str:
-        """Return calls as text, innermost first, without those of Python's own library."""
+        """Return calls as text for a message, the innermost first. Calls in Python's own library are left out."""
         root = self.options.source_root
         return _named(calls, "" if root is None else str(root.resolve()))
 
@@ -160,7 +178,7 @@ def _named(calls: tuple[Call, ...], root: str) -> str:
 
 
 def caller() -> FrameType | None:
-    """Return the innermost frame outside of the simulator."""
+    """Return the innermost running frame whose code is not part of the simulator."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
@@ -168,9 +186,7 @@ def caller() -> FrameType | None:
 
 
 def is_ours(error: Exception) -> bool:
-    """Return True for a defect of the simulator: an error raised in its own code, and not a typed failure of the
-    kernel.
-    """
+    """Return True if ``error`` is a defect of the simulator: an error raised in its own code that is no KernelFailure."""
     if isinstance(error, KernelFailure):
         return False
     traceback = error.__traceback__
@@ -180,7 +196,7 @@ def is_ours(error: Exception) -> bool:
 
 
 def call_site() -> Site:
-    """Return the source line that called the simulator."""
+    """Return the position in the source from which the kernel called the simulator."""
     frame = caller()
     return ("", "", 0, 0) if frame is None else _site(frame)
 
@@ -191,25 +207,36 @@ def _site(frame: FrameType) -> Site:
 
 
 def call_place() -> tuple[Site, str]:
-    """Return the source line that called the simulator, and the variable its result is assigned to."""
+    """Return the position from which the kernel called the simulator, and the variable to which the kernel assigns the
+    result.
+
+    The variable is empty if the result is not assigned to one.
+    """
     frame = caller()
     return (("", "", 0, 0), "") if frame is None else (_site(frame), _stored_name(frame, 0))
 
 
 def loop_variable() -> str:
-    """Return the variable of the ``for`` statement whose range is being evaluated; empty if there is none."""
+    """Return the variable of the ``for`` statement that calls a range function now; empty outside of a ``for``
+    statement.
+    """
     frame = caller()
     return "" if frame is None else _stored_name(frame, 1)
 
 
 def _stored_name(frame: FrameType, which: int) -> str:
+    """Return one of the two names that :func:`_stores` found for the call that ``frame`` is in: 0 the variable, 1 the
+    loop's.
+    """
     offsets, names = _stores_of(frame.f_code)
-    at = bisect_right(offsets, frame.f_lasti) - 1  # up to Python 3.11 f_lasti points after the call
+    at = bisect_right(offsets, frame.f_lasti) - 1  # bisect, because f_lasti points after the call up to Python 3.11
     return names[at][which] if at >= 0 else ""
 
 
 _known_stores: dict[int, tuple[CodeType, tuple[list[int], list[tuple[str, str]]]]] = {}
-"""Results of :func:`_stores` by identity of the code, because hashing a code object takes as long as it is."""
+"""Results of :func:`_stores` by the identity of the code object. Hashing a code object would take time that grows with
+its length.
+"""
 
 
 def _stores_of(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
@@ -222,10 +249,10 @@ def _stores_of(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
 
 
 def _stores(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
-    """Return the offset of each instruction, and two names: the variable its value is stored to, and the variable of a
-    loop over it.
+    """Return the offset of each instruction of ``code``, and two names for each.
 
-    A name is empty if there is none.
+    The first name is the variable to which the instruction's value is assigned. The second is the variable of a ``for``
+    loop over that value. A name is empty where there is no such variable.
     """
     steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
     names = []
@@ -240,6 +267,7 @@ def _stores(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
 
 
 def _stored(step: dis.Instruction) -> str:
+    """Return the variable that a byte code instruction assigns; empty if it assigns none."""
     if not step.opname.startswith("STORE_") or step.opname in ("STORE_ATTR", "STORE_SUBSCR"):
         return ""
     return str(step.argval[0] if isinstance(step.argval, tuple) else step.argval)

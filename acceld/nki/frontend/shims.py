@@ -1,4 +1,4 @@
-"""Import for a kernel's file while it is traced: the simulator's API modules, and stubs for missing modules."""
+"""Control what a kernel's file imports while it is traced: the simulator's API modules, and stubs for missing modules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from acceld.nki.frontend.versions import Lifetime
 FRAMEWORKS = frozenset(
     "torch torch_xla torch_neuronx torchvision jax jaxlib flax transformers libneuronxla jax_neuronx".split()
 )
-"""Packages that are never loaded while tracing, even if installed: no kernel needs them."""
+"""Packages that are never loaded while tracing, even if they are installed, because no kernel needs them."""
 
 
 PACKAGE = __name__.partition(".")[0]
@@ -36,16 +36,19 @@ WAYS = {
     "can": "compute with nl and nisa functions, and with plain Python where a number is needed",
     "is not installed": "install it beside acceld, or put the package's folder into the kernel's folder",
 }
-"""Advice, by the beginning of the problem with a module."""
+"""Advice for the user, by the first words of the problem with a module."""
 
 
 class Stub:
-    """Stand in for something missing. It may be passed around, and raises when a running kernel uses it."""
+    """Stand in for an object of a missing module. A file may pass it around; UnsupportedCall if a running kernel uses
+    it.
+    """
 
     def __init__(self, session: Session, name: str, why: str) -> None:
         self.__dict__.update(_session=session, _name=name, _why=why)
 
     def _use(self) -> None:
+        """Raise UnsupportedCall if the kernel is running. While its file loads, the stub may be used."""
         session: Session = self.__dict__["_session"]
         if session.running:
             why: str = self.__dict__["_why"]
@@ -61,7 +64,7 @@ class Stub:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._use()
         if len(args) == 1 and callable(args[0]) and not kwargs and not isinstance(args[0], Stub):
-            return args[0]  # used as a decorator
+            return args[0]  # a stub that decorates a function returns that function
         return Stub(self.__dict__["_session"], f"{self.__dict__['_name']}(...)", self.__dict__["_why"])
 
     def __getitem__(self, key: Any) -> Any:
@@ -99,7 +102,7 @@ class Stub:
     __ror__ = __or__
 
     def _operator(self, *operands: Any) -> Any:
-        """Return the stand-in itself, whatever a script computes with it or compares it with."""
+        """Return this stub as the result of any operation on it while the file loads."""
         self._use()
         return self
 
@@ -109,7 +112,7 @@ class Stub:
 
 
 class StubModule(ModuleType):
-    """Stand in for a missing module. Files compare its version when they load."""
+    """Stand in for a missing module. It has a ``__version__``, because files compare versions when they load."""
 
     __version__ = "0"
 
@@ -128,12 +131,13 @@ class StubModule(ModuleType):
 
 
 class ApiModule(ModuleType):
-    """A module of the API: its names, and a clear refusal of any other.
+    """Provide a module of the API: its simulated names, and a clear refusal of any other name.
 
-    ``documented`` are the functions that the API has; None if that is not known. A documented function that is not
-    among ``names`` is a gap of the simulator. A lower-case name that is not documented is the kernel's mistake.
-    ``instead`` has what to use for names that only earlier APIs have, ``withheld`` the versions of names that the
-    trace's version of ``nki`` does not have.
+    - ``names``: the simulated functions and constants.
+    - ``documented``: all functions of the API's module; None if unknown. A documented function that is not simulated is
+      refused as a gap of the simulator, any other lower-case name as a mistake of the kernel.
+    - ``instead``: what to use in place of names that only earlier APIs have.
+    - ``withheld``: names that the trace's version of ``nki`` lacks, with the versions that have them.
     """
 
     def __init__(
@@ -155,7 +159,7 @@ class ApiModule(ModuleType):
         self.__dict__["_frozen"] = True
 
     def __setattr__(self, name: str, value: object) -> None:
-        # the import system sets a module's own parts
+        # Python's import system sets a submodule as an attribute of its package.
         own_part = isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"
         if "_frozen" in self.__dict__ and not own_part and not name.startswith("__"):
             raise LegalityError(
@@ -183,21 +187,26 @@ class ApiModule(ModuleType):
         return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {self._instead(name, known)}".strip())
 
     def _instead(self, name: str, known: Sequence[str]) -> str:
-        """Return a hint. A name that NKI documents gets no similar name, which would be another function."""
+        """Return a hint for a name that is not simulated. A documented name gets no similar name, which would do
+        something else.
+        """
         if self._documented is not None and name in self._documented:
             return "NKI has it; the simulator does not yet"
         return did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}"
 
     def _of_other_version(self, name: str, life: Lifetime) -> Stub:
-        """Refuse a function of another version, now or when it is used."""
+        """Refuse a function that the trace's version of ``nki`` lacks: at once in a running kernel, else when the
+        kernel uses it.
+        """
         what = f"{self.__name__}.{name}"
         if self._session.running:
             self._session.need(what, life)
         return _Later(self._session, what, life)
 
     def _invented(self, name: str, known: Sequence[str]) -> Stub:
-        """Refuse a function that NKI does not have, now or when it is used. The error has similar functions with their
-        arguments.
+        """Refuse a name that NKI does not have: at once in a running kernel, else when the kernel uses it.
+
+        The error lists similar functions with their arguments.
         """
         near = get_close_matches(name, known, n=3, cutoff=0.5)
         shown = [f"{one}({arguments_of(self.__dict__[one])})" if one in self.__dict__ else one for one in near]
@@ -210,7 +219,7 @@ class ApiModule(ModuleType):
 
 
 class _Invented(Stub):
-    """Stand in for an imported name that NKI does not have, until a running kernel uses it."""
+    """Stand in for an imported name that NKI does not have. LegalityError if a running kernel uses it."""
 
     def _use(self) -> None:
         session: Session = self.__dict__["_session"]
@@ -220,7 +229,7 @@ class _Invented(Stub):
 
 
 class _Later(Stub):
-    """Stand in for an imported name of another version of NKI, until a running kernel uses it."""
+    """Stand in for an imported name that the trace's version of NKI lacks. LegalityError if a running kernel uses it."""
 
     def __init__(self, session: Session, name: str, life: Lifetime) -> None:
         super().__init__(session, name, "")
@@ -233,7 +242,7 @@ class _Later(Stub):
 
 
 def arguments_of(function: object) -> str:
-    """Return a function's arguments as a call lists them; ``...`` if they are unknown."""
+    """Return a function's parameters as text, such as ``dst, src``; ``...`` if its signature is unknown."""
     try:
         return shown_arguments(inspect.signature(function)) if callable(function) else "..."
     except ValueError:
@@ -241,9 +250,7 @@ def arguments_of(function: object) -> str:
 
 
 def shown_arguments(signature: inspect.Signature) -> str:
-    """Return the parameters as a call lists them: names, ``*`` before keyword-only ones, the values of numeric
-    defaults.
-    """
+    """Return parameters as text: their names, ``*`` before keyword-only ones, and default values."""
     shown, star = [], False
     for one in signature.parameters.values():
         if one.kind is inspect.Parameter.VAR_KEYWORD:
@@ -264,6 +271,8 @@ def shown_arguments(signature: inspect.Signature) -> str:
 
 
 class _Loader(importlib.abc.Loader):
+    """Return a module that exists already as the result of an import."""
+
     def __init__(self, module: ModuleType) -> None:
         self.module = module
 
@@ -275,7 +284,10 @@ class _Loader(importlib.abc.Loader):
 
 
 class _First(importlib.abc.MetaPathFinder):
-    """Find the API's packages, even if others are installed, and stubs for frameworks. Comes first among the finders."""
+    """Find the API's packages, even if others of the same name are installed, and stubs for frameworks.
+
+    It is the first of Python's finders.
+    """
 
     def __init__(self, session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> None:
         self.session, self.modules, self.roots = session, modules, roots
@@ -295,7 +307,7 @@ class _First(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(fullname, _Loader(module), is_package=True)
 
     def _why(self, top: str) -> str:
-        """Return the error message for a module that the API does not have."""
+        """Return the problem with a module that this API does not have, as the rest of a sentence."""
         other = {"nki": "nki", "neuronxcc": "nki_legacy"}.get(top, self.session.api)
         if other != self.session.api:
             return f"belongs to API {other}; the kernel is traced as one of {self.session.api}"
@@ -303,8 +315,9 @@ class _First(importlib.abc.MetaPathFinder):
 
 
 class _Last(importlib.abc.MetaPathFinder):
-    """Give a stub for a module that nothing else finds, if the kernel's own files import it. Comes last among the
-    finders.
+    """Find a stub for a module that no other finder found, if one of the kernel's own files imports it.
+
+    It is the last of Python's finders.
     """
 
     def __init__(self, session: Session) -> None:
@@ -323,7 +336,7 @@ class _Last(importlib.abc.MetaPathFinder):
 def _asked_by_kernel(session: Session) -> bool:
     """Return True if the running import statement is in the kernel's file or below its source root.
 
-    ``importlib.util.find_spec`` is not an import: a kernel that asks whether a module exists gets the true answer.
+    False for ``importlib.util.find_spec``: a kernel that asks whether a module is installed gets the true answer.
     """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:
@@ -345,12 +358,14 @@ def _inside(name: str, root: Path) -> bool:
 
 @contextmanager
 def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> Iterator[None]:
-    """Install the API's modules and the stubs for the block. Restore ``sys.modules``, ``sys.path`` and the finders
-    after it.
+    """Let imports in the block find the API's modules and the stubs.
+
+    Afterwards ``sys.modules``, ``sys.path`` and the finders are as before.
     """
     had, disabled = hasattr(logging, "OFF"), logging.root.manager.disable
     if not had:
-        logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]  # what the Neuron packages add to it
+        # the Neuron packages add OFF to logging, and kernels use it
+        logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]
     before, path, finders = dict(sys.modules), list(sys.path), list(sys.meta_path)
     root = session.options.source_root
     hidden = _stale(roots, root)
@@ -366,7 +381,7 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
         yield
     finally:
         if not had:
-            del logging.OFF  # type: ignore[attr-defined]  # ours
+            del logging.OFF  # type: ignore[attr-defined]  # added above
         logging.disable(disabled)
         sys.meta_path[:] = finders
         sys.path[:] = path
@@ -377,8 +392,9 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
 
 
 def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
-    """Return the imported modules that a trace must load again: the API, the kernel's own, packages that hold another
-    ``nl``.
+    """Return the names of imported modules that a trace must load again.
+
+    They are the API, the kernel's own modules, and packages that keep a reference to another ``nl`` or ``nisa``.
     """
     others = {name: one for name, one in sys.modules.items() if one is not None and not _kept(name, one)}
     holding = {name.partition(".")[0] for name, one in others.items() if _holds_api(one, roots)}
@@ -390,8 +406,8 @@ def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
 
 
 def _kept(name: str, module: ModuleType) -> bool:
-    """Return True if a module is never loaded again: the running program, this package, Python's own modules,
-    installed packages.
+    """Return True if a trace never loads ``module`` again: the running program, acceld, Python's library, installed
+    packages.
     """
     if name == "__main__" or name.partition(".")[0] == PACKAGE:
         return True
@@ -400,11 +416,13 @@ def _kept(name: str, module: ModuleType) -> bool:
 
 
 def _holds_api(module: ModuleType, roots: tuple[str, ...]) -> bool:
+    """Return True if a global name of ``module`` is a module of the API."""
     held = [one for one in list(vars(module).values()) if isinstance(one, ModuleType)]
     return any(isinstance(one, ApiModule) or one.__name__.partition(".")[0] in roots for one in held)
 
 
 def _belongs_to_trace(name: str, module: ModuleType, roots: tuple[str, ...], root: Path | None) -> bool:
+    """Return True if ``module`` is of use in this trace only: an API module, a stub, or a module below the source root."""
     if isinstance(module, StubModule | ApiModule) or name.partition(".")[0] in roots:
         return True
     if root is None:

@@ -1,7 +1,7 @@
 """Run a kernel's Python once, without data, and return its Program.
 
-The source is compiled under the given file name, so that errors name lines of the kernel. The Program is not trusted
-because the tracer made it: the judge decodes and verifies it again.
+The source is compiled under the given file name, so that errors name lines of the kernel. The process that traces also
+runs the kernel's code, so its Program is not trusted: the judge decodes and verifies the Program again.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ def trace(
     chip: str = "trn1",
     options: TraceOptions = TraceOptions(),  # noqa: B008  # frozen
 ) -> Program:
-    """Return the Program of the kernel in ``source`` for arguments of these shapes and values.
+    """Return the Program of the kernel in ``source`` for the given shapes and values of arguments.
 
-    Raises UsageError for arguments that do not fit the API, the chip or the function; UnsupportedCall,
-    LegalityError, KernelCrash or LimitExceeded, with the kernel's line, for a kernel that can not be traced.
+    ``entry`` names the kernel function; without it the rules of :func:`acceld.nki.frontend.entry.find_entry` decide.
+    UsageError for arguments that do not fit the API, the chip or the function. UnsupportedCall, LegalityError,
+    KernelCrash or LimitExceeded, each with the kernel's line, for a kernel that can not be traced.
     """
     check_target(api, chip, lnc)
     tree = parse(source, filename)
@@ -76,8 +77,9 @@ def _traced(
     front_end: FrontEnd,
     arguments: Sequence[Argument] | Mapping[str, Argument],
 ) -> tuple[Program, tuple[Notice, ...]]:
-    """Load the file, whose ``tree`` is then changed, and run its entry. Errors are raised as typed errors with the
-    kernel's line.
+    """Load the kernel's file, run the kernel, and return its Program and the notices of loading. ``tree`` is changed.
+
+    Every error of the kernel is raised as a KernelFailure with the kernel's line.
     """
     filename = session.filename
     try:
@@ -85,7 +87,7 @@ def _traced(
         module, notices = _load(tree, session, front_end)
         function = _entry_of(module, session.entry)
         session.reload = lambda: _entry_of(_load(parse(source, filename), session, front_end)[0], session.entry)
-        noted = tuple(session.builder.notices)  # of reading and loading; the front end begins another builder
+        noted = tuple(session.builder.notices)  # kept here, because the front end starts with another builder
         return front_end.run(function, _named(function, arguments)), (*noted, *notices)
     except KernelFailure as failure:
         if not failure.line:
@@ -115,7 +117,9 @@ def _traced(
 
 
 def check_target(api: str, chip: str, lnc: int) -> None:
-    """Raise UsageError if the API, the chip and the number of cores do not go together."""
+    """Raise UsageError if the API does not compile for the chip, or if the chip does not have ``lnc`` physical cores a
+    core.
+    """
     if api not in API_CHIPS:
         raise UsageError(
             f"unknown API {api!r}", hint=f"use one of {', '.join(API_CHIPS)}. {did_you_mean(api, API_CHIPS)}".strip()
@@ -131,10 +135,11 @@ def check_target(api: str, chip: str, lnc: int) -> None:
 
 
 class _Statements(ast.NodeTransformer):
-    """Rewrite what the API's compilers read differently from Python.
+    """Rewrite Python statements to which the API's compilers give another meaning.
 
     The comparisons of a ``mask=`` argument are joined with ``&``, because compilers accept ``and`` and chained
-    comparisons there. If the API has them (``names``), ``while x`` and ``x is y`` call a function of the front end.
+    comparisons there. ``while x`` and ``x is y`` become calls of the front end's functions, if ``names`` has their
+    names.
     """
 
     def __init__(self, names: Collection[str]) -> None:
@@ -165,6 +170,9 @@ class _Statements(ast.NodeTransformer):
 
 
 def _joined(value: ast.expr) -> ast.expr:
+    """Return the conditions of a mask joined with ``&``, where the kernel joins them with ``and`` or chains
+    comparisons.
+    """
     parts: list[ast.expr] = []
     if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And):
         parts = [_joined(one) for one in value.values]
@@ -188,7 +196,9 @@ def _front_end(api: str, session: Session) -> FrontEnd:
 
 
 def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[ModuleType, tuple[Notice, ...]]:
-    """Execute the kernel's file as a module that is not ``__main__``. Its ``tree`` is changed."""
+    """Execute the kernel's file as a module that is not ``__main__``, and return the module with notices. ``tree`` is
+    changed.
+    """
     filename = session.filename
     module = ModuleType(MODULE_NAME)
     module.__file__ = filename
@@ -215,7 +225,7 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
         )
     except (KernelFailure, AcceldError, MemoryError, RecursionError):
         raise
-    except Exception as error:  # a script after the kernel may do anything with packages that are not there
+    except Exception as error:  # a test script below the kernel may fail without its packages
         if not session.missing or session.entry.partition(".")[0] not in module.__dict__:
             raise
         without = " and ".join(sorted(session.missing))
@@ -227,15 +237,16 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
 
 
 def _package(file: Path, root: Path) -> str:
-    """Return the package a file below ``root`` belongs to, for its relative imports."""
+    """Return the package to which a file below ``root`` belongs. Python needs it for relative imports."""
     inside = file.relative_to(root) if file.is_relative_to(root) else file
     return "" if inside.is_absolute() else ".".join(inside.parent.parts)
 
 
 def _entry_of(module: ModuleType, name: str) -> Any:
+    """Return the kernel function ``name`` of a loaded module. UsageError if ``name`` is no function."""
     first, *rest = name.split(".")
     function: Any = module.__dict__.get(first)
-    for part in rest:  # a kernel of a class
+    for part in rest:  # Class.name
         function = getattr(function, part, None)
     if not callable(function):
         raise UsageError(f"{name} is not a function once the file is loaded")
@@ -243,7 +254,7 @@ def _entry_of(module: ModuleType, name: str) -> Any:
 
 
 def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]) -> dict[str, object]:
-    """Return the arguments by parameter name, checked against the function's signature."""
+    """Return the arguments by parameter name. UsageError if they do not fit the function's signature."""
     target = inspect.unwrap(function)
     for value in arguments.values() if isinstance(arguments, Mapping) else arguments:
         if isinstance(value, TensorSpec) and 0 in value.shape:
@@ -273,7 +284,7 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
 
 
 def _line_of(traceback: TracebackType | None, filename: str) -> int:
-    """Return the innermost line of the kernel's file in a traceback."""
+    """Return the innermost line of the kernel's file in a traceback; 0 if the file is not in it."""
     line = 0
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == filename:
@@ -283,7 +294,7 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int:
 
 
 def _asserted(source: str, line: int) -> str:
-    """Return the condition of the ``assert`` statement on a line of the kernel's file; empty if there is none."""
+    """Return the condition of the ``assert`` statement on a line of the kernel's file; empty without such a statement."""
     for node in ast.walk(parse(source, "kernel.py")):
         if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or node.lineno):
             return ast.unparse(node.test)
@@ -291,7 +302,7 @@ def _asserted(source: str, line: int) -> str:
 
 
 def _place_of(traceback: TracebackType | None, session: Session) -> str:
-    """Return the calls that raised an error in files other than the kernel's own, innermost first."""
+    """Return, as text, the calls in files other than the kernel's own that led to an error, the innermost first."""
     calls: list[Call] = []
     inside = False
     while traceback is not None:
@@ -305,12 +316,17 @@ def _place_of(traceback: TracebackType | None, session: Session) -> str:
 
 
 class _Expired(BaseException):
-    """The deadline passed. A BaseException, so that a kernel's ``except Exception`` does not catch it."""
+    """Stop a kernel that ran past its deadline. It is a BaseException, so that a kernel's ``except Exception`` misses
+    it.
+    """
 
 
 @contextmanager
 def _deadline(session: Session) -> Iterator[None]:
-    """Interrupt Python code that never returns to the simulator. Only possible in the main thread."""
+    """Interrupt a kernel whose Python code runs past the deadline without calling the simulator.
+
+    Signals reach the main thread only. In other threads nothing interrupts such code.
+    """
     usable = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
     if not usable:
         yield
@@ -323,7 +339,7 @@ def _deadline(session: Session) -> Iterator[None]:
             return
         while frame is not None and frame.f_code.co_filename != session.filename:
             frame = frame.f_back
-        if frame is None:  # not in the kernel's code; the next tick may be
+        if frame is None:  # the kernel is not running now; the next tick looks again
             return
         session.last_line = frame.f_lineno
         raise _Expired

@@ -1,4 +1,4 @@
-"""Define the arguments of a trace."""
+"""Define the arguments that a kernel is traced with."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Shape and dtype (a name of :data:`acceld.nki.ir.operations.DTYPE_BYTES`) of a tensor argument."""
+    """Describe a tensor argument: its shape, and the name of its dtype (:data:`acceld.nki.ir.operations.DTYPE_BYTES`)."""
 
     shape: tuple[int, ...]
     dtype: str
 
 
 Argument = TensorSpec | int | float | bool | str | tuple[int, ...] | None
-"""A kernel's argument: a tensor by shape and dtype, or a value known while tracing."""
+"""A kernel's argument: a TensorSpec for a tensor, else the value itself."""

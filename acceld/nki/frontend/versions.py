@@ -1,49 +1,52 @@
-"""Say in which versions of the package ``nki`` a kernel's construct exists, and what to write instead."""
+"""Describe which versions of the package ``nki`` accept a construct of a kernel, and what to write in the other
+versions.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 RULE = "nki_version"
-"""The rule id of a failure for a construct that the version does not have."""
+"""The rule id of the failure of a kernel with a construct that its version of ``nki`` lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """The versions that have a construct: from ``since`` to ``until``, both included; empty for no end.
+    """Describe the versions of ``nki`` that accept a construct: from ``since`` to ``until``, both included.
 
-    ``certain`` is False if only documentation says so, or if kernels that ran on a chip contradict: then it is a note.
+    An empty ``since`` means from the first version on, an empty ``until`` up to the latest. ``certain`` is False if
+    only documentation says so, or if kernels that ran on a chip contradict it. An uncertain refusal is only a notice.
     """
 
     since: str = ""
     until: str = ""
     instead: str = ""
-    """The remedy where the construct does not exist."""
+    """The construct to write in versions that lack this one."""
     certain: bool = True
 
     def covers(self, version: str) -> bool:
-        """Return True if ``version`` has the construct."""
+        """Return True if ``version`` accepts the construct."""
         return not self.comes_after(version) and not self.ended_before(version)
 
     def comes_after(self, version: str) -> bool:
-        """Return True if the construct exists from a later version on."""
+        """Return True if ``version`` is older than the first version that accepts the construct."""
         return bool(self.since) and _number(version) < _number(self.since)
 
     def ended_before(self, version: str) -> bool:
-        """Return True if an earlier version was the last with the construct."""
+        """Return True if ``version`` is newer than the last version that accepts the construct."""
         return bool(self.until) and _number(version) > _number(self.until)
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A construct on a line of a kernel that not every version has."""
+    """Describe a construct on one line of a kernel that some versions of ``nki`` lack."""
 
     line: int
     what: str
     life: Lifetime
 
     def text(self, version: str) -> str:
-        """Return the sentence for a version that lacks the construct."""
+        """Return the sentence that says that ``version`` refuses the construct, and which version accepts it."""
         if self.life.ended_before(version):
             return f"{self.what}: NKI {version} refuses it, {self.life.until} is the last version with it"
         return f"{self.what}: NKI {version} refuses it, {self.life.since} is the first version with it"

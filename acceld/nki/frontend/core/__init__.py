@@ -1,1 +1,1 @@
-"""Share between both APIs: tensors, indices, loops, assignments."""
+"""Provide what both API generations share: tensors, indices, loops, assignments."""

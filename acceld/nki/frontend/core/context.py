@@ -1,6 +1,6 @@
-"""Give index expressions, types and names access to the running trace's loops and current line.
+"""Give indices, types and names access to the running trace: its loops, its chip and the kernel's current line.
 
-:class:`acceld.nki.frontend.core.state.Trace` is the full trace. Modules below it import only this part.
+:class:`acceld.nki.frontend.core.state.Trace` is the full trace. The modules that it imports use only this part.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ from acceld.nki.ir.builder import ProgramBuilder
 from acceld.nki.ir.program import LoopKind
 
 MAX_TRIPS = 10_000_000
-"""Limit on iterations of a loop."""
+"""Limit on the iterations of one loop."""
 
 
 class Retrace(BaseException):
-    """Start tracing again with other settings.
+    """Stop this trace of the kernel and start another one with changed settings.
 
-    Loops can be unrolled (``unroll``), split into two nested loops (``split``, with the inner one's iterations), or cut
-    into loops one after another (``cut`` before these iterations). Results of some assignments can keep their names
-    (``keep``), and buffers can have one free dimension (``flatten``). It is a BaseException, so that a kernel's
-    ``except Exception`` does not stop it.
+    - ``unroll``: loops to unroll.
+    - ``keep``: assignments whose results keep a buffer of their own.
+    - ``flatten``: declarations of buffers that get a single free dimension.
+    - ``split``: a loop to split into two nested ones, and the iterations of the inner loop.
+    - ``cut``: for each loop to cut into loops that run one after another, the iterations before which to cut.
+
+    Loops, assignments and declarations are given by their place in the source. It is a BaseException, so that a
+    kernel's ``except Exception`` does not stop it.
     """
 
     def __init__(
@@ -45,22 +49,28 @@ class Retrace(BaseException):
 
 
 class LoopContext:
-    """The loops of one run of a kernel, and the current position."""
+    """Hold the loops of one run of a kernel, and the current position."""
 
     def __init__(self, session: Session, unroll: frozenset[Site]) -> None:
         self.session = session
         self.builder: ProgramBuilder = session.builder
         self.unroll = unroll
         self.splits: Mapping[Site, int] | None = None
-        """Number of inner iterations of the loops to split, by place; None if loops are never split."""
+        """For each loop to split, by its place in the source: the iterations of the inner loop. None if loops are never
+        split.
+        """
         self.cuts: Mapping[Site, frozenset[int]] | None = None
-        """Iterations before which a loop is cut in two, by place; None if loops are never cut."""
+        """For each loop to cut, by its place in the source: the iterations before which it is cut. None if loops are
+        never cut.
+        """
         self.offsets: dict[int, int] = {}
-        """For a loop that is a piece of a loop in the source: the number of iterations before the piece."""
+        """For each loop that is a piece of a loop in the source: the number of iterations before the piece."""
         self.in_later_piece = False
-        """True while tracing a piece that is a single iteration of its loop, and not the loop's first piece."""
+        """True while a piece is traced that is a single iteration of its loop and not the loop's first piece."""
         self.placed: dict[Site, tuple[tuple[int, int], ...]] = {}
-        """Addresses that an allocator gave to the tiles declared at a place in the source, in a loop's first piece."""
+        """For each place in the source that declares tiles: the addresses that an allocator gave them in a loop's first
+        piece.
+        """
         self.trips: dict[int, int] = {}
         self.kinds: dict[int, LoopKind] = {}
         self.spmd_loops: set[int] = set()
@@ -70,30 +80,30 @@ class LoopContext:
         self._names: dict[int, str] = {}
 
     def line(self) -> int:
-        """Return the kernel's line that is running now."""
+        """Return the line of the kernel's file that is running now."""
         return self.session.line()
 
     def loop_key(self, loop: int) -> Site:
-        """Return the position of the loop in the source."""
+        """Return the place in the source of the loop with the id ``loop``."""
         return self._keys[loop]
 
     def loop_name(self, loop: int) -> str:
-        """Return the loop's variable."""
+        """Return the name of the loop's variable."""
         return self._names.get(loop, f"loop {loop}")
 
     @property
     def scope(self) -> tuple[int, ...]:
-        """Ids of the open loops."""
+        """Return the ids of the open loops, the outermost first."""
         return self.builder.scope
 
     def open(self, name: str, trips: int, kind: LoopKind, site: Site, line: int) -> int:
-        """Open a loop and return its id."""
+        """Open a loop of ``trips`` iterations and return its id. ``site`` is its place in the source."""
         loop = self.builder.open_loop(name, trips, kind, line=line)
         self.trips[loop.id], self.kinds[loop.id], self._keys[loop.id], self._names[loop.id] = trips, kind, site, name
         return loop.id
 
     def close(self, number: int) -> None:
-        """Close the innermost loop."""
+        """Close the innermost loop, whose id is ``number``. KernelCrash if another loop is the innermost."""
         if self.broken is not None:
             raise self.broken
         if not self.scope or self.scope[-1] != number:
@@ -105,7 +115,7 @@ _running: list[LoopContext] = []
 
 
 def current() -> LoopContext:
-    """Return the running trace. KernelCrash if there is none, because a kernel is called while its file loads."""
+    """Return the running trace. KernelCrash if a kernel's file calls an NKI function outside of a running kernel."""
     if not _running:
         raise KernelCrash(
             "an NKI function is called while the kernel's file loads, outside of a kernel",
@@ -116,12 +126,12 @@ def current() -> LoopContext:
 
 
 def refuse(rule: str, message: str, hint: str = "") -> NoReturn:
-    """Raise LegalityError at the kernel's current line."""
+    """Raise LegalityError at the kernel's current line. ``rule`` is the id of the broken rule, ``hint`` the remedy."""
     raise LegalityError(message, rule=rule, line=current().line(), hint=hint)
 
 
 def unsupported(message: str, hint: str = "") -> NoReturn:
-    """Raise UnsupportedCall at the kernel's current line."""
+    """Raise UnsupportedCall at the kernel's current line. ``hint`` is the remedy."""
     raise UnsupportedCall(message, line=current().line(), hint=hint)
 
 
@@ -131,7 +141,7 @@ def is_tracing() -> bool:
 
 
 def activate(trace: LoopContext) -> None:
-    """Make ``trace`` the running one."""
+    """Make ``trace`` the running trace until :func:`deactivate` is called."""
     _running.append(trace)
 
 

@@ -1,4 +1,4 @@
-"""Translate data types between kernels (numpy types, ``nl.bfloat16``, names) and programs (names)."""
+"""Translate data types from the forms in kernels (numpy types, ``nl.bfloat16``, names) to the names in programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 
 
 class NamedType:
-    """A type that numpy has no name for."""
+    """Represent a data type of NKI that numpy does not have."""
 
     def __init__(self, name: str, itemsize: int) -> None:
         self.name = name
@@ -46,7 +46,7 @@ NAMED: dict[str, Any] = {
     "uint32": np.dtype(np.uint32),
     "bool": np.dtype(np.bool_),
 }
-"""Types of both API generations, by name in programs."""
+"""Data types of both API generations, by their name in programs."""
 
 CURRENT: dict[str, Any] = {
     "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
@@ -56,13 +56,13 @@ CURRENT: dict[str, Any] = {
     "float4_e2m1fn_x4": NamedType("float4_e2m1fn_x4", 2),
     "int64": np.dtype(np.int64),
 }
-"""Further types of the current API."""
+"""Data types that only the current API has, by their name in programs."""
 
 EVERY = NAMED | CURRENT
 
 
 def dtype_name(value: object) -> str:
-    """Return the program's name of a kernel's type. LegalityError for a type that NKI does not have."""
+    """Return the program's name of a data type. LegalityError for a type that the kernel's API does not have."""
     if isinstance(value, NamedType):
         return value.name
     legacy = current().session.api == "nki_legacy"
@@ -74,7 +74,7 @@ def dtype_name(value: object) -> str:
     except TypeError:
         name = str(value)
     name = {"bool_": "bool"}.get(name, name)
-    if legacy and name == "float8_e4m3fn":  # numpy's name; the legacy API has one such format
+    if legacy and name == "float8_e4m3fn":  # the legacy API has one e4m3 format, and names it so
         name = "float8_e4m3"
     if name not in known:
         refuse("dtype", f"dtype {name} is not supported by NKI", f"use one of {', '.join(known)}")
@@ -83,12 +83,16 @@ def dtype_name(value: object) -> str:
 
 @lru_cache
 def _numpy_name(dtype: np.dtype[Any]) -> str:
+    """Return numpy's name of a data type, from a cache."""
     return str(dtype.name)
 
 
 @lru_cache(maxsize=1024)
 def promote(*names: str) -> str:
-    """Return the type of a result of operands of these types: the widest float, else the widest integer."""
+    """Return the result type of an operation on operands of these types.
+
+    It is the widest float, or float32 if two different floats are the widest. Without floats it is the widest integer.
+    """
     floats = [name for name in names if name in FLOAT_DTYPES]
     if floats:
         width = max(DTYPE_BYTES[name] for name in floats)
@@ -105,5 +109,5 @@ def promote(*names: str) -> str:
 
 
 def sizeinbytes(dtype: object) -> int:
-    """Return the bytes of an element of a type."""
+    """Return the number of bytes of an element of a data type."""
     return DTYPE_BYTES[dtype_name(dtype)]

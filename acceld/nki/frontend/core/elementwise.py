@@ -1,4 +1,4 @@
-"""Choose the instruction of each element-wise operation, for two tiles, a tile and a scalar, or one tile."""
+"""Choose the instruction of each element-wise operation of two tiles, of a tile and a scalar, or of one tile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INDIRECT = "a view by .indirect()"
 
 
 def operand(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` as a tile on chip. LegalityError if it is something else or in HBM."""
+    """Return ``value`` if it is a tile on chip. LegalityError for a tensor in HBM or for anything else."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -39,7 +39,11 @@ def operand(value: object, name: str, call: str) -> Tensor:
 
 
 def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
-    """Return the patterns of a ``mask=`` argument over an iteration space of ``shape``."""
+    """Return the patterns of a ``mask=`` argument for an instruction over tiles of ``shape``; empty without a mask.
+
+    ``axes`` maps the axes of the mask to those of ``shape``. LegalityError if the mask is no comparison of index
+    expressions.
+    """
     if mask is None:
         return ()
     if isinstance(mask, bool | np.bool_):
@@ -54,7 +58,7 @@ def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = 
 
 
 def written_as(dtype: object, target: Tensor, call: str) -> None:
-    """Raise LegalityError if ``dtype`` differs from the type of the tile that an instruction writes to."""
+    """Raise LegalityError if a ``dtype=`` argument differs from the dtype of ``target``, the tile that is written."""
     if dtype is not None and dtypes.dtype_name(dtype) != target.dtype_name:
         refuse(
             "dtype",
@@ -64,7 +68,7 @@ def written_as(dtype: object, target: Tensor, call: str) -> None:
 
 
 def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
-    """Raise LegalityError if the tiles have different numbers of partitions."""
+    """Raise LegalityError if the named tiles have different numbers of partitions."""
     first = named[0]
     for other in named[1:]:
         if other[1].shape[0] != first[1].shape[0]:
@@ -77,7 +81,7 @@ def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[int, ...]:
-    """Return the broadcast shape of two tiles."""
+    """Return the shape to which two tiles are broadcast, as numpy does. LegalityError if they do not fit."""
     if a == b:
         return a
     try:
@@ -92,7 +96,9 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[
 
 
 def as_column(tile: Tensor, like: Tensor) -> Tensor:
-    """Return a tile of one element a partition with as many axes as ``like``; any other tile unchanged."""
+    """Return ``tile`` with as many axes as ``like``, if it has one element in each partition. Other tiles stay
+    unchanged.
+    """
     if tile.ndim == like.ndim or prod(tile.shape[1:]) != 1:
         return tile
     made = conform(tile, (tile.shape[0], *(1 for _ in like.shape[1:])))
@@ -100,12 +106,12 @@ def as_column(tile: Tensor, like: Tensor) -> Tensor:
 
 
 def is_column(tensor: Tensor, other: Tensor) -> bool:
-    """Return True if ``tensor`` has one element a partition, to apply to all elements of ``other``."""
+    """Return True if ``tensor`` has one element in each partition and ``other`` several, so that it acts as a scalar."""
     return prod(tensor.shape[1:]) == 1 and prod(other.shape[1:]) > 1 and tensor.shape[0] == other.shape[0]
 
 
 def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
-    """Return a per-partition operand as a (P, 1) tile. LegalityError if it has another shape."""
+    """Return an operand with one element in each partition as a (P, 1) tile. LegalityError if it has another shape."""
     tile = on_chip(tensor, name, call)
     if prod(tile.shape[1:]) != 1 or tile.shape[0] != partitions:
         refuse(
@@ -119,7 +125,7 @@ def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
 
 
 def scalar_operand(value: object, name: str, call: str, partitions: int) -> Tensor | float | int | Pattern:
-    """Return an immediate, an affine value of loop variables, or a (P, 1) tile."""
+    """Return the scalar operand of an instruction: a number, a value that depends on loop variables, or a (P, 1) tile."""
     if isinstance(value, Tensor):
         return column(value, name, call, partitions)
     if isinstance(value, Expr) and not value.shape and not value.is_constant:
@@ -146,14 +152,17 @@ def result(
     mask: tuple[Pattern, ...] = (),
     pattern: Pattern | None = None,
 ) -> Tensor:
-    """Emit an instruction with a fresh destination and return it."""
+    """Emit an instruction that writes a new tile, and return the tile."""
     trace = current()
     dst = fresh(trace, shape, dtype, space)
     return mark_produced(trace, dst, trace.emit(op, engine, [dst], srcs, attrs=attrs, mask=mask, pattern=pattern))
 
 
 def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its engine can not read: it") -> Tensor:
-    """Return a tile in SBUF: a copy if it is in PSUM, which GpSimd and the tensor engine can not read."""
+    """Return ``tile`` if it is in SBUF, else a copy in SBUF, because GpSimd and the tensor engine can not read PSUM.
+
+    ``why`` begins the notice about the copy.
+    """
     if tile.space is Space.SBUF:
         return tile
     trace = current()
@@ -162,13 +171,16 @@ def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its e
 
 
 def _apart(x: Tensor, y: Tensor) -> Tensor:
-    """Return the second of two operands: a copy in SBUF if both are in PSUM and the compiler makes one."""
+    """Return the operand ``y``, copied to SBUF if both operands are in PSUM and this API's compiler makes such a copy."""
     both = x.space is Space.PSUM and y.space is Space.PSUM
     return moved_to_sbuf(y, "both operands are in PSUM: the second") if both and current().copies_from_psum else y
 
 
 def binary(name: str, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
-    """``nl.add(x, y)`` and its like: tensor_tensor for two tiles, tensor_scalar with a number or a (P, 1) tile."""
+    """Return a new tile with ``x`` and ``y`` combined by ``nl.NAME``, such as ``nl.add``.
+
+    Two tiles become a tensor_tensor; a tile with a number or a (P, 1) tile becomes a tensor_scalar.
+    """
     op = names.alu_op(name)
     tiles = [(word, on_chip(v, word, name)) for word, v in (("x", x), ("y", y)) if isinstance(v, Tensor)]
     if op in GPSIMD_ONLY:
@@ -199,23 +211,25 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
 
 
 def _spread(tile: Tensor, partitions: int) -> Tensor:
-    """Return the tile with ``partitions`` partitions; an instruction repeats a single partition."""
+    """Return ``tile`` with its single partition repeated ``partitions`` times by an instruction; other tiles unchanged."""
     return broadcast_to(tile, shape=(partitions, *tile.shape[1:])) if tile.shape[0] == 1 < partitions else tile
 
 
 def _result_type(op: str, dtype: object, *operands: str) -> str:
+    """Return the dtype of a result: ``dtype`` if given, bool for comparisons, else the promoted type of the operands."""
     if dtype is not None:
         return dtypes.dtype_name(dtype)
     if op in COMPARING:
         return "bool"
     kind = dtypes.promote(*operands)
-    # A quotient of integers keeps its fraction. For example, AWS's resize_nearest takes the floor of one to find a row.
+    # A quotient of integers keeps its fraction: AWS's resize_nearest takes the floor of such a quotient to find a row.
     return "float32" if op == "divide" and kind in INTEGER_DTYPES else kind
 
 
 def _with_scalar(
     op: str, tile: Tensor, scalar: Tensor | float | Pattern, kind: str, mask: object, *, reverse: bool
 ) -> Tensor:
+    """Return a new tile with ``tile`` and a scalar combined by ``op``. With ``reverse`` the scalar is the left operand."""
     engine = Engine.GPSIMD if op in GPSIMD_ONLY else Engine.UNKNOWN
     return result(
         "tensor_scalar",
@@ -229,7 +243,7 @@ def _with_scalar(
 
 
 def unary(name: str, x: object, *, dtype: object = None, mask: object = None) -> Tensor:
-    """``nl.exp(x)`` and its like: one activation."""
+    """Return a new tile with ``nl.NAME`` of each element, such as ``nl.exp``. Most functions become one activation."""
     tile = operand(x, "x", name)
     kind = "bool" if name == "logical_not" and dtype is None else tile.dtype_name
     kind = kind if dtype is None else dtypes.dtype_name(dtype)
@@ -247,7 +261,10 @@ def unary(name: str, x: object, *, dtype: object = None, mask: object = None) ->
 
 
 def bitcast(tile: Tensor, dtype: str) -> Tensor:
-    """Return the bits of ``tile`` as a type of another width. The result can be written on chip, if the API allows it."""
+    """Return a view of ``tile`` whose bits are read as a type of another width.
+
+    On chip it can be written if the API allows that. In HBM it is read-only.
+    """
     trace = current()
     if tile.space is Space.HBM:
         return _bits_in_hbm(tile, dtype)
@@ -276,7 +293,10 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
 
 
 def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
-    """Return the elements of each partition at offsets that sixteen partitions share: a view for reads and writes."""
+    """Return a view of the elements of each partition at offsets that groups of sixteen partitions share.
+
+    The view can be read and written.
+    """
     trace = current()
     offsets = index if index.dtype_name == "uint16" else copy(index, dtype="uint16")
     made = declare(trace, [ParDim(tile.shape[0]), count], tile.dtype_name, Space.SBUF)
@@ -296,7 +316,7 @@ def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
 
 
 def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
-    """Return the same part of a tensor in HBM, with the whole tensor read as another type."""
+    """Return a view in HBM whose bits are read as a type of another width."""
     trace = current()
     buffer, access = view.declared, view.access
     was, becomes = DTYPE_BYTES[view.dtype_name], DTYPE_BYTES[dtype]
@@ -328,14 +348,17 @@ def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
 
 
 def copy(src: object, *, mask: object = None, dtype: object = None) -> Tensor:
-    """``nl.copy``: a copy on chip into SBUF, with a cast if ``dtype`` asks for one."""
+    """Return a copy of ``src`` in SBUF, cast to ``dtype`` if given: ``nl.copy``."""
     tile = operand(src, "src", "copy")
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("copy", Engine.UNKNOWN, tile.shape, kind, [tile], mask=masked(mask, tile.shape))
 
 
 def update(name: str, target: Tensor, value: object) -> Tensor:
-    """``target += value``: accumulation in PSUM for a matrix product, else an operation in place."""
+    """Apply ``target OP= value`` in place, and return ``target``.
+
+    ``target += nl.matmul(...)`` in PSUM makes the product accumulate there. Any other update becomes one instruction.
+    """
     trace = current()
     on_chip(target, "dst", f"{name} in place")
     if name == "add" and isinstance(value, Tensor) and _accumulate(trace, target, value):
@@ -374,7 +397,10 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
 
 
 def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
-    """Make the matrix product of ``value`` add to ``target``. Return False if ``value`` is not the product made last."""
+    """Make the matrix product that produced ``value`` add its result to ``target`` in PSUM.
+
+    Return False, and change nothing, if ``value`` is not a matrix product whose instruction may still be changed.
+    """
     produced = value.produced
     if produced is None or target.space is not Space.PSUM:
         return False
@@ -394,7 +420,10 @@ def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
 
 
 def broadcast_to(src: object, *, shape: Any) -> Tensor:
-    """Broadcast as numpy does: free axes get stride 0, and an instruction repeats a single partition."""
+    """Return ``src`` broadcast to ``shape`` as numpy does.
+
+    A repeated free axis is a view with stride 0. To repeat a single partition an instruction is emitted.
+    """
     tensor = src if isinstance(src, Tensor) else operand(src, "src", "broadcast_to")
     wanted = tuple(int(n) for n in shape)
     if tensor.space is Space.HBM:
@@ -417,7 +446,7 @@ def broadcast_to(src: object, *, shape: Any) -> Tensor:
 def gather_flattened(
     data: object, indices: object, *, mask: object = None, dtype: object = None, **kwargs: Any
 ) -> Tensor:
-    """``nl.gather_flattened``: in each partition, the elements at the positions given by ``indices``."""
+    """Return, for each partition, the elements of ``data`` at the positions in ``indices``: ``nl.gather_flattened``."""
     tile = moved_to_sbuf(operand(data, "data", "gather_flattened"))
     where = moved_to_sbuf(operand(indices, "indices", "gather_flattened"))
     same_partitions("gather_flattened", ("data", tile), ("indices", where))

@@ -1,7 +1,8 @@
-"""Compute with index expressions and masks: integers affine in loop variables and in the positions of a tile.
+"""Compute with index expressions and masks.
 
-``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`: a base (affine in the loop variables) and, for each axis of
-the tile it spans, a count and a coefficient.
+An index expression is an integer affine in loop variables and in the positions of a tile:
+``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`. It has a base, affine in the loop variables, and for each axis
+of the tile a count and a coefficient.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine, Pattern
 
 MAX_CUTS = 16
-"""Limit on pieces that a loop is cut into; beyond it the loop is unrolled."""
+"""Limit on the pieces into which a loop is cut. A loop that needs more pieces is unrolled."""
 NEGATED = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "ge": operator.ge,
@@ -32,7 +33,7 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def as_int(value: object) -> int | None:
-    """Return ``value`` as a Python integer, None if it is not one (a float, a tile, an expression)."""
+    """Return ``value`` as a Python integer; None for anything else, such as a fraction, a tile or a varying expression."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, Expr):
@@ -45,7 +46,7 @@ def as_int(value: object) -> int | None:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the broadcast shape of index expressions. LegalityError if they do not fit."""
+    """Return the shape to which index expressions are broadcast, as numpy does. LegalityError if the shapes do not fit."""
     if len(set(shapes)) == 1:
         return shapes[0]
     rank = max((len(shape) for shape in shapes), default=0)
@@ -64,7 +65,7 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
-    """``base + sum(coefs[k] * i_k)`` for positions ``0 <= i_k < shape[k]``; a scalar when ``shape`` is empty."""
+    """Represent ``base + sum(coefs[k] * i_k)`` for positions ``0 <= i_k < shape[k]``; a scalar if ``shape`` is empty."""
 
     base: Affine
     shape: tuple[int, ...] = ()
@@ -75,11 +76,11 @@ class Expr:
 
     @property
     def is_constant(self) -> bool:
-        """Return True if the value is one number that is known now."""
+        """Return True if the expression is one number that is known while tracing."""
         return not self.base.terms and not any(self.coefs)
 
     def bounds(self) -> tuple[int, int]:
-        """Return the least and greatest value over all iterations and positions."""
+        """Return the least and the greatest value over all iterations and positions."""
         low, high = self.base.bounds(current().trips) if self.base.terms else (self.base.const, self.base.const)
         for count, coef in zip(self.shape, self.coefs, strict=True):
             reach = coef * (count - 1)
@@ -87,7 +88,7 @@ class Expr:
         return low, high
 
     def over(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the coefficients for the axes of ``shape``, which this expression broadcasts to."""
+        """Return the coefficients along the axes of ``shape``, to which this expression broadcasts."""
         return (0,) * (len(shape) - len(self.coefs)) + self.coefs
 
     def __add__(self, other: object) -> Expr:
@@ -134,7 +135,11 @@ class Expr:
     __rmul__ = __mul__
 
     def refuse_or_unroll(self, other: Expr | None, why: str) -> None:
-        """Trace again with the loops unrolled that this depends on. Refuse if it depends on positions."""
+        """Raise Retrace to unroll the loops of this expression, because it can not be affine in them; ``why`` says it
+        for people.
+
+        LegalityError if the expression depends on positions of a tile.
+        """
         loops = {loop for loop, _ in self.base.terms}
         if other is not None and not other.base.terms and any(other.coefs):
             loops = loops if not any(self.coefs) else set()
@@ -147,7 +152,7 @@ class Expr:
         raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in loops))
 
     def split(self, divisor: int) -> tuple[Expr, Expr] | None:
-        """Return quotient and remainder by ``divisor`` if both are affine, else None."""
+        """Return the quotient and the remainder of a division by ``divisor``; None if one of them is not affine."""
         low_terms = {loop: coef % divisor for loop, coef in self.base.terms}
         quotient = Expr(
             Affine(self.base.const // divisor, tuple((i, c // divisor) for i, c in self.base.terms if c // divisor)),
@@ -163,7 +168,7 @@ class Expr:
         return (quotient, remainder) if low >= 0 and high < divisor else None
 
     def _split_loop(self, divisor: int) -> None:
-        """Trace again with the loop split in two, if that makes quotient and remainder affine; else do nothing.
+        """Raise Retrace to split a loop in two, if that makes the quotient and remainder by ``divisor`` affine.
 
         With ``i = f*a + b`` for ``f = divisor / gcd(coef, divisor)``, ``coef*f*a`` is a multiple of the divisor.
         """
@@ -184,6 +189,7 @@ class Expr:
             raise Retrace(split=(site, inner))
 
     def _divide(self, other: object, word: str, part: int) -> Any:
+        """Return the quotient (``part`` 0) or the remainder (``part`` 1) of a division. ``word`` names it in messages."""
         number = as_int(other)
         if number is None:
             return NotImplemented
@@ -231,6 +237,7 @@ class Expr:
         return Expr(base, (*shape, *self.shape[axis:]), (*coefs, *self.coefs[axis:]))
 
     def _compare(self, other: object, cmp: str) -> Any:
+        """Return the comparison of this expression with ``other``, as a Predicate."""
         difference = self - other if isinstance(other, Expr) or as_int(other) is not None else None
         if difference is None:
             if isinstance(other, float):  # i < 2.5 means i <= 2
@@ -287,7 +294,7 @@ class Expr:
 
 
 def value_of(value: object) -> int:
-    """Return ``value`` as a number. If it depends on loops, trace the kernel again with these unrolled."""
+    """Return ``value`` as a number. Raises Retrace if it depends on loop variables, so that their loops are unrolled."""
     if isinstance(value, Expr) and not value.shape and value.base.terms:
         raise Retrace(unroll=frozenset(current().loop_key(loop) for loop, _ in value.base.terms))
     return operator.index(cast("Any", value))
@@ -300,7 +307,7 @@ def loop_index(loop: int) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A conjunction of comparisons of index expressions with zero: a mask, or a condition of Python's ``if``."""
+    """Represent a conjunction of comparisons of index expressions with zero: a mask, or a condition of Python's ``if``."""
 
     terms: tuple[tuple[Expr, str], ...]
 
@@ -351,11 +358,14 @@ class Predicate:
 
     @property
     def holds_everywhere(self) -> bool:
-        """Return True if the mask excludes nothing."""
+        """Return True if the conditions hold in all iterations and at all positions."""
         return all(_decide(expr, cmp) is True for expr, cmp in self.terms)
 
     def _cut_loops(self) -> None:
-        """Trace again with the loops cut where the undecided comparisons change, if each depends on one loop only."""
+        """Raise Retrace to cut loops before the iterations in which the truth of an undecided comparison changes.
+
+        Does nothing if a comparison depends on several loops or changes too often.
+        """
         trace = current()
         if trace.cuts is None:
             return
@@ -380,10 +390,11 @@ class Predicate:
         raise Retrace(cut=points)
 
     def patterns(self, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
-        """Return the mask over an iteration space of ``shape``.
+        """Return the mask as patterns over the axes of ``shape``.
 
-        The mask's axes are the space's last ones, as in broadcasting, or its first ones if only those fit; ``axes``
-        names them instead. LegalityError if neither fits.
+        The mask's axes are the last ones of ``shape``, as in broadcasting, or the first ones if only those fit.
+        ``axes``, if given, names the axis of ``shape`` for each axis of the mask. LegalityError if the mask does not
+        fit.
         """
         out = []
         for expr, cmp in self.terms:
@@ -394,6 +405,7 @@ class Predicate:
 
 
 def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the coefficients of ``value`` along the axes of ``shape``. LegalityError if its axes do not fit."""
     lead = len(shape) - len(value.shape)
     used = [k for k, coef in enumerate(value.coefs) if coef]
     choices = [dict(enumerate(axes))] if axes is not None else [{k: k + lead for k in used}, {k: k for k in used}]
@@ -411,7 +423,7 @@ def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) ->
 
 
 def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
-    """Return expressions that are all >= 0 exactly if ``expr cmp 0`` holds."""
+    """Return expressions that are all >= 0 exactly where ``expr cmp 0`` holds."""
     match cmp:
         case "ge":
             return [expr]
@@ -427,16 +439,19 @@ def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
 
 
 def _changes(coef: int, const: int, cmp: str) -> set[int]:
-    """Return the iterations ``t`` at which ``coef*t + const cmp 0`` differs from the iteration before."""
+    """Return the iterations ``t`` in which ``coef*t + const cmp 0`` has another truth value than in the iteration
+    before.
+    """
     if cmp in ("eq", "ne"):
         return {-const // coef, -const // coef + 1} if const % coef == 0 else set()
-    ceiling, after = -(const // coef), -const // coef + 1  # least t with coef*t + const >= 0; with > 0 (coef > 0)
+    # for coef > 0: the least t with coef*t + const >= 0, and with > 0
+    ceiling, after = -(const // coef), -const // coef + 1
     reached = cmp in ("ge", "lt")
     return {ceiling if reached == (coef > 0) else after}
 
 
 def _decide(expr: Expr, cmp: str) -> bool | None:
-    """Return True if ``expr cmp 0`` holds everywhere, False if nowhere, None if somewhere."""
+    """Return True if ``expr cmp 0`` holds everywhere, False if nowhere, None if only somewhere."""
     low, high = expr.bounds()
     match cmp:
         case "ge" | "lt":
@@ -450,19 +465,19 @@ def _decide(expr: Expr, cmp: str) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class DynamicSlice:
-    """``nl.ds(start, size)``."""
+    """Represent the slice ``nl.ds(start, size)``."""
 
     start: object
     size: int
 
 
 def ds(start: object, size: object) -> DynamicSlice:
-    """Return ``size`` elements from ``start``, which may depend on loop variables."""
+    """Return an index for ``size`` elements from ``start`` on. ``start`` may depend on loop variables: ``nl.ds``."""
     return DynamicSlice(start, operator.index(cast("Any", size)))
 
 
 def as_number(value: object) -> int | float | None:
-    """Return a Python number for an immediate operand; None if ``value`` is something else."""
+    """Return ``value`` as a Python number for an immediate operand; None if it is no number."""
     if isinstance(value, bool | np.bool_):
         return int(value)
     if isinstance(value, int | float):

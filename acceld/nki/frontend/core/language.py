@@ -29,7 +29,7 @@ REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "max", "min": "min"}
 
 
 def unary(name: str) -> Callable[..., Tensor]:
-    """Return ``nl.NAME`` of one operand."""
+    """Return the function ``nl.NAME`` of one tile."""
 
     def call(x: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
         return elementwise.unary(name, x, dtype=dtype, mask=mask)
@@ -39,7 +39,7 @@ def unary(name: str) -> Callable[..., Tensor]:
 
 
 def binary(name: str) -> Callable[..., Tensor]:
-    """Return ``nl.NAME`` of two operands. For two numbers the result is a number."""
+    """Return the function ``nl.NAME`` of two operands. Its result is a tile, or a number if both operands are numbers."""
 
     def call(x: object, y: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Any:
         if not isinstance(x, Tensor) and not isinstance(y, Tensor):
@@ -51,6 +51,8 @@ def binary(name: str) -> Callable[..., Tensor]:
 
 
 def _reduction(name: str, op: str) -> Callable[..., Tensor]:
+    """Return the function ``nl.NAME`` that folds axes with the operation ``op``."""
+
     def call(
         x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False, **kwargs: Any
     ) -> Tensor:
@@ -61,14 +63,14 @@ def _reduction(name: str, op: str) -> Callable[..., Tensor]:
 
 
 def all(x: object, axis: object, *, dtype: object = bool, mask: object = None, **kwargs: Any) -> Tensor:
-    """``nl.all``: whether all elements along free axes are non-zero."""
+    """Return a tile that is True where all elements along the free axes ``axis`` are non-zero: ``nl.all``."""
     return reductions.reduce("logical_and", x, axis, dtype=dtype, mask=mask, call="all")
 
 
 def where(
     condition: object, x: object, y: object, *, dtype: object = None, mask: object = None, **kwargs: Any
 ) -> Tensor:
-    """``nl.where``: x where the condition tile is non-zero, else y."""
+    """Return a new tile with the elements of x where ``condition`` is non-zero, else those of y: ``nl.where``."""
     tile = elementwise.operand(condition, "condition", "where")
     shape = tile.shape
     for value in (x, y):
@@ -93,7 +95,7 @@ def where(
 
 
 def program_id(axis: int) -> object:
-    """``nl.program_id``: this program's index along an axis of the launch grid."""
+    """Return the index of the running program along an axis of the launch grid: ``nl.program_id``."""
     ids = current().program_ids
     if not ids:
         current().builder.notice(
@@ -110,7 +112,7 @@ def program_id(axis: int) -> object:
 
 
 def num_programs(axes: int | Sequence[int] | None = None) -> object:
-    """``nl.num_programs``: how many programs there are, in all or along axes."""
+    """Return the number of programs of the launch grid, in all or along ``axes``: ``nl.num_programs``."""
     grid = current().grid
     if axes is None:
         return int(np.prod(grid)) if grid else 1
@@ -120,7 +122,7 @@ def num_programs(axes: int | Sequence[int] | None = None) -> object:
 
 
 def axis_of(axis: int, grid: tuple[int, ...]) -> int:
-    """Return ``axis`` if the grid has it."""
+    """Return ``axis`` if the launch grid has such an axis. LegalityError if not."""
     if not -len(grid) <= axis < len(grid):
         refuse(
             "grid_axis",
@@ -131,30 +133,30 @@ def axis_of(axis: int, grid: tuple[int, ...]) -> int:
 
 
 def program_ndim() -> int:
-    """``nl.program_ndim``."""
+    """Return the number of axes of the launch grid: ``nl.program_ndim``."""
     return len(current().grid)
 
 
 def device_print(prefix: str, x: object, *, mask: object = None, **kwargs: Any) -> None:
-    """``nl.device_print``."""
+    """Print a tile on chip while the kernel runs: ``nl.device_print``. A tensor in HBM is ignored."""
     if isinstance(x, Tensor) and x.space is not memory.HBM.space:
         patterns = elementwise.masked(mask, x.shape)
         current().emit("print", Engine.SYNC, [], [x], attrs={"text": str(prefix)[:200]}, mask=patterns)
 
 
 def expand_dims(data: Tensor, axis: int, **kwargs: Any) -> Tensor:
-    """``nl.expand_dims``."""
+    """Return a view of ``data`` with a new axis of one element at ``axis``: ``nl.expand_dims``."""
     return views.with_axis(data, axis)
 
 
 def finfo(dtype: object) -> Any:
-    """``nl.finfo``: limits of a float type."""
+    """Return the limits of a float type, such as ``min`` and ``eps``: ``nl.finfo``."""
     limits: Any = ml_dtypes.finfo  # numpy's finfo is not typed
     return limits(dtypes.EVERY[dtypes.dtype_name(dtype)])
 
 
 def dropout(x: object, rate: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
-    """``nl.dropout``: zeroes elements with probability ``rate``."""
+    """Return a copy of ``x`` in which each element is zero with probability ``rate``: ``nl.dropout``."""
     tile = elementwise.operand(x, "x", "dropout")
     chance = elementwise.scalar_operand(rate, "rate", "dropout", tile.shape[0])
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
@@ -169,7 +171,7 @@ def dropout(x: object, rate: object, *, dtype: object = None, mask: object = Non
 
 
 def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
-    """``nl.random_seed``."""
+    """Seed the random number generator from a number or a tile: ``nl.random_seed``."""
     if mask is not None:
         unsupported("nl.random_seed with a mask", "leave mask out")
     value = seed if isinstance(seed, Tensor) else index.as_number(seed)
@@ -179,13 +181,14 @@ def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
 
 
 def par_dim(n: object) -> ParDim:
-    """``nl.par_dim``: the size of the partition dimension."""
+    """Return ``n`` marked as the size of the partition dimension: ``nl.par_dim``."""
     return ParDim(operator.index(cast("Any", n)))
 
 
 class TileSize:
-    """``nl.tile_size``: limits of the chip that the kernel is traced for. ``names`` are the ones that the API has, by
-    default all.
+    """Provide the limits of the chip that the kernel is traced for: ``nl.tile_size``.
+
+    ``names`` are the limits that the API has; None for all.
     """
 
     def __init__(self, chip: ChipSpec, reserved_bytes: int = 0, names: frozenset[str] | None = None) -> None:
@@ -224,7 +227,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     products.transpose, reductions.mean, reductions.var, reductions.softmax, reductions.rms_norm,
 )  # fmt: skip
 DECLARING = ("arange", "rand", "ndarray", "full", "zeros", "ones", "empty_like", "zeros_like")
-"""Functions that each API defines for itself."""
+"""Names of functions that each API defines in its own way."""
 
 
 def functions() -> dict[str, Callable[..., Any]]:
@@ -238,5 +241,5 @@ def functions() -> dict[str, Callable[..., Any]]:
 
 
 def names() -> frozenset[str]:
-    """Return the names of the functions a kernel may call."""
+    """Return the names of all functions of ``nl`` that both APIs have."""
     return frozenset((*functions(), *DECLARING))

@@ -1,4 +1,4 @@
-"""Launch kernels while tracing: ``nki.jit``, launch grids, arguments and results."""
+"""Launch kernels while tracing: ``nki.jit``, launch grids, arguments, results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from acceld.nki.ir.program import LoopKind, Role
 
 
 class Kernel:
-    """A function under ``nki.jit``, ``nki.baremetal`` or similar. A call inside a trace is traced in place. ``func`` is
+    """Represent a function under ``nki.jit``, ``nki.baremetal`` or similar.
+
+    A call inside a trace is traced as part of the caller. A call while the file loads stops the loading. ``func`` is
     the function itself, as in the Neuron packages.
     """
 
@@ -37,8 +39,9 @@ class Kernel:
         return self.func(*args, **kwargs)
 
     def with_schedule(self, schedule: object) -> Kernel:
-        """Return the kernel unchanged. An order of instructions changes no value, and the timeline keeps the program's
-        own order.
+        """Return the kernel unchanged.
+
+        Another order of instructions changes no value, and the performance model keeps the program's own order.
         """
         return self
 
@@ -54,7 +57,7 @@ class Kernel:
 
 
 class Launcher:
-    """``nki.jit``, with or without options."""
+    """Represent a decorator such as ``nki.jit``, used with or without options. ``check`` gets the options."""
 
     def __init__(self, name: str, check: Callable[[Mapping[str, object]], None] = lambda options: None) -> None:
         self.__name__ = name
@@ -68,11 +71,14 @@ class Launcher:
 
 
 def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call ``function`` for all program ids of ``grid``: symbolically if that works, else one after another."""
+    """Call ``function`` for every program of the launch grid, and return its result.
+
+    The body is traced once for all programs, or once for each program if it needs the program's number.
+    """
     trace = current()
     site, line = call_site(), trace.line()
     outer_ids, outer_grid = trace.program_ids, trace.grid
-    # Programs that a kernel launches itself share its cores, so they run one after another, in any order.
+    # Programs that a kernel launches itself share the kernel's cores, so they run one after another, in any order.
     asked = grid == trace.session.grid or trace.session.lnc > 1
     kind = LoopKind.SPMD if asked else LoopKind.AFFINE
     trace.grid = grid
@@ -101,7 +107,10 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
 
 
 def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return the arguments of ``function`` by position and by name. Only those that can not be named go by position."""
+    """Return the arguments of ``function``: a tuple by position, and a dict by name.
+
+    Only arguments that can not be given by name are given by position.
+    """
     positional: list[object] = []
     try:
         parameters = inspect.signature(function).parameters
@@ -122,7 +131,10 @@ def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...
 
 
 def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
-    """Return the buffers that a kernel returns; if it returns nothing, the inputs that it wrote."""
+    """Return the numbers of the buffers that are the kernel's results: what it returns, else the inputs that it wrote.
+
+    LegalityError if there is no result, or if a result is not a whole tensor in HBM.
+    """
     line = trace.session.last_line
     written = sorted(trace.written_inputs)
     outputs: list[int] = []

@@ -1,4 +1,4 @@
-"""Declare tensors, and move tiles between HBM and the chip."""
+"""Declare tensors, and move tiles between HBM and on-chip memory."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ MAX_CONSTANT_BYTES = 64 * 2**20
 
 
 class BufferKind:
-    """``nl.sbuf``, ``nl.psum``, ``nl.hbm``, ``nl.private_hbm``, ``nl.shared_hbm``, or a place that an allocator
-    returns.
-    """
+    """Represent a ``buffer=`` argument: ``nl.sbuf``, ``nl.psum``, ``nl.hbm``, ``nl.private_hbm`` or ``nl.shared_hbm``."""
 
     def __init__(self, name: str, space: Space, *, shared: bool = False) -> None:
         self.name = name
@@ -52,7 +50,7 @@ SHARED_HBM = BufferKind("shared_hbm", Space.HBM, shared=True)
 
 
 def buffer_kind(value: object) -> BufferKind:
-    """Return the buffer of a ``buffer=`` argument; SBUF for None."""
+    """Return the memory that a ``buffer=`` argument names; SBUF for None. LegalityError for anything else."""
     if value is None:
         return SBUF
     if isinstance(value, BufferKind):
@@ -66,13 +64,14 @@ def buffer_kind(value: object) -> BufferKind:
 
 
 def as_shape(shape: object) -> tuple[object, ...]:
-    """Return a shape given as a sequence or as one number."""
+    """Return a shape as a tuple. It may be given as a sequence or as one number."""
     return tuple(shape) if isinstance(shape, Sequence) else (shape,)
 
 
 def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
-    """Set all elements of a tensor, by one memset for each block. With ``lazy`` a single memset, which takes no time,
-    covers all blocks.
+    """Set all elements of a tensor, by one memset for each block.
+
+    With ``lazy`` a single memset covers all blocks. It takes no time.
     """
     if tensor.space is Space.HBM:
         _fill_hbm(trace, tensor, value)
@@ -104,6 +103,7 @@ def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
 
 
 def _fill_hbm(trace: Trace, tensor: Tensor, value: float) -> None:
+    """Set all elements of a tensor in HBM, by storing a filled SBUF tile again and again."""
     shape = tensor.shape if tensor.ndim > 1 else (1, *tensor.shape)
     rows, row = prod(shape[:-1]), shape[-1]
     part = next(n for n in range(min(rows, trace.chip.partitions), 0, -1) if rows % n == 0)
@@ -115,7 +115,10 @@ def _fill_hbm(trace: Trace, tensor: Tensor, value: float) -> None:
 
 
 def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Tensor:
-    """``nl.shared_constant``: numpy data in HBM. LimitExceeded beyond 64 MiB."""
+    """Return a tensor in HBM with numpy data, from an array or a ``.npy`` file: ``nl.shared_constant``.
+
+    LimitExceeded for more than 64 MiB.
+    """
     trace = current()
     array = _from_file(constant) if isinstance(constant, str | PathLike) else np.asarray(constant)
     if dtype is not None:
@@ -132,6 +135,7 @@ def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Te
 
 
 def _from_file(path: str | PathLike[str]) -> Any:
+    """Return the array of a ``.npy`` file. LegalityError if it can not be read."""
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
@@ -144,12 +148,12 @@ def _from_file(path: str | PathLike[str]) -> Any:
 
 
 def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> Tensor:
-    """``nl.shared_identity_matrix``: an n x n identity in HBM."""
+    """Return an n x n identity matrix in HBM: ``nl.shared_identity_matrix``."""
     return shared_constant(np.identity(n, dtype=np.float32), dtype=dtype)
 
 
 def in_hbm(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` as a tensor in HBM. LegalityError if it is something else."""
+    """Return ``value`` if it is a tensor in HBM. LegalityError for anything else."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -167,7 +171,7 @@ def in_hbm(value: object, name: str, call: str) -> Tensor:
 
 
 def partitions_fit(shape: tuple[int, ...], call: str) -> None:
-    """Raise LegalityError if a tile has too few dimensions or too many partitions."""
+    """Raise LegalityError if a tile of ``shape`` has fewer than two dimensions or too many partitions."""
     if len(shape) < 2:
         refuse(
             "insufficient_rank",
@@ -183,13 +187,14 @@ def partitions_fit(shape: tuple[int, ...], call: str) -> None:
 
 
 def _outside(mode: object) -> dict[str, Attr]:
-    """Return the attribute for ``mode=nisa.oob_mode...``, which AWS's own kernels pass to nl.load and nl.store."""
+    """Return the attribute for ``mode=nisa.oob_mode.skip``, which AWS's own kernels pass to nl.load and nl.store."""
     return {"oob": "skip"} if getattr(mode, "name", mode) == "skip" else {}
 
 
 def load(src: object, *, mask: object = None, dtype: object = None, mode: object = None, **kwargs: Any) -> Tensor:
-    """``nl.load``: HBM to a new SBUF tile, with a cast if ``dtype`` asks for it. A tensor of one dimension becomes one
-    element a partition.
+    """Return a new SBUF tile with the data of a tensor in HBM, cast to ``dtype`` if given: ``nl.load``.
+
+    Each element of a tensor with one dimension goes to a partition of its own.
     """
     tensor = in_hbm(src, "src", "load")
     tensor = with_axis(tensor, 1) if tensor.ndim == 1 else tensor
@@ -200,7 +205,7 @@ def load(src: object, *, mask: object = None, dtype: object = None, mode: object
 
 
 def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """``nl.load_transpose2d``: HBM to a new SBUF tile, transposed on the way."""
+    """Return a new SBUF tile with the transposed data of a two-dimensional tensor in HBM: ``nl.load_transpose2d``."""
     tensor = in_hbm(src, "src", "load_transpose2d")
     if tensor.ndim != 2:
         refuse("shape", "load_transpose2d needs two dimensions", "index the tensor down to rows and columns")
@@ -212,7 +217,10 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
 
 
 def store(dst: object, value: object, *, mask: object = None, mode: object = None, **kwargs: Any) -> None:
-    """``nl.store``: a tile to HBM; a tile in PSUM goes through SBUF. LegalityError if the shapes differ."""
+    """Write a tile or a number to a tensor in HBM: ``nl.store``. A tile in PSUM is first copied to SBUF.
+
+    LegalityError if the shapes differ.
+    """
     trace = current()
     target = in_hbm(dst, "dst", "store")
     if not isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""Define what tensors of both APIs have in common: views, and refusals of values and of numpy."""
+"""Define what tensors of both APIs have in common: views, and refusals of numpy functions and of values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHAPE_FUNCTIONS: dict[Any, Callable[[Tensor], Any]] = {
 
 
 class Tensor(tensor.Tensor):
-    """A tensor as a kernel sees it."""
+    """Give a kernel's tensors the methods that both APIs have."""
 
     __slots__ = ()
 
@@ -33,7 +33,9 @@ class Tensor(tensor.Tensor):
         refuse("tile_value", f"{self.label} can not be iterated over", "index it in a loop")
 
     def __bool__(self) -> bool:
-        """Return True for a tensor in HBM, because kernels test arguments for None this way. Refuse a tile."""
+        """Return True for a tensor in HBM, because kernels test arguments for None this way. LegalityError for a tile
+        on chip.
+        """
         if self.space is Space.HBM:
             return self._given()
         return refuse(
@@ -43,6 +45,7 @@ class Tensor(tensor.Tensor):
         )
 
     def _given(self) -> bool:
+        """Return True, and add a notice that a tensor as a condition only says that it is not None."""
         trace = current()
         trace.builder.notice(trace.line(), f"{self.label} is true because it is given: its values do not count")
         return True
@@ -54,14 +57,14 @@ class Tensor(tensor.Tensor):
         placement.assign(self[key], value)
 
     def view(self, dtype: object) -> tensor.Tensor:
-        """Return the same bits as another type. If its width differs, the view is read-only."""
+        """Return the same bits read as ``dtype``. If the element width differs, the view may be read-only."""
         name = dtypes.dtype_name(dtype)
         if DTYPE_BYTES[name] != DTYPE_BYTES[self.dtype_name]:
             return elementwise.bitcast(self, name)
         return self.like(replace(self.access, dtype=name))
 
     def assert_shape(self, shape: Sequence[int]) -> tensor.Tensor:
-        """Return the tensor after checking its shape."""
+        """Return the tensor if it has this shape. LegalityError if it has another one."""
         if tuple(shape) != self.shape:
             refuse("shape", f"{self.label} has shape {self.shape}, not {tuple(shape)}")
         return self
@@ -76,12 +79,14 @@ class Tensor(tensor.Tensor):
     __int__ = __float__
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> tensor.Tensor:
-        """Refuse a function of numpy."""
+        """Raise LegalityError, because numpy's functions do not apply to a tile."""
         name = {"remainder": "mod", "true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
         return self._numpy({"add": "sum", "multiply": "prod"}.get(name, name) if method == "reduce" else name)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Let ``np.shape`` and similar functions read a tile's shape. Any other function of numpy is refused."""
+        """Return the shape, rank or size for ``np.shape``, ``np.ndim`` or ``np.size``. LegalityError for any other
+        numpy function.
+        """
         if func in SHAPE_FUNCTIONS:
             return SHAPE_FUNCTIONS[func](self)
         return self._numpy(func.__name__)
@@ -90,6 +95,7 @@ class Tensor(tensor.Tensor):
         self._numpy("array")
 
     def _numpy(self, name: str) -> tensor.Tensor:
+        """Raise LegalityError for numpy's function ``name``, and name the function of ``nl`` to use instead."""
         near = f"use nl.{name}" if name in language.names() else "use functions of nl and nisa, which take tiles"
         refuse(
             "numpy_on_tile",

@@ -1,4 +1,4 @@
-"""Translate operations and engines as kernels name them: ``nl.add``, ``np.max``, ``nisa.vector_engine``."""
+"""Translate names in kernels of operations and engines, such as ``nl.add``, ``np.max`` or ``nisa.vector_engine``."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ WITHOUT = {
         "remainder by a power of two is nl.bitwise_and of integers",
     ),
 }
-"""Replacements in ``nki`` for operations that only the legacy API has."""
+"""For each operation that only the legacy API has: what to write in ``nki``."""
 
 
 class EngineName(IntEnum):
-    """``nisa.engine``."""
+    """List the engines as kernels name them: ``nisa.engine``."""
 
     unknown = 0
     tensor = 1
@@ -60,7 +60,7 @@ class EngineName(IntEnum):
 
 
 class ReduceCommand(IntEnum):
-    """``nisa.reduce_cmd``."""
+    """List the commands for the registers in which an instruction accumulates: ``nisa.reduce_cmd``."""
 
     idle = 0
     reset = 1
@@ -81,7 +81,7 @@ ENGINES = {
 
 
 def engine_of(value: object) -> Engine:
-    """Return the engine of an ``engine=`` argument. LegalityError if it is not one."""
+    """Return the engine that an ``engine=`` argument names, UNKNOWN for None. LegalityError for anything else."""
     if value is None:
         return Engine.UNKNOWN
     if isinstance(value, EngineName):
@@ -90,11 +90,15 @@ def engine_of(value: object) -> Engine:
 
 
 def _called(op: object) -> str:
+    """Return the name of an ``op=`` argument, which is a text or a function such as ``nl.add``."""
     return op if isinstance(op, str) else str(getattr(op, "__name__", op))
 
 
 def alu_op(op: object) -> str:
-    """Return the ALU operation of an ``op=`` argument. LegalityError for an operation that the engines do not have."""
+    """Return the program's name of the ALU operation in an ``op=`` argument.
+
+    LegalityError for an operation that the engines of this API do not have.
+    """
     name = _called(op)
     name = ALU_ALIASES.get(name, name)
     legacy = current().session.api == "nki_legacy"
@@ -106,7 +110,9 @@ def alu_op(op: object) -> str:
 
 
 def reduce_op(op: object) -> str:
-    """Return the operation of a reduction. LegalityError for an operation that can not reduce."""
+    """Return the program's name of the operation with which a reduction folds. LegalityError if the operation can not
+    fold.
+    """
     name = alu_op(op)
     if name not in REDUCE_OPS:
         refuse("alu_op", f"{_called(op)} is not a reduction", "use add, max, min or multiply")
@@ -114,7 +120,10 @@ def reduce_op(op: object) -> str:
 
 
 def activation_function(op: object) -> str:
-    """Return the scalar engine's function of an ``op=`` argument. LegalityError for a function that it does not have."""
+    """Return the program's name of the activation function in an ``op=`` argument.
+
+    LegalityError for a function that the scalar engine does not have.
+    """
     name = _called(op)
     name = ACTIVATION_ALIASES.get(name, name)
     if name in NO_ACTIVATION and current().session.api == "nki":
@@ -136,11 +145,11 @@ INSTEAD = {
     "invert": "nisa.tensor_scalar with nl.invert",
     "logical_not": "nisa.tensor_scalar with nl.equal to 0",
 }
-"""Replacements in ``nki`` for functions that only the legacy API's activation has."""
+"""For each activation function that only the legacy API has: what to write in ``nki``."""
 
 
 class NcVersion(IntEnum):
-    """``nisa.nc_version``."""
+    """List the generations of NeuronCores as kernels name them: ``nisa.nc_version``."""
 
     gen2 = 2
     gen3 = 3
@@ -148,5 +157,5 @@ class NcVersion(IntEnum):
 
 
 def get_nc_version(**kwargs: Any) -> NcVersion:
-    """``nisa.get_nc_version``: the generation of the chip traced for."""
+    """Return the generation of the chip that the kernel is traced for: ``nisa.get_nc_version``."""
     return NcVersion(current().chip.generation)

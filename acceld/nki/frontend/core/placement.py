@@ -1,4 +1,7 @@
-"""Declare buffers, and assign results to tensors: the result's instruction writes there directly, or a copy is made."""
+"""Declare buffers, and assign results to tensors.
+
+An assigned result is written to the tensor by the result's own instruction where possible; otherwise it is copied.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,11 @@ def declare(
     blocks: tuple[tuple[int, int], ...] = (),
     site: Site | None = None,
 ) -> Tensor:
-    """Return a new buffer and a view of all of it. LegalityError for a shape that the chip can not hold."""
+    """Return a view of all of a new buffer. LegalityError for a shape that the chip can not hold.
+
+    ``scope`` has the loops around the declaration, by default all open ones. ``address`` is (partition, byte offset);
+    ``blocks`` has such an address for each block. ``site`` is the place in the source, by default the kernel's call.
+    """
     sizes = tuple(map(operator.index, cast("Sequence[Any]", shape)))
     line, calls = trace.session.position()
     if min(sizes, default=0) < 0:
@@ -47,7 +54,7 @@ def declare(
     if space is not Space.HBM:
         marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
         axis = marked[0] if marked else 0
-        if marked and len(sizes) == 1:  # one element a partition
+        if marked and len(sizes) == 1:  # a tensor of one axis has one element in each partition
             sizes = (*sizes, 1)
         if len(sizes) < 2:
             raise LegalityError(
@@ -104,7 +111,10 @@ def declare(
 
 
 def _flattened(sizes: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tuple[TileDim, ...]]:
-    """Return the shape with all dimensions (on chip: the free ones) as one, and the axes of ``sizes`` in it."""
+    """Return a shape with its free dimensions merged into one, and the axes of ``sizes`` as steps in that shape.
+
+    On chip, the dimensions up to the partition ``axis`` stay. In HBM all dimensions are merged.
+    """
     kept = sizes[: axis + 1]
     free = sizes[axis + 1 :]
     rank = len(kept) + 1
@@ -117,20 +127,24 @@ def _flattened(sizes: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tupl
 
 
 def whole_access(buffer: Buffer) -> Access:
-    """Return all of a buffer, one tile axis a dimension."""
+    """Return the access to all of a buffer, with one axis for each dimension."""
     start, dims = _whole(buffer.shape)
     return Access(buffer.id, start, dims)
 
 
 @lru_cache(maxsize=4096)
 def _whole(shape: tuple[int, ...]) -> tuple[tuple[Affine, ...], tuple[TileDim, ...]]:
+    """Return the start and the axes of an access to all of a buffer of ``shape``."""
     rank = len(shape)
     dims = tuple(TileDim(n, tuple(int(d == k) for d in range(rank))) for k, n in enumerate(shape))
     return (Affine(),) * rank, dims
 
 
 def assign(target: Tensor, value: object) -> None:
-    """``target[...] = value``: redirect the result's instruction to the target, or emit a copy."""
+    """Write ``value``, a tile or a number, to ``target``: ``target[...] = value``.
+
+    The instruction that produced the tile writes to ``target`` if that is possible. Otherwise a copy is emitted.
+    """
 
     trace = current()
     if target.space is Space.HBM:
@@ -175,7 +189,7 @@ def assign(target: Tensor, value: object) -> None:
 
 
 def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
-    """Return the mask under which ``value`` was computed. A copy of ``value`` uses it too, because the rest is
+    """Return the mask under which ``value`` was computed. A copy needs the same mask, because other elements are
     undefined.
     """
     if value.produced is None:
@@ -187,8 +201,9 @@ def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
 
 
 def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
-    """Make the instruction that produced ``value`` write ``target``. Return False if that would change the program's
-    meaning.
+    """Make the instruction that produced ``value`` write to ``target`` instead.
+
+    Return False, and change nothing, if that could change what the program computes.
     """
     produced, site = value.produced, call_site()
     if produced is None or site in trace.keep or target.overrun is not None:
@@ -247,7 +262,7 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
 
 
 def _certainly_meet(one: Access, other: Access) -> bool:
-    """Return True if two accesses of a buffer share an element in every iteration. False means that it was not shown."""
+    """Return True if two accesses of one buffer share an element in every iteration. False if that is not certain."""
     if one.indirect or other.indirect:
         return False
     mine, its = box(one), box(other)
@@ -262,7 +277,7 @@ def _certainly_meet(one: Access, other: Access) -> bool:
 
 
 def with_dsts(instruction: Instruction, dsts: tuple[Access, ...]) -> Instruction:
-    """Return the instruction with other destinations."""
+    """Return ``instruction`` with other destinations."""
     return Instruction(
         instruction.op,
         instruction.engine,
@@ -285,7 +300,7 @@ def fresh(
     scope: tuple[int, ...] | None = None,
     name: str = "",
 ) -> Tensor:
-    """Return a tile for the result of the instruction about to be emitted."""
+    """Return a new tile for the result of an instruction that is about to be emitted."""
     sizes = tuple(shape)
     if len(sizes) < 2:
         sizes = (*sizes, *(1,) * (2 - len(sizes)))
@@ -295,11 +310,15 @@ def fresh(
 def mark_produced(
     trace: Trace, tensor: Tensor, slot: Slot, position: int = 0, siblings: tuple[Slot, ...] = ()
 ) -> Tensor:
-    """Remember that the instruction in ``slot`` writes ``tensor``, so that an assignment may redirect it."""
+    """Return ``tensor`` after noting that the instruction in ``slot`` writes it, so that an assignment can redirect
+    that.
+
+    ``position`` is the number of ``tensor`` among the instruction's destinations.
+    """
     tensor.produced = Produced(slot, position, trace.sequence, siblings)
     return tensor
 
 
 def emit_copy(target: Tensor, value: Tensor, mask: tuple[Pattern, ...] = ()) -> None:
-    """Copy ``value`` to ``target``. ``value`` has the target's shape, or is repeated to it."""
+    """Copy ``value`` to ``target``, both of the same shape."""
     current().emit("copy", Engine.UNKNOWN, [on_chip(target, "dst", "copy")], [on_chip(value, "src", "copy")], mask=mask)

@@ -1,4 +1,4 @@
-"""Multiply matrices and transpose through the tensor engine."""
+"""Multiply matrices and transpose tiles on the tensor engine."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ FLOAT8 = frozenset(("float8_e4m3", "float8_e5m2"))
 
 
 def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most: int) -> None:
+    """Refuse a tile that is larger than the engine takes in one dimension. ``size`` is the tile's size, ``most`` the
+    limit.
+    """
     if size > most:
         shown = f"{name}[{', '.join(map(str, tensor.shape))}]"
         refuse(
@@ -32,7 +35,7 @@ def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """Return the tile with one free axis, if its free axes are one strided run."""
+    """Return the tile with its free axes merged into one, or unchanged if they do not form one strided run."""
     free = [dim for dim in tensor.access.dims[1:] if dim.count != 1]
     if len(free) <= 1:
         rank = len(tensor.declared.shape)
@@ -46,8 +49,9 @@ def flat(tensor: Tensor) -> Tensor:
 
 
 def product_mask(mask: object, k: int, m: int, n: int) -> tuple[Pattern, ...]:
-    """Return the mask of a matrix product over (K, M, N). The mask's rows are K; its columns are N, or M if only that
-    fits.
+    """Return the mask of a matrix product as patterns over the axes (K, M, N).
+
+    The first axis of ``mask`` is K. Its last axis is N, or M if its size differs from N.
     """
     if not isinstance(mask, Predicate):
         return masked(mask, (k, m, n))
@@ -84,10 +88,10 @@ def nc_matmul(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.nc_matmul``: stationary[K, M].T @ moving[K, N] into a new PSUM tile [M, N] of float32.
+    """Return stationary[K, M].T @ moving[K, N] in a new PSUM tile [M, N] of float32: ``nisa.nc_matmul``.
 
-    In the double-row mode both operands have two rows a partition, [K, 2, M] and [K, 2, N]. The products of both rows
-    are summed, by one instruction for each, marked with the mode.
+    In a double-row mode each operand has two rows in a partition, [K, 2, M] and [K, 2, N]. One instruction for each row
+    is emitted, marked with the mode, and the products of both rows are added.
     """
     left = moved_to_sbuf(operand(stationary, "stationary", "nc_matmul"))
     right = moved_to_sbuf(operand(moving, "moving", "nc_matmul"))
@@ -123,6 +127,9 @@ def nc_matmul(
 
 
 def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
+    """Return the product of float8 operands [K, 2, M] and [K, 2, N] in a new PSUM tile, as one instruction for each
+    row.
+    """
     if current().chip.generation < 3 or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:
         refuse("perf_mode", f"performance mode {mode} needs float8 operands and a chip after trn1")
     if left.ndim != 3 or right.ndim != 3 or left.shape[1] != 2 or right.shape[1] != 2:
@@ -153,7 +160,10 @@ def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
 
 
 def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None, **kwargs: Any) -> Tensor:
-    """``nl.matmul``: x @ y. Without ``transpose_x``, x [M, K] is first transposed through the tensor engine."""
+    """Return x @ y in a new PSUM tile: ``nl.matmul``.
+
+    ``x`` is [M, K] and first transposed on the tensor engine; with ``transpose_x`` it is [K, M].
+    """
     left, right = moved_to_sbuf(operand(x, "x", "matmul")), moved_to_sbuf(operand(y, "y", "matmul"))
     if transpose_x:
         return nc_matmul(left, right, mask=mask)
@@ -181,7 +191,11 @@ def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = No
 def nc_transpose(
     data: object, *, mask: object = None, dtype: object = None, engine: object = None, **kwargs: Any
 ) -> Tensor:
-    """``nisa.nc_transpose``: [P, F] to [F, P]; through the tensor engine into PSUM, or 32 x 32 on the vector engine."""
+    """Return ``data`` transposed from [P, F] to [F, P] in a new tile: ``nisa.nc_transpose``.
+
+    The tensor engine writes the tile to PSUM, the vector engine to SBUF. Without ``engine`` the vector engine
+    transposes tiles of at most 32 x 32.
+    """
     tile = operand(data, "data", "nc_transpose")
     chosen = engine_of(engine)
     free = prod(tile.shape[1:])
@@ -201,7 +215,9 @@ def nc_transpose(
 
 
 def notice_wide_transpose(engine: Engine, rows: int, columns: int) -> None:
-    """Note a transpose on the vector engine that is larger than documented. Some measured kernels contain such ones."""
+    """Add a notice for a transpose on the vector engine that is larger than documented. Some measured kernels contain
+    one.
+    """
     if engine is Engine.VECTOR and max(rows, columns) > VECTOR_TRANSPOSE:
         trace = current()
         trace.builder.notice(
@@ -212,5 +228,5 @@ def notice_wide_transpose(engine: Engine, rows: int, columns: int) -> None:
 
 
 def transpose(x: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
-    """``nl.transpose``: [P, F] to [F, P]."""
+    """Return ``x`` transposed from [P, F] to [F, P] in a new tile: ``nl.transpose``."""
     return nc_transpose(x, mask=mask, dtype=dtype)

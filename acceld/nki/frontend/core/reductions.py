@@ -1,4 +1,4 @@
-"""Reduce over free axes and over loops, and compose further operations of reductions."""
+"""Reduce tiles over free axes, and compose softmax, variance and similar functions of reductions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
 def free_axes(axis: object, tile: Tensor, call: str) -> tuple[int, ...]:
-    """Return the axes of an ``axis=`` argument. LegalityError if the partition axis is among them."""
+    """Return the numbers of the axes in an ``axis=`` argument, sorted. LegalityError if the partition axis is one of
+    them.
+    """
     given = axis if isinstance(axis, Sequence) else [axis]
     axes = tuple(sorted(operator.index(cast("Any", a)) % tile.ndim for a in given))
     if 0 in axes:
@@ -41,7 +43,10 @@ def reduce(
     keepdims: bool = False,
     call: str = "tensor_reduce",
 ) -> Tensor:
-    """Fold free axes of a tile on the vector engine."""
+    """Return a new tile in which the vector engine has folded the free axes ``axis`` of ``data`` with ``op``.
+
+    ``negate`` negates the result. With ``keepdims`` the folded axes stay as axes of one element.
+    """
     tile = operand(data, "data", call)
     name = names.reduce_op(op)
     axes = free_axes(axis, tile, call)
@@ -62,7 +67,7 @@ def reduce(
 
 
 def axes_last(tile: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
-    """Return a view of ``tile`` whose last axes are ``axes``, and for each axis of the view its number in the tile."""
+    """Return a view of ``tile`` with ``axes`` moved to the end, and for each axis of the view its number in ``tile``."""
     order = (*(k for k in range(tile.ndim) if k not in axes), *axes)
     return tile.like(replace(tile.access, dims=tuple(tile.access.dims[k] for k in order))), order
 
@@ -76,13 +81,13 @@ def reduce_into(
     negate: bool,
     patterns: tuple[Pattern, ...],
 ) -> Tensor:
-    """Emit the fold of the last free axes into a new tile of ``shape``."""
+    """Emit the fold of the last free axes of ``tile``, and return the new tile of ``shape`` and dtype ``kind``."""
     attrs: dict[str, Attr] = {"op": op, "axes": axes, "negate": bool(negate)}
     return result("tensor_reduce", Engine.VECTOR, shape, kind, [tile], attrs=attrs, mask=patterns)
 
 
 def conform_to(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the tile in a shape that differs only in axes of one element."""
+    """Return a view of the tile with ``shape``, which may differ from the tile's only in axes of one element."""
     made = conform(tile, shape)
     assert made is not None
     return made
@@ -91,7 +96,7 @@ def conform_to(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
 def mean(
     x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False, **kwargs: Any
 ) -> Tensor:
-    """``nl.mean``: a sum, then a multiplication by 1/n."""
+    """Return the mean over the axes ``axis`` as a sum times 1/n: ``nl.mean``."""
     tile = operand(x, "x", "mean")
     count = prod(tile.shape[a] for a in free_axes(axis, tile, "mean"))
     total = reduce("add", tile, axis, mask=mask, dtype="float32", keepdims=keepdims, call="mean")
@@ -99,7 +104,7 @@ def mean(
 
 
 def var(x: object, axis: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
-    """``nl.var``: the mean of the squared distance from the mean."""
+    """Return the variance over the axes ``axis``, the mean squared distance from the mean: ``nl.var``."""
     tile = operand(x, "x", "var")
     middle = mean(tile, axis, dtype="float32", mask=mask, keepdims=True)
     distance = binary("subtract", tile, middle, dtype="float32", mask=mask)
@@ -109,7 +114,7 @@ def var(x: object, axis: object, *, dtype: object = None, mask: object = None, *
 def softmax(
     x: object, axis: object, *, dtype: object = None, compute_dtype: object = None, mask: object = None, **kwargs: Any
 ) -> Tensor:
-    """``nl.softmax``: exponentials of the distance from the maximum, over their sum."""
+    """Return exp(x - max) divided by its sum over the axes ``axis``: ``nl.softmax``."""
     tile = operand(x, "x", "softmax")
     inner = compute_dtype or "float32"
     top = reduce("max", tile, axis, mask=mask, dtype=inner, keepdims=True, call="softmax")
@@ -131,7 +136,7 @@ def rms_norm(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nl.rms_norm``: x / sqrt(sum(x²)/n + epsilon) * w."""
+    """Return x / sqrt(sum(x²)/n + epsilon) * w: ``nl.rms_norm``."""
     tile = operand(x, "x", "rms_norm")
     count = as_number(n)
     if count is None:

@@ -1,4 +1,4 @@
-"""Check arguments of API functions: an unknown option is refused by name, and not ignored."""
+"""Check the arguments of API functions: an unknown option is refused by name, not ignored."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from acceld.nki.frontend.core.context import current, unsupported
 from acceld.nki.frontend.shims import shown_arguments
 
 WITHOUT_EFFECT = frozenset("name lazy_initialization precise_schedule directives loc".split())
-"""Options that set names or hints for the compiler, and change neither values nor instructions."""
+"""Options that give names or hints to the compiler and change neither values nor instructions."""
 
 LACKING = {"softmax": ("compute_dtype",), "rms_norm": ("compute_dtype",), "scalar_tensor_tensor": ("dtype",)}
-"""Documented options that the simulator lacks. Any other unknown option is the kernel's mistake."""
+"""Documented options that the simulator lacks, by function. Any other unknown option is the kernel's mistake."""
 
 OWN_CODE = sys.stdlib_module_names | {__name__.partition(".")[0], "numpy", "ml_dtypes"}
-"""Top-level modules that the functions of an API run in, if they call nothing of the kernel."""
+"""Top-level modules of the code that an API function runs, unless it calls functions of the kernel."""
 
 
 def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` so that it refuses unknown options in ``**kwargs``."""
+    """Return ``function``, which then raises LegalityError for options that it does not have.
+
+    ``module`` is its module's name for messages. UnsupportedCall for a documented option that the simulator lacks.
+    """
     signature = inspect.signature(function)
     known = frozenset(signature.parameters)
     taken = known | WITHOUT_EFFECT
@@ -46,7 +49,10 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answered(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` so that what it refuses names it, also arguments over which our Python would stumble."""
+    """Return ``function`` such that every error it raises names it.
+
+    A Python error about the arguments, such as TypeError, becomes a LegalityError that lists them.
+    """
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -74,11 +80,14 @@ def answered(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _word(function: Callable[..., Any]) -> str:
+    """Return the name of a function without its class."""
     return function.__name__.rpartition(".")[2]
 
 
 def _is_ours(traceback: TracebackType | None) -> bool:
-    """Return True if no function of the kernel runs between this call and the error."""
+    """Return True if no function of the kernel ran between the API call and the error, so that the error is about the
+    call.
+    """
     while traceback is not None:
         name = str(traceback.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
         if name not in OWN_CODE:
@@ -88,14 +97,14 @@ def _is_ours(traceback: TracebackType | None) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return a number, a text or a name as it is, and the type of anything else."""
+    """Return an argument for a message: a number, a text or a name as written, else the name of its type."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)[:60]
     return type(value).__name__
 
 
 def _bind(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise LegalityError if the signature does not take these arguments."""
+    """Raise LegalityError if ``signature`` does not accept these arguments."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:

@@ -1,4 +1,8 @@
-"""Hold the state of one trace of a kernel: what was read and written, and which results may be renamed."""
+"""Hold the state of one trace of a kernel: reads and writes so far, and results that may be renamed.
+
+A result is renamed if the kernel assigns it to a part of a tensor and the result's instruction is then changed to write
+that part directly. A compiler does the same; a copy would cost time.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,11 @@ from acceld.nki.ir.program import (
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A part of a tile that an index without loop variables selects. ``of`` keeps the tile and the index."""
+    """Hold the part of a tile that an index without loop variables selects.
+
+    ``start``, ``dims`` and ``overrun`` belong to the selected view. ``of`` keeps the tile and the index alive, because
+    :attr:`Trace.selected` finds this record by their identity.
+    """
 
     start: tuple[Affine, ...]
     dims: tuple[TileDim, ...]
@@ -38,38 +46,41 @@ class Selected:
 
 @dataclass(slots=True)
 class Lens:
-    """A tensor that shares the memory of a part of another. ``take`` and ``give`` emit the instructions that carry values
-    here, where both have storage of their own.
+    """Describe a view that has a buffer of its own here, although on the chip it shares memory with a part of
+    ``source``.
+
+    ``take`` emits the instructions that copy the source's values into the view, ``give`` those that copy them back.
     """
 
     source: Tensor
     take: Callable[[], object]
     give: Callable[[], object]
     offsets: tuple[object, ...] = ()
-    """Values that decide which elements of the source these are, if they are known only when the kernel runs."""
+    """Values, known only at run time, that decide which elements of the source the view has; empty if none are needed.
+    """
     at: int = -1
-    """Sequence of the last instruction after which both had the same values."""
+    """Number of the instruction after which view and source last had the same values."""
 
 
 def _covers(tensor: Tensor) -> bool:
-    """Return True if a view certainly has all elements of its tensor."""
+    """Return True if a view is sure to contain every element of its tensor."""
     single = all(any(dim.steps) for dim in tensor.access.dims if dim.count > 1)
     return single and not tensor.access.indirect and tensor.size == tensor.declared.elements
 
 
 class Trace(LoopContext):
-    """Track reads and writes, and emit instructions, for one run of a kernel."""
+    """Hold the state of one run of a kernel, check reads and writes, and emit instructions."""
 
     tensor_class: ClassVar[type[Tensor]] = Tensor
-    """Class of the tensors that kernels get: a view with the API's own methods."""
+    """The class of the tensors that kernels get. It has the methods of the kernel's API."""
     copies_from_psum = False
-    """True if the compiler copies one of two PSUM tiles to SBUF for an operation of ``nl``."""
+    """True if the compiler copies one operand to SBUF where both operands of an operation of ``nl`` are in PSUM."""
     element_beside_slices = False
-    """True if a tensor's index may have slices beside an element of a tile."""
+    """True if an index of a tensor may have slices together with a one-element tile."""
     writes_views = False
-    """True if a view of another width may be written."""
+    """True if a kernel may write to a view with another element width."""
     hbm_drops_axes = False
-    """True if indexing with integers may leave a tensor in HBM with fewer than two axes."""
+    """True if indexing a tensor in HBM with integers may leave fewer than two axes."""
 
     def __init__(
         self, session: Session, unroll: frozenset[Site], keep: frozenset[Site], flatten: frozenset[Site]
@@ -83,48 +94,53 @@ class Trace(LoopContext):
         self.touched: dict[int, int] = {}
         self.writes: dict[int, list[tuple[int, Access]]] = {}
         self.aliases: dict[int, list[Alias]] = {}
-        """By buffer, the renamed results that were read in another loop than the one that made them."""
+        """Renamed results that were read in another loop than the one that made them, by buffer."""
         self.read_only: dict[int, str] = {}
-        """Read-only buffers, which share the bits of other tensors, with a description of their views."""
+        """For each buffer that stands for a read-only view of another tensor: a description of the view for messages.
+        """
         self.lenses: dict[int, Lens] = {}
-        """By buffer of a view that has storage of its own here, what it shares memory with."""
+        """For each view with a buffer of its own: the tensor with which it shares memory on the chip."""
         self._carrying = False
         self.written_inputs: set[int] = set()
         self.direct = False
-        """True within a call that stands for one instruction of the chip, where the API has others too."""
+        """True within a call of ``nisa``, whose instructions the compiler does not split."""
         self.direct_slots: list[Slot] = []
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
         self.sites: dict[int, Site] = {}
         self.selected: dict[tuple[int, ...], Selected] = {}
-        """By identity of a tile's start and axes and of the parts of an index."""
+        """Results of indexing, by the identity of the tile's start and axes and of the parts of the index."""
         self.folds: dict[Site, Tensor] = {}
         self.shared_tensors: list[Tensor] = []
         self._shared_next: int | None = None
 
     @property
     def hbm_bytes(self) -> int:
-        """Bytes of HBM of the cores that run the kernel."""
+        """Return the bytes of HBM of the physical cores that run the kernel."""
         return self.chip.hbm_capacity_bytes * max(1, self.session.lnc)
 
     def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
-        """Return a view of the API's own class."""
+        """Return a view of a buffer, with the methods of the kernel's API. ``scope`` has the loops around its
+        declaration.
+        """
         return self.tensor_class(access, scope)
 
     def forget(self, buffer: int) -> None:
-        """Forget a discarded buffer, because its number will be reused."""
+        """Forget everything about a discarded buffer, because its number will be reused."""
         for known in (self.touched, self.writes, self.aliases, self.sites):
             known.pop(buffer, None)
         self.engines_written.discard(buffer)
 
     def next_program(self) -> None:
-        """Begin the next program of the grid. Its tensors in shared HBM are those that the first program declared, in
-        order.
+        """Begin the next program of the launch grid.
+
+        Each tensor that the program declares in shared HBM is the one that the first program declared at the same
+        position.
         """
         self._shared_next = 0
 
     def shared_tensor(self, shape: tuple[int, ...], dtype: str) -> Tensor | None:
-        """Return the tensor that the first program declared at this position; None in the first program."""
+        """Return the tensor in shared HBM that the first program declared at this position; None in the first program."""
         if self._shared_next is None:
             return None
         if self._shared_next >= len(self.shared_tensors):
@@ -132,8 +148,6 @@ class Trace(LoopContext):
         known = self.shared_tensors[self._shared_next]
         self._shared_next += 1
         return known
-
-    # emission
 
     def emit(
         self,
@@ -148,10 +162,10 @@ class Trace(LoopContext):
         accumulates: bool = False,
         reduced: tuple[int, ...] = (),
     ) -> Slot:
-        """Append an instruction, after checking that its tiles may be used here.
+        """Append an instruction after a check that its tiles may be used here, and return its place in the program.
 
-        ``accumulates``: the destination is updated, so that its index need not contain all loops. ``reduced``: loops
-        over which the instruction itself reduces.
+        ``accumulates``: the instruction updates its destinations, so that their index need not contain every loop.
+        ``reduced``: loops over which the instruction itself reduces.
         """
         if self.broken is not None:
             raise self.broken
@@ -187,7 +201,7 @@ class Trace(LoopContext):
         return slot
 
     def _not_elsewhere(self, op: str, dsts: Sequence[Tensor], srcs: Sequence[object]) -> None:
-        """Refuse an instruction that writes a tile at offsets of the run and reads it at others."""
+        """Refuse an instruction that writes elements of a tile at run-time offsets and reads it at other offsets."""
         for dst in dsts if not self._carrying else ():
             lens = self.lenses.get(dst.access.buffer)
             if lens is None or not lens.offsets:
@@ -209,12 +223,12 @@ class Trace(LoopContext):
                     )
 
     def share(self, made: Tensor, lens: Lens) -> None:
-        """Note that ``made`` is a view of ``lens.source``, and give it the values that the source has now."""
+        """Note that on the chip ``made`` shares memory with ``lens.source``, and give it the source's present values."""
         self.lenses[made.access.buffer] = lens
         self._take(made.access.buffer)
 
     def _take(self, buffer: int) -> None:
-        """Give a view the present values of its source, if that was written since."""
+        """Copy the source's values into a view with a buffer of its own, if the source was written since the last copy."""
         lens = self.lenses.get(buffer)
         if lens is None or self._carrying:
             return
@@ -223,7 +237,7 @@ class Trace(LoopContext):
             self._carry(lens, lens.take)
 
     def _give(self, buffer: int) -> None:
-        """Give the source of a view the values that were written through the view."""
+        """Copy the values that were written through a view with a buffer of its own back to its source."""
         lens = self.lenses.get(buffer)
         if lens is None or self._carrying:
             return
@@ -231,6 +245,7 @@ class Trace(LoopContext):
         self._give(lens.source.access.buffer)
 
     def _carry(self, lens: Lens, emitting: Callable[[], object]) -> None:
+        """Emit the instructions that copy values between a view and its source."""
         self._carrying = True
         try:
             emitting()
@@ -239,13 +254,14 @@ class Trace(LoopContext):
         lens.at = self.sequence
 
     def _warn_of_rounding(self, source: str, target: str) -> None:
+        """Add a notice if a DMA converts floats to integers, because its rounding is not documented."""
         if source in FLOAT_DTYPES and target in INTEGER_DTYPES:
             self.builder.notice(
                 self.line(), f"how a DMA rounds {source} to {target} is not documented: the nearest is assumed"
             )
 
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
-        """Return the access that reads ``tensor`` here."""
+        """Return the access with which an instruction reads ``tensor`` here. LegalityError if it may not be read here."""
         self._usable(tensor, masked=masked)
         self._take(tensor.access.buffer)
         self.check_alias(tensor)
@@ -256,7 +272,7 @@ class Trace(LoopContext):
         return tensor.access
 
     def check_alias(self, tensor: Tensor) -> None:
-        """Note that a renamed result is needed here. Raises Retrace if its place has been overwritten since."""
+        """Note a read of a renamed result. Raises Retrace if the result's place has been overwritten since."""
         alias = tensor.alias
         if alias is None:
             return
@@ -270,7 +286,9 @@ class Trace(LoopContext):
             self.aliases.setdefault(alias.access.buffer, []).append(alias)
 
     def check_own(self, tensor: Tensor) -> None:
-        """Raise Retrace if a write to a renamed result would change the tensor it was assigned to."""
+        """Raise Retrace if ``tensor`` is a renamed result, because a write to it would change the tensor it was
+        assigned to.
+        """
         if tensor.alias is not None:
             raise Retrace(keep=frozenset({tensor.alias.site}))
 
@@ -284,8 +302,9 @@ class Trace(LoopContext):
         accumulates: bool,
         reduced: tuple[int, ...],
     ) -> Access:
-        """Return the access that writes ``tensor`` here. LegalityError if iterations of an affine loop would
-        collide.
+        """Return the access with which an instruction writes ``tensor`` here.
+
+        LegalityError if all iterations of an affine loop would write the same place.
         """
         self._usable(tensor, masked=masked)
         self.check_own(tensor)
@@ -296,8 +315,9 @@ class Trace(LoopContext):
         return access
 
     def written(self, access: Access, op: str) -> None:
-        """Note that ``op`` writes ``access`` here. Raises Retrace if a later iteration still needs a renamed result
-        there.
+        """Note that operation ``op`` writes ``access`` here.
+
+        Raises Retrace if that place holds a renamed result that a later iteration of a loop still reads.
         """
         if access.buffer in self.read_only and access.buffer not in self.lenses:
             unsupported(
@@ -314,7 +334,7 @@ class Trace(LoopContext):
             self.engines_written.add(access.buffer)
 
     def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
-        """Refuse a write that goes to the same place in all iterations of an enclosing affine loop."""
+        """Refuse a write whose place is the same in all iterations of an affine loop around it."""
         access = tensor.access
         if access.indirect:
             return
@@ -340,10 +360,11 @@ class Trace(LoopContext):
             )
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Return True if a tensor may be used here, because the loops around its declaration are all still open."""
+        """Return True if a tensor may be used here: the loops around its declaration are still open."""
         return tensor.scope == self.scope[: len(tensor.scope)]
 
     def _usable(self, tensor: Tensor, *, masked: bool) -> None:
+        """Refuse a tensor whose loop is over, or one that is indexed out of bounds without a mask."""
         if not self.reaches(tensor):
             refuse(
                 "local_scope",
@@ -361,7 +382,7 @@ class Trace(LoopContext):
 
 
 def overlaps(one: Access, other: Access) -> bool:
-    """Return True if two accesses of a buffer may share an element, or if that can not be decided quickly."""
+    """Return True if two accesses of one buffer may share an element, and also where a quick test can not tell."""
     if one.indirect or other.indirect:
         return True
     for d, (a, b) in enumerate(zip(one.start, other.start, strict=True)):
@@ -377,7 +398,7 @@ def overlaps(one: Access, other: Access) -> bool:
 
 
 def current() -> Trace:
-    """Return the running trace. KernelCrash if there is none, because a kernel is called while its file loads."""
+    """Return the running trace. KernelCrash if a kernel's file calls an NKI function outside of a running kernel."""
     trace = context.current()
     assert isinstance(trace, Trace)
     return trace

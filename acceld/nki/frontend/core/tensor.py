@@ -1,4 +1,4 @@
-"""Define the tensors and tiles of a kernel: strided views of buffers, with methods and operators."""
+"""Define the tensors and tiles of a kernel as strided views of buffers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from acceld.nki.ir.program import Access, Buffer, Space
 
 
 class ParDim(int):
-    """``nl.par_dim(n)``: marks the partition dimension of an on-chip tensor."""
+    """Mark the partition dimension in the shape of an on-chip tensor: ``nl.par_dim(n)``."""
 
 
 @dataclass(slots=True)
 class Alias:
-    """A result whose instruction writes into another tensor, and not into a buffer of its own."""
+    """Describe a renamed result: its instruction was changed to write into the tensor that the result was assigned to.
+
+    ``site`` is the assignment, ``access`` the written part of that tensor, ``sequence`` the number of the write,
+    ``scope`` the loops around it. ``reads`` has the loops around each later read of the result in other loops.
+    """
 
     site: Site
     access: Access
@@ -30,19 +34,24 @@ class Alias:
 
 @dataclass(slots=True)
 class Produced:
-    """The instruction that made a result that still has its own buffer."""
+    """Describe the instruction that made a result, as long as the result has a buffer of its own.
+
+    ``slot`` is the instruction's place in the program, ``position`` the number of the result among its destinations,
+    ``sequence`` the number of the instruction.
+    """
 
     slot: Slot
     position: int
     sequence: int
     siblings: tuple[Slot, ...] = ()
-    """Further instructions that write the same result."""
+    """Places of further instructions that write the same result."""
 
 
 class Tensor:
-    """A view of a buffer: a declared tensor, an index into one, or the result of an instruction.
+    """Represent a view of a buffer: a declared tensor, an indexed part of one, or the result of an instruction.
 
-    ``access.dims`` are its axes; of an on-chip tensor without block dimensions the first is the partition axis.
+    ``access.dims`` are the view's axes. The first axis of an on-chip tensor without block dimensions is the partition
+    axis.
     """
 
     __slots__ = ("access", "alias", "overrun", "padded", "produced", "scope", "whole")
@@ -85,7 +94,7 @@ class Tensor:
 
     @property
     def declared(self) -> Buffer:
-        """The buffer that the view belongs to."""
+        """Return the buffer that the view belongs to."""
         return current().builder.buffers[self.access.buffer]
 
     @property
@@ -95,16 +104,16 @@ class Tensor:
 
     @property
     def dtype_name(self) -> str:
-        """The program's name of its type."""
+        """Return the program's name of the element type."""
         return self.access.dtype or self.declared.dtype
 
     @property
     def label(self) -> str:
-        """Its name for messages."""
+        """Return the tensor's name for messages."""
         return f"'{self.declared.name}'" if self.declared.name else "a tile"
 
     def like(self, access: Access) -> Self:
-        """Return another view of the same buffer."""
+        """Return a view of the same buffer through another ``access``."""
         self.produced = None
         made = type(self)(access, self.scope)
         made.alias, made.overrun = self.alias, self.overrun
@@ -112,7 +121,11 @@ class Tensor:
 
 
 def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
-    """Return ``tensor`` after checking that an engine can read it: in SBUF or PSUM, partition axis first."""
+    """Return ``tensor`` after a check that an engine can read it.
+
+    LegalityError for a tensor in HBM, with fewer than two axes, or whose partition axis is not the first. ``name`` and
+    ``call`` name the operand and the NKI function in messages.
+    """
     if tensor.space is Space.HBM:
         refuse(
             "address_space",

@@ -1,4 +1,4 @@
-"""Make views of tensors: apply an index, a reshape or a broadcast to a strided access."""
+"""Make views of tensors: apply an index, a reshape or a broadcast to the strided access of a tensor."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ T = TypeVar("T", bound=Tensor)
 
 
 def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None:
+    """Add ``by`` steps along an axis to the start of an access, in place."""
     if not by.const and not by.terms:
         return
     for d, step in enumerate(steps):
@@ -29,11 +30,12 @@ def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None
 
 @lru_cache(maxsize=4096)
 def _tile_dim(count: int, steps: tuple[int, ...]) -> TileDim:
+    """Return an axis of ``count`` elements, from a cache."""
     return TileDim(count, steps)
 
 
 def select(tensor: Tensor, key: object) -> Tensor:
-    """``tensor[key]``. LegalityError if the index mixes forms or does not fit."""
+    """Return the view ``tensor[key]``. LegalityError if the index does not fit or mixes slices with nl.arange."""
     trace = current()
     tile = tensor.access
     memo = None
@@ -88,7 +90,7 @@ def select(tensor: Tensor, key: object) -> Tensor:
 
 
 def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]:
-    """Return keys with the positions of each slice in place of the slice, on an axis of its own."""
+    """Return ``keys`` with each slice replaced by the positions it selects, on an axis of its own."""
     if any(key is None for key in keys):
         refuse("mixed_indexing", "a new axis can not stand beside an element of a tile", "reshape the result")
     keys = keys + [slice(None)] * (tensor.ndim - len(keys))
@@ -103,7 +105,10 @@ def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]
 
 
 def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:
-    """Index a row of an HBM tensor, such as ``x[1, 0]``. It is a view of one axis, but has two because a tile does."""
+    """Return a part of a row of an HBM tensor, such as ``x[1, 0]``.
+
+    A row has one axis, but is held as a tile of two. ``padded`` is the number of the added axis.
+    """
     dims = tensor.access.dims
     row = tensor.like(replace(tensor.access, dims=dims[:padded] + dims[padded + 1 :]))
     row.overrun = tensor.overrun
@@ -111,6 +116,7 @@ def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:
 
 
 def _check_open(trace: Trace, keys: list[object]) -> None:
+    """Refuse an index that uses the variable of a loop that has ended."""
     for k in keys:
         parts = (k.start, k.stop) if isinstance(k, slice) else (k.start,) if isinstance(k, DynamicSlice) else (k,)
         for part in parts:
@@ -123,6 +129,7 @@ def _check_open(trace: Trace, keys: list[object]) -> None:
 
 
 def _basic(trace: Trace, tensor: Tensor, keys: list[object], padded: int | None = None) -> Tensor:
+    """Return the view that integers, slices and None select."""
     rank = len(tensor.declared.shape)
     start, dims = list(tensor.access.start), list[TileDim]()
     partition = tensor.declared.partition_axis
@@ -174,16 +181,18 @@ def _basic(trace: Trace, tensor: Tensor, keys: list[object], padded: int | None 
 
 
 def _shown(key: object) -> str:
+    """Return a description of an index for a message."""
     return "a range of loop iterations" if isinstance(key, Iterator) else f"an object of type {type(key).__name__}"
 
 
 def _reach(begin: Expr | int, extent: int) -> tuple[int, int]:
+    """Return the least and greatest position of a slice that begins at ``begin`` and extends by ``extent``."""
     low, high = begin.bounds() if isinstance(begin, Expr) else (begin, begin)
     return low + min(0, extent), high + max(0, extent)
 
 
 def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | int, int, int]:
-    """Return begin, size and step of a slice of an axis of ``count`` elements."""
+    """Return the begin, size and step of a slice along an axis of ``count`` elements."""
     if isinstance(key, DynamicSlice):
         begin = key.start if isinstance(key.start, Expr) else operator.index(cast("Any", key.start))
         return begin, key.size, 1
@@ -198,7 +207,8 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
             )
         size = len(range(begin, stop, step))
         if limits.stop is not None and limits.stop > count and limits.stop > begin:
-            size = len(range(begin, limits.stop, step))  # beyond the end: kept, so that it is refused or masked later
+            # elements beyond the end are kept, so that they are refused or masked later
+            size = len(range(begin, limits.stop, step))
         return begin, size, step
     step = operator.index(key.step) if key.step is not None else 1
     first = key.start if key.start is not None else 0
@@ -214,6 +224,7 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
 
 
 def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
+    """Return the view that index expressions, tiles of indices and integers select."""
     rank = len(tensor.declared.shape)
     if len(keys) != tensor.ndim:
         refuse(
@@ -259,13 +270,14 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
 def _spanned(
     forms: tuple[tuple[tuple[int, ...], tuple[int, ...] | None] | None, ...], dims: tuple[TileDim, ...], rank: int
 ) -> tuple[tuple[TileDim, ...], tuple[tuple[int, int], ...]]:
-    """Return the axes of a tile, and how far each key reaches below and above its base.
+    """Return the axes of the tile that an index selects, and for each key how far it reaches below and above its base.
 
-    ``forms`` has for each key its shape and coefficients: no coefficients for a tile of indices, None for a number.
+    ``forms`` has for each key its shape and its coefficients. The coefficients are None for a tile of indices; the
+    whole form is None for a number.
     """
     longest = max(len(form[0]) for form in forms if form is not None)
-    # a tile of indices has its partitions first: it lacks free axes. So does AWS's dma_transpose example (SDK 2.26) with
-    # src[idx[i_p, 0], iy, iz], where iy and iz have three axes
+    # The axes of a tile of indices begin with the partitions, so missing axes are added at its end. AWS's dma_transpose
+    # example (SDK 2.26) needs that: in src[idx[i_p, 0], iy, iz] iy and iz have three axes.
     shape = broadcast(
         *(form[0] if form[1] is not None else form[0] + (1,) * (longest - len(form[0])) for form in forms if form)
     )
@@ -284,7 +296,7 @@ def _spanned(
 
 
 def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
-    """Return the run-time index that a tile of integers gives for one dimension of ``tensor``."""
+    """Return the run-time index that a tile of integers gives along one axis of ``tensor``."""
     places = [(d, step) for d, step in enumerate(dim.steps) if step]
     if len(places) != 1:
         unsupported("an index tile for a reshaped dimension")
@@ -306,7 +318,7 @@ def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
 
 
 def reshape(tensor: T, shape: tuple[int, ...]) -> T:
-    """Return a view of the elements in C order in ``shape``. UnsupportedCall if it is not a strided view."""
+    """Return a view of the elements, in C order, in ``shape``. UnsupportedCall if they do not form a strided view."""
     trace = current()
     if -1 in shape:
         rest = -prod(shape)
@@ -355,7 +367,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
 
 
 def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
-    """Return the steps of one axis that runs through all of ``dims``; None if there is no such axis."""
+    """Return the steps of one axis that runs through all elements of ``dims``; None if their strides do not allow that."""
     steps = dims[-1].steps
     inner = dims[-1].count
     for dim in reversed(dims[:-1]):
@@ -366,7 +378,7 @@ def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
 
 
 def with_axis(tensor: T, axis: int) -> T:
-    """Return a view with an axis of one element at ``axis``."""
+    """Return a view with a new axis of one element at ``axis``."""
     at = axis if axis >= 0 else axis + tensor.ndim + 1
     dims = list(tensor.access.dims)
     dims.insert(at, TileDim(1, (0,) * len(tensor.declared.shape)))
@@ -374,13 +386,13 @@ def with_axis(tensor: T, axis: int) -> T:
 
 
 def squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape without axes of one element."""
+    """Return ``shape`` without the axes of one element."""
     return tuple(n for n in shape if n != 1)
 
 
 def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return ``tensor`` with axes of one element added or dropped so that its shape is ``shape``; None if it can not
-    be.
+    """Return a view of ``tensor`` with ``shape``, which may differ only in axes of one element; None if it differs
+    more.
     """
     if tensor.shape == shape:
         return tensor
@@ -395,12 +407,12 @@ def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def is_never(pattern: Pattern) -> bool:
-    """Return True if a mask's pattern obviously holds nowhere."""
+    """Return True if it is plain that a pattern of a mask holds nowhere."""
     return not pattern.base.terms and pattern.base.const < 0 and not any(pattern.coefs)
 
 
 def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a view of ``tensor`` with free axes of one element repeated to ``shape``; None if that does not fit."""
+    """Return a view of ``tensor`` whose free axes of one element are repeated to ``shape``; None if that does not fit."""
     if tensor.shape == shape:
         return tensor
     if len(tensor.shape) > len(shape):

@@ -1,4 +1,4 @@
-"""Emit element-wise instructions, some with a fold along the free axes."""
+"""Emit the element-wise instructions of ``nki.isa``. Some also fold their result along the free axes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def activation(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = op(data * scale + bias), optionally folded along the free axes (``engine`` is of NKI 0.7)."""
+    """Set dst to op(data * scale + bias). With ``reduce_cmd`` the result is also folded along the free axes into
+    reduce_res.
+
+    ``engine`` is an argument of NKI 0.7.
+    """
     target, tile = matched(dst, "activation", data=data)
     if activation_function(op) == "prelu":
         refuse("activation_function", "prelu in 'activation', which has no slope", "use nisa.activate2 with relu_param")
@@ -55,7 +59,7 @@ def activation(
 
 
 def _activating(engine: object) -> Engine:
-    """Return the engine of an activation, by default the scalar engine."""
+    """Return the engine of an activation, by default the scalar engine. LegalityError for GpSimd on chips without it."""
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.GPSIMD and trace.chip.generation < 4:
         refuse("chip", f"an activation on GpSimd of {trace.chip.name}: NeuronCore-v4 has it", "leave engine out")
@@ -77,7 +81,7 @@ def activation_reduce(
     scale: object = 1.0,
     name: str | None = None,
 ) -> None:
-    """dst = an activation, whose values are also folded along the free axes."""
+    """Set dst to op(data * scale + bias), and reduce_res to dst folded with reduce_op along the free axes."""
     if activation_function(op) == "square":
         trace = current()
         trace.builder.notice(
@@ -103,7 +107,7 @@ def activate2(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = op((data op0 imm0) op1 imm1) (trn3; ``engine`` is of NKI 0.7)."""
+    """Set dst to op((data op0 imm0) op1 imm1) (trn3). ``engine`` is an argument of NKI 0.7."""
     target, tile = matched(dst, "activate2", data=data)
     func, pair = activation_function(op), (alu_op(op0), alu_op(op1))
     if pair not in ACTIVATE2_PAIRS:
@@ -132,7 +136,7 @@ def activate2(
 def tensor_tensor(
     dst: object, data1: object, data2: object, op: object, engine: object = None, name: str | None = None
 ) -> None:
-    """dst = data1 op data2."""
+    """Set dst to data1 op data2, element by element."""
     target, first, second = matched(dst, "tensor_tensor", data1=data1, data2=data2)
     word = alu_op(op)
     chosen = engine_of(engine)
@@ -153,7 +157,10 @@ def tensor_scalar(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = (data op0 operand0) op1 operand1, operands numbers or (P, 1) tiles; none for a function of one value."""
+    """Set dst to (data op0 operand0) op1 operand1. Each operand is a number or a (P, 1) tile.
+
+    An operation of one value takes no operand.
+    """
     target, tile = matched(dst, "tensor_scalar", data=data)
     first, operand = _stage(op0, operand0, "operand0", tile)
     attrs: dict[str, Attr] = {"op0": first, "reverse0": bool(reverse0)}
@@ -174,7 +181,7 @@ def tensor_scalar(
 
 
 def _stage(op: object, operand: object, name: str, tile: Tensor) -> tuple[str, Tensor | Number | Pattern]:
-    """Return one of the operations of a tensor_scalar with its second operand, which is 0 if it takes none."""
+    """Return the name of one operation of a tensor_scalar, and its operand; 0 for an operation of one value."""
     invert = getattr(op, "__name__", op) == "invert"
     word = "bitwise_xor" if invert else alu_op(op)
     if not invert and word not in UNARY_ALU_OPS:
@@ -202,7 +209,7 @@ def tensor_scalar_reduce(
     reduce_res_negate: bool = False,
     name: str | None = None,
 ) -> None:
-    """dst = data op0 operand0, folded along the free axes into reduce_res."""
+    """Set dst to data op0 operand0, and reduce_res to dst folded with reduce_op along the free axes."""
     target, tile = matched(dst, "tensor_scalar_reduce", data=data)
     if reverse0:
         refuse("signature", "'tensor_scalar_reduce' with reverse0", "use nisa.tensor_scalar, then nisa.tensor_reduce")
@@ -226,7 +233,9 @@ def tensor_scalar_reduce(
 
 
 def _loaded(value: object, command: object, call: str) -> float | None:
-    """Return the ``reduce_init`` of a fold. It has an effect only with ``load_reduce``."""
+    """Return the ``reduce_init=`` argument of a fold; None without ``reduce_cmd.load_reduce``, the only command that
+    reads it.
+    """
     loads = word_of(command) == "load_reduce"
     start = as_number(value)
     if isinstance(value, Tensor):
@@ -250,7 +259,7 @@ def tensor_scalar_cumulative(
     reduce_cmd: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = a running fold with op1 along the free axis of src op0 imm0."""
+    """Set dst to a running fold with op1, along the free axis, of src op0 imm0."""
     target, tile = matched(dst, "tensor_scalar_cumulative", src=src)
     srcs: list[Tensor | Number | Pattern] = [tile, scalar(imm0, "imm0", "tensor_scalar_cumulative", tile)]
     if (imm1 is not None) is not (word_of(reduce_cmd) == "load_reduce"):
@@ -286,7 +295,7 @@ def scalar_tensor_tensor(
     reduce_res: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = (data op0 operand0) op1 operand1, operand0 a number or (P, 1) tile, operand1 a tile."""
+    """Set dst to (data op0 operand0) op1 operand1. operand0 is a number or a (P, 1) tile, operand1 a tile like data."""
     target, tile, other = matched(dst, "scalar_tensor_tensor", data=data, operand1=operand1)
     if isinstance(operand0, Tensor) and operand0.dtype_name != "float32":
         trace = current()
@@ -311,7 +320,7 @@ def scalar_tensor_tensor(
 
 
 def reciprocal(dst: object, data: object, name: str | None = None) -> None:
-    """dst = 1 / data."""
+    """Set dst to 1 / data."""
     target, tile = matched(dst, "reciprocal", data=data)
     emit("reciprocal", Engine.VECTOR, [target], [tile])
 
@@ -325,7 +334,7 @@ def exponential(
     reduce_init: object = 0.0,
     name: str | None = None,
 ) -> None:
-    """dst = exp(src - max_value), optionally summed (trn3)."""
+    """Set dst to exp(src - max_value), and reduce_res to the sum along the free axes if it is given (trn3)."""
     target, tile = matched(dst, "exponential", src=src)
     emit(
         "exponential",
@@ -348,7 +357,7 @@ def select_reduce(
     reverse_pred: bool = False,
     name: str | None = None,
 ) -> None:
-    """dst = on_true where the predicate holds, else on_false."""
+    """Set dst to on_true where predicate is non-zero, else to on_false."""
     target, *sources = matched(dst, "select_reduce", predicate=predicate, on_true=on_true)
     other = scalar(on_false, "on_false", "select_reduce", target)
     if isinstance(other, Tensor):
@@ -368,6 +377,6 @@ def select_reduce(
 
 
 def dropout(dst: object, data: object, prob: object, name: str | None = None) -> None:
-    """dst = data with random elements set to zero."""
+    """Set dst to data, with each element zero with probability prob."""
     target, tile = matched(dst, "dropout", data=data)
     emit("dropout", Engine.VECTOR, [target], [tile, scalar(prob, "prob", "dropout", tile)])

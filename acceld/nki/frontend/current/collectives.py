@@ -1,4 +1,7 @@
-"""``nki.collectives``: operations of several ranks. Values are simulated (:mod:`acceld.nki.execute.ranks`), no latency is published."""
+"""Provide ``nki.collectives``: operations in which several ranks take part.
+
+:mod:`acceld.nki.execute.ranks` computes their values. They have no predicted latency, because none is published.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ FOLDS = ("add", "min", "max")
 
 
 class rg_partition_op(Enum):  # the API's name
-    """Function by which ``ReplicaGroup.from_partition_op`` (NKI 0.7) puts ranks into groups."""
+    """List the functions by which ``ReplicaGroup.from_partition_op`` puts ranks into groups (NKI 0.7)."""
 
     bitwise_and = "and"
     div = "div"
@@ -33,14 +36,16 @@ class rg_partition_op(Enum):  # the API's name
 
 
 class ReplicaGroup(NKIObject):
-    """Lists of ranks; a collective works inside each of them."""
+    """Hold lists of ranks. A collective works inside each list."""
 
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
         super().__init__(groups=[[operator.index(rank) for rank in ranks] for ranks in groups])
 
     @staticmethod
     def from_partition_op(world_size: int, op: rg_partition_op, operand: int) -> ReplicaGroup:
-        """Return groups of the ranks below ``world_size``: ranks for which ``op`` gives the same number form one group."""
+        """Return groups of the ranks 0 to ``world_size`` - 1. Ranks for which ``op`` gives the same number are in one
+        group.
+        """
         number: Callable[[int], int] = {
             rg_partition_op.bitwise_and: lambda rank: rank & operand,
             rg_partition_op.div: lambda rank: rank // operand,
@@ -56,7 +61,9 @@ ReplicaGroup.__module__ = rg_partition_op.__module__ = "nki.collectives"
 
 
 def _groups(value: object, call: str) -> dict[str, Attr]:
-    """Return the ranks of all lists, one list after another, and the length of each."""
+    """Return the attributes of a replica group: the ranks of all lists, one list after another, and the length of each
+    list.
+    """
     lists: Any = getattr(value, "groups", value)
     if not lists or len({len(ranks) for ranks in lists}) != 1 or not lists[0]:
         refuse(
@@ -69,6 +76,7 @@ def _groups(value: object, call: str) -> dict[str, Attr]:
 
 
 def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]:
+    """Return each source with its destination. LegalityError if their numbers or memories do not fit."""
     lists = []
     for word, given in (("srcs", srcs), ("dsts", dsts)):
         one = cast("Sequence[object]", given if isinstance(given, list | tuple) else [given])
@@ -85,6 +93,7 @@ def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]
 
 
 def _emit(kind: str, source: Tensor, target: Tensor, shape: tuple[int, ...], **attrs: Attr) -> None:
+    """Emit one collective from ``source`` to ``target``, which must have ``shape`` and the source's dtype."""
     if target.shape != shape or target.dtype_name != source.dtype_name:
         refuse(
             "shape",
@@ -94,6 +103,7 @@ def _emit(kind: str, source: Tensor, target: Tensor, shape: tuple[int, ...], **a
 
 
 def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,)) -> int:
+    """Return the axis of a ``collective_dim=`` argument. LegalityError if the collective does not take it."""
     axis = operator.index(cast("Any", dim))
     if axis not in (allowed if source.space is Space.HBM else (0, 1)) or axis >= source.ndim:
         refuse("operand_type", f"collective_dim {axis} of '{call}'", "use 0")
@@ -101,6 +111,9 @@ def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,
 
 
 def _fold(op: object, call: str) -> str:
+    """Return the program's name of the operation with which a collective folds. LegalityError if none of add, min and
+    max.
+    """
     word = alu_op(op)
     if word not in FOLDS:
         refuse("alu_op", f"'{call}' folds with {word}", "use nl.add, nl.minimum or nl.maximum")
@@ -108,6 +121,7 @@ def _fold(op: object, call: str) -> str:
 
 
 def _scaled(shape: tuple[int, ...], axis: int, times: int, parts: int = 1) -> tuple[int, ...]:
+    """Return ``shape`` with its size along ``axis`` multiplied by ``times`` and divided by ``parts``."""
     if shape[axis] % parts:
         refuse("shape", f"axis {axis} of {list(shape)} does not divide among {parts} ranks")
     return (*shape[:axis], shape[axis] * times // parts, *shape[axis + 1 :])
@@ -116,7 +130,7 @@ def _scaled(shape: tuple[int, ...], axis: int, times: int, parts: int = 1) -> tu
 def all_reduce(
     srcs: object, dsts: object, replica_group: object, op: object, priority: object = None, name: str | None = None
 ) -> None:
-    """Each dst = the ranks' srcs folded."""
+    """Set each dst to the srcs of all ranks of the list, folded with op."""
     groups, word = _groups(replica_group, "all_reduce"), _fold(op, "all_reduce")
     for source, target in _pairs(srcs, dsts, "all_reduce"):
         _emit("all_reduce", source, target, source.shape, op=word, **groups)
@@ -126,7 +140,7 @@ def all_gather(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Each dst = the ranks' srcs, one after another along an axis."""
+    """Set each dst to the srcs of all ranks of the list, one after another along axis ``collective_dim``."""
     groups = _groups(replica_group, "all_gather")
     for source, target in _pairs(srcs, dsts, "all_gather"):
         axis = _axis(collective_dim, source, "all_gather")
@@ -138,7 +152,7 @@ def reduce_scatter(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, op: object, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Each dst = the rank's part of the folded srcs."""
+    """Set each dst to this rank's part, along axis ``collective_dim``, of the srcs of all ranks folded with op."""
     groups, word = _groups(replica_group, "reduce_scatter"), _fold(op, "reduce_scatter")
     for source, target in _pairs(srcs, dsts, "reduce_scatter"):
         axis = _axis(collective_dim, source, "reduce_scatter")
@@ -150,7 +164,7 @@ def all_to_all(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Part i of each src goes to rank i of the list."""
+    """Send part i of each src, along axis ``collective_dim``, to rank i of the list."""
     groups = _groups(replica_group, "all_to_all")
     for source, target in _pairs(srcs, dsts, "all_to_all"):
         axis = _axis(collective_dim, source, "all_to_all")
@@ -160,7 +174,7 @@ def all_to_all(
 
 @dataclass(frozen=True, slots=True)
 class PreparedCollective(NkiInstruction):
-    """Result of a ``..._prepare`` call, for its ``..._trigger``."""
+    """Hold what a ``..._prepare`` call checked, until its ``..._trigger`` emits the collective."""
 
     kind: str
     emitting: Callable[[], None]
@@ -169,7 +183,7 @@ class PreparedCollective(NkiInstruction):
 def _varied(
     kind: str, srcs: object, dsts: object, replica_group: object, metadata_tensor: object, counts: bool, displaced: bool
 ) -> Callable[[], None]:
-    """Check a collective of run-time sizes; return the function that emits it."""
+    """Check a collective whose sizes are known only at run time, and return the function that emits it."""
     groups, pairs = _groups(replica_group, kind), _pairs(srcs, dsts, kind)
     rows = tensor(metadata_tensor, "metadata_tensor", kind)
     members = cast("int", groups["members"])
@@ -203,7 +217,7 @@ def all_to_all_v(
     srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
     has_rdispls: bool = False, priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send part ``d`` of src, whose size and place the metadata's column ``d`` has, to rank ``d`` of the list."""
+    """Send a part of src to each rank ``d`` of the list. Column ``d`` of the metadata has the part's size and place."""
     _varied("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)()
 
 
@@ -211,11 +225,13 @@ def all_gather_v(
     srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
     has_rdispls: bool = False, priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send one part of src, whose size and place the metadata's first column has, to all ranks of the list."""
+    """Send one part of src to all ranks of the list. The first column of the metadata has the part's size and place."""
     _varied("all_gather_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)()
 
 
 def _prepare(kind: str) -> Callable[..., NkiInstruction]:
+    """Return the function ``..._prepare`` of a collective."""
+
     def prepare(
         srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
         has_rdispls: bool = False, priority: object = None, name: str | None = None,
@@ -235,6 +251,8 @@ def _prepare(kind: str) -> Callable[..., NkiInstruction]:
 
 
 def _trigger(kind: str) -> Callable[..., None]:
+    """Return the function ``..._trigger`` of a collective."""
+
     def trigger(prepare_instr: object, name: str | None = None) -> None:
         trace = current_trace()
         if not isinstance(prepare_instr, PreparedCollective) or prepare_instr.kind != kind or trace.prepared is None:
@@ -250,7 +268,7 @@ def collective_permute(
     srcs: object, dsts: object, source_target_pairs: Sequence[tuple[int, int]], priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """The dst of each target rank = the src of its source rank; other dsts stay."""
+    """Set the dst of each target rank to the src of its source rank. The dst of any other rank keeps its values."""
     flat = tuple(operator.index(rank) for pair in source_target_pairs for rank in pair)
     targets = flat[1::2]
     if not flat or len(set(targets)) != len(targets):
@@ -263,7 +281,7 @@ def collective_permute_implicit(
     srcs_by_channel: Sequence[object], dsts_by_channel: Sequence[object], replica_group: object,
     channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Each dst = the src of the rank before it in its list; the list is a ring."""
+    """Set each dst to the src of the previous rank in the list. The list is a ring."""
     groups = _groups(replica_group, "collective_permute_implicit")
     for sources, targets in zip(srcs_by_channel, dsts_by_channel, strict=True):
         for source, target in _pairs(sources, targets, "collective_permute_implicit"):
@@ -285,18 +303,19 @@ def collective_permute_implicit_reduce(
 
 
 def rank_id(name: str | None = None) -> Register:
-    """Return the running rank, which is known only at run time."""
+    """Return a register with the number of the running rank."""
     return _ranked({"ranks": (), "members": 1}, 0)
 
 
 def collective_permute_implicit_current_processing_rank_id(
     iteration_id: int, replica_group: object, channel_id: int = 0, name: str | None = None
 ) -> Register:
-    """Return the rank whose data arrives after so many steps around the ring."""
+    """Return a register with the rank whose data arrives here after ``iteration_id`` steps around the ring."""
     return _ranked(_groups(replica_group, "collective_permute_implicit"), operator.index(cast("Any", iteration_id)))
 
 
 def _ranked(groups: dict[str, Attr], steps: int) -> Register:
+    """Return a register that holds the rank ``steps`` steps before this one in its group."""
     made = Register(current_trace().builder.register())
     current().emit("register_rank", Engine.SYNC, [], [steps], attrs={"register": made.number, **groups})
     return made
@@ -309,12 +328,12 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )  # fmt: skip
 
 
-# Made once a process: reading their signatures takes longer than a small trace.
+# Wrapped once in each process, because reading the signatures takes longer than a small trace.
 _FUNCTIONS: Mapping[str, object] = MappingProxyType(
     {function.__name__: checked("nki.collectives", function) for function in FUNCTIONS}
 )
 
 
 def namespace() -> dict[str, object]:
-    """Return everything ``nki.collectives`` offers here."""
+    """Return the names of ``nki.collectives`` that the simulator has, with their values."""
     return {**_FUNCTIONS, "ReplicaGroup": ReplicaGroup, "rg_partition_op": rg_partition_op}

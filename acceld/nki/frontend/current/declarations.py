@@ -1,4 +1,4 @@
-"""Declare and fill tensors."""
+"""Declare and fill tensors: ``nl.ndarray``, ``nl.zeros`` and similar functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ndarray(
     name: str = "",
     address: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Return an undefined tensor, by default in SBUF. ``address`` is (partition, byte offset)."""
+    """Return a new tensor without values, by default in SBUF. ``address`` is (partition, byte offset)."""
     trace = current_trace()
     if name:
         trace.name_once(name, "nl.ndarray")
@@ -51,7 +51,7 @@ def ndarray(
 def full(
     shape: Sequence[object], fill_value: object, dtype: object, buffer: object = None, name: str = "", **kwargs: Any
 ) -> Tensor:
-    """Return a tensor filled with one value."""
+    """Return a new tensor filled with one number."""
     number = index.as_number(fill_value)
     if number is None:
         refuse("operand_type", "fill_value must be a number")
@@ -61,34 +61,34 @@ def full(
 
 
 def zeros(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return a tensor of zeros."""
+    """Return a new tensor of zeros."""
     return full(shape, 0, dtype, buffer, name)
 
 
 def ones(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return a tensor of ones."""
+    """Return a new tensor of ones."""
     return full(shape, 1, dtype, buffer, name)
 
 
 def empty_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return an undefined tensor of the same shape."""
+    """Return a new tensor without values, of the shape of ``x``, and by default of its dtype and in its memory."""
     return ndarray(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
 
 
 def zeros_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return zeros of the same shape."""
+    """Return a new tensor of zeros, of the shape of ``x``, and by default of its dtype and in its memory."""
     return zeros(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
 
 
 def shared_identity_matrix(n: int, dtype: object = np.uint8, dst: Tensor | None = None, **kwargs: Any) -> Tensor:
-    """Return an n x n identity in SBUF: ``dst`` if given, else a new tile."""
+    """Return an n x n identity matrix in SBUF: in ``dst`` if given, else in a new tile."""
     made = ndarray((n, n), dtype) if dst is None else dst
     dma_copy(made, memory.shared_identity_matrix(n, dtype))
     return made
 
 
 def rand(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "") -> Tensor:
-    """Return a new tensor of uniform values in [0, 1), on chip."""
+    """Return a new tile on chip with uniform random values in [0, 1)."""
     made = ndarray(shape, dtype, buffer, name)
     if made.space is Space.HBM:
         unsupported("nl.rand in HBM", "make it in nl.sbuf and copy it with nisa.dma_copy")

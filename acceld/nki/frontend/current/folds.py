@@ -1,4 +1,4 @@
-"""Emit reductions, scans and statistics."""
+"""Emit the reductions, scans and statistics of ``nki.isa``."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ def tensor_reduce(
     keepdims: bool = False,
     name: str | None = None,
 ) -> None:
-    """Fold free axes of data."""
+    """Set dst to data folded with op along the free axes ``axis``."""
     target, tile = destination(dst, "tensor_reduce"), operand(data, "data", "tensor_reduce")
     axes = free_axes(axis, tile, "tensor_reduce")
     last = tuple(range(tile.ndim - len(axes), tile.ndim))
     kept = _without(axes, tile.shape)
     view = conform(target, kept)
     if view is None and all(tile.shape[k] == 1 for k in axes):
-        # Before NKI 0.3 the axes said how many of the last axes are folded. Kernels of that time ran on chips.
+        # Before NKI 0.3 only the number of axes counted: as many of the last axes were folded. Kernels of that time ran
+        # on chips.
         view, axes = conform(target, _without(last, tile.shape)), last
         trace = current()
         trace.builder.notice(
@@ -47,12 +48,12 @@ def tensor_reduce(
 
 
 def _without(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape with one element along ``axes``."""
+    """Return ``shape`` with the size 1 along ``axes``."""
     return tuple(1 if k in axes else n for k, n in enumerate(shape))
 
 
 def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
-    """Refuse axes that are not the last ones of the tile, which an engine can not fold. Axes of one element do not count."""
+    """Refuse to fold axes that are not the last ones of the tile. Axes of one element do not count."""
     wide = [k for k, n in enumerate(tile.shape) if k and (n != 1 or k in axes)]
     if wide[len(wide) - len(axes) :] != list(axes):
         refuse(
@@ -63,7 +64,7 @@ def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
 
 
 def tensor_partition_reduce(dst: object, op: object, data: object, name: str | None = None) -> None:
-    """Fold the partition axis."""
+    """Set dst, of one partition, to data folded with op along the partition axis."""
     emit(
         "partition_reduce",
         Engine.GPSIMD,
@@ -84,7 +85,7 @@ def tensor_tensor_scan(
     reverse1: bool = False,
     name: str | None = None,
 ) -> None:
-    """r[i] = (data0[i] op0 r[i-1]) op1 data1[i]."""
+    """Set dst to a running result along the free axis: dst[i] = (data0[i] op0 dst[i-1]) op1 data1[i]."""
     target, first, second = matched(dst, "tensor_tensor_scan", data0=data0, data1=data1)
     emit(
         "scan",
@@ -99,10 +100,10 @@ def tensor_tensor_scan(
 
 
 def bn_stats(dst: object, data: object, name: str | None = None) -> None:
-    """Compute counts, means and variances of the even and of the odd elements."""
+    """Set dst to counts, means and variances of the even and of the odd elements of each partition."""
     emit("bn_stats", Engine.VECTOR, [destination(dst, "bn_stats")], [operand(data, "data", "bn_stats")])
 
 
 def bn_aggr(dst: object, data: object, name: str | None = None) -> None:
-    """Compute mean and variance from statistics."""
+    """Set dst to the mean and variance of each partition, merged from statistics of ``bn_stats``."""
     emit("bn_aggr", Engine.VECTOR, [destination(dst, "bn_aggr")], [operand(data, "data", "bn_aggr")])

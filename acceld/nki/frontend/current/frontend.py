@@ -1,4 +1,4 @@
-"""Run a kernel of the current API, and finish its Program."""
+"""Trace a kernel of the current API and return its Program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ import nki.isa as nisa
 
 
 class CurrentFrontEnd:
-    """Front end of ``nki`` for one trace."""
+    """Trace one kernel of the package ``nki``."""
 
     roots = ("nki",)
     prelude = PRELUDE
@@ -45,10 +45,10 @@ class CurrentFrontEnd:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.notes: dict[int, str] = {}
-        """Notes on options of ``nki.jit``, by line of the kernel's file."""
+        """Notes about options of ``nki.jit``, by line of the kernel's file."""
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """Return the modules that a kernel may import, by full name."""
+        """Return the API's modules that a kernel may import, by full name."""
         session = self.session
         version = session.options.nki
         known = frozenset(LANGUAGE_FUNCTIONS)
@@ -70,9 +70,9 @@ class CurrentFrontEnd:
         return {module.__name__: module for module in (nki, nl, nisa, constants, ncc, compiler)}
 
     def _checked(self, options: Mapping[str, object]) -> None:
-        """Refuse or note the options of ``nki.jit`` that the trace's version does not take.
+        """Refuse the options of ``nki.jit`` that the trace's version lacks, and note options that no page of NKI lists.
 
-        AWS's own library gives options that no page lists. They change nothing here.
+        AWS's own library gives unlisted options. They have no effect here.
         """
         for option in options:
             what = f"nki.jit({option}=...)"
@@ -83,13 +83,16 @@ class CurrentFrontEnd:
                 self.notes[self.session.line()] = f"{what}: {unknown}"
 
     def read(self, tree: ast.Module) -> None:
-        """Refuse or note what the trace's version does not read: the parser's subset of Python, foreign imports."""
+        """Refuse or note syntax and imports in the kernel's file that the trace's version of ``nki`` does not accept."""
         if self.session.options.nki is not None:
             for need in file_needs(tree, self.session.entry):
                 self.session.need(need.what, need.life, need.line)
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel and reroll loops. Trace again without renaming if a result must keep its own buffer."""
+        """Trace the kernel and return its Program, with loops in place of unrolled iterations.
+
+        The kernel is traced again with other settings as long as a trace asks for that.
+        """
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
         unroll: frozenset[Site] = frozenset()
@@ -112,12 +115,13 @@ class CurrentFrontEnd:
             except Exception as error:
                 if not sampling or isinstance(error, LimitExceeded) or is_ours(error):
                     raise
-                sampling = False  # an error must be evaluated on every iteration, so sampling is off
+                sampling = False  # the error may come from the samples, so the kernel is traced in full
             finally:
                 deactivate()
         raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)
 
     def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:
+        """Trace the kernel once and return its Program. Each iteration is still a loop of its own."""
         session = self.session
         values: dict[str, object] = {}
         inputs: list[int] = []
@@ -184,6 +188,7 @@ class CurrentFrontEnd:
     def _programs(
         self, trace: CurrentTrace, target: Any, positional: tuple[object, ...], keyword: dict[str, object]
     ) -> object:
+        """Call the kernel for each program of the launch grid, and return its result."""
         value: object = None
         for number, ids in enumerate(product(*(range(operator.index(n)) for n in trace.grid))):
             if number:

@@ -1,4 +1,4 @@
-"""``nl.tiles``, ``nl.blocks`` and their allocations: tensors that are indexed by tile or block (NKI 0.7)."""
+"""Provide ``nl.tiles``, ``nl.blocks`` and their allocations (NKI 0.7): tensors that are indexed by tile or block."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ from acceld.nki.ir.program import Space
 
 @dataclass(frozen=True, slots=True)
 class _Backing:
-    """Storage of a grid. On-chip allocations keep their tiles beside each other: ``counts`` tiles of ``tile`` elements."""
+    """Hold the tensor behind a grid.
+
+    An allocation on chip keeps its tiles side by side in the same partitions: ``counts`` tiles, each of ``tile``
+    elements. ``tile`` is None for a tensor that is not stored in tiles.
+    """
 
     tensor: NkiTensor
     tile: tuple[int, int] | None = None
     counts: tuple[int, int] = (1, 1)
 
     def has(self, begins: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-        """Return True if one tensor can be exactly these elements."""
+        """Return True if one tensor can have exactly the elements that begin at ``begins`` and extend over ``sizes``."""
         return self.tile is None or begins[0] // self.tile[0] == (begins[0] + sizes[0] - 1) // self.tile[0]
 
     def part(self, begins: tuple[int, ...], sizes: tuple[int, ...]) -> NkiTensor:
-        """Return the tensor of these elements."""
+        """Return the tensor with the elements that begin at ``begins`` and extend over ``sizes``."""
         if self.tile is not None:
             row, begin = divmod(begins[0], self.tile[0])
             column = row * self.counts[1] * self.tile[1] + begins[1]
@@ -40,55 +44,57 @@ class _Backing:
 
 @dataclass(frozen=True, slots=True)
 class NkiGrid:
-    """A tensor that is indexed in units of tiles or blocks. The last ones are smaller if the sizes do not divide."""
+    """Represent a tensor that is indexed in units of tiles or blocks. Units at the end of an axis may be smaller."""
 
     backing: _Backing
     begins: tuple[int, ...]
     sizes: tuple[int, ...]
     tile_shape: tuple[int, ...]
     units: tuple[int, ...]
-    """Elements of a step of the index along each axis; 1 for axes before the tiled ones."""
+    """Number of elements of one step of the index along each axis; 1 for axes that are not tiled."""
     kept: tuple[bool, ...]
-    """False for axes that a number has selected."""
+    """For each axis, False if an index with a number has selected one unit of it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the number of tiles or blocks along each axis that no number has selected."""
+        """Return the number of tiles or blocks along each axis of which no single unit is selected."""
         return tuple(-(-self.sizes[axis] // self.units[axis]) for axis in self._axes())
 
     @property
     def index_step_elements(self) -> tuple[int, ...]:
-        """Return the elements of a step along each axis that no number has selected."""
+        """Return the number of elements of one step of the index, along each axis of which no single unit is selected."""
         return tuple(self.units[axis] for axis in self._axes())
 
     @property
     def element_shape(self) -> tuple[int, ...]:
-        """Return the elements along each axis of :attr:`data`."""
+        """Return the number of elements along each axis of :attr:`data`."""
         return tuple(self.sizes[axis] for axis in range(len(self.sizes)) if self._shown(axis))
 
     @property
     def dtype(self) -> object:
-        """Return the element type."""
+        """Return the dtype of the elements."""
         return self.backing.tensor.dtype
 
     @property
     def buffer(self) -> object:
-        """Return the memory of the tensor."""
+        """Return the memory that holds the tensor."""
         return self.backing.tensor.buffer
 
     @property
     def is_remainder(self) -> bool:
-        """Return True if the selection is smaller than whole tiles or blocks."""
+        """Return True if the selection ends with a tile or block that is smaller than the others."""
         return any(size % unit for size, unit in zip(self.sizes, self.units, strict=True))
 
     @property
     def is_data_representable(self) -> bool:
-        """Return True if :attr:`data` is one tensor."""
+        """Return True if the selected elements can be one tensor, so that :attr:`data` works."""
         return self.backing.has(self.begins, self.sizes)
 
     @property
     def data(self) -> NkiTensor:
-        """Return the selected elements as a tensor, for an instruction."""
+        """Return the selected elements as a tensor, to pass to an instruction. UnsupportedCall if they are not one
+        tensor.
+        """
         if not self.is_data_representable:
             unsupported(
                 f".data of several rows of tiles of {self.backing.tensor.label} at once", "select one row of tiles"
@@ -98,10 +104,11 @@ class NkiGrid:
         return whole.reshape(self.element_shape) if gone else whole
 
     def _axes(self) -> list[int]:
+        """Return the axes of which no single unit is selected."""
         return [axis for axis, kept in enumerate(self.kept) if kept]
 
     def _shown(self, axis: int) -> bool:
-        """Return True for an axis of :attr:`data`: a tiled one, or one before them that no number has selected."""
+        """Return True if :attr:`data` has this axis: it is tiled, or no single position of it is selected."""
         return self.kept[axis] or axis >= len(self.sizes) - len(self.tile_shape)
 
     def __getitem__(self, key: object) -> Self:
@@ -129,24 +136,25 @@ class NkiGrid:
 
 
 class NkiTileGrid(NkiGrid):
-    """A tensor that is indexed by tile."""
+    """Represent a tensor that is indexed by tile."""
 
     __slots__ = ()
 
 
 class NkiBlockGrid(NkiGrid):
-    """A tensor that is indexed by block of tiles."""
+    """Represent a tensor that is indexed by block. A block is a group of tiles."""
 
     __slots__ = ()
 
     @property
     def block_shape(self) -> tuple[int, ...]:
-        """Return the tiles of a block along each tiled axis."""
+        """Return the number of tiles in a block along each tiled axis."""
         tiled = self.units[len(self.units) - len(self.tile_shape) :]
         return tuple(unit // size for unit, size in zip(tiled, self.tile_shape, strict=True))
 
 
 def _sizes(value: object, name: str, least: int = 1) -> tuple[int, ...]:
+    """Return a tuple of positive sizes. LegalityError if ``value`` is something else or shorter than ``least``."""
     sizes = tuple(value) if isinstance(value, tuple | list) else ()
     if len(sizes) < least or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in sizes):
         refuse("shape", f"{name}={value!r}", f"a tuple of at least {least} whole numbers from 1 on")
@@ -157,7 +165,7 @@ _Grid = TypeVar("_Grid", bound=NkiGrid)
 
 
 def _over(kind: type[_Grid], source: object, tile_shape: object, block_shape: Sequence[int], call: str) -> _Grid:
-    """Return a grid over a tensor, or over what a grid has selected."""
+    """Return a grid over a tensor, or over the elements that another grid has selected."""
     if isinstance(source, NkiGrid):
         shape = source.tile_shape if tile_shape is None else _sizes(tile_shape, "tile_shape", 2)
         backing, begins, sizes = source.backing, source.begins, source.sizes
@@ -179,18 +187,22 @@ def _over(kind: type[_Grid], source: object, tile_shape: object, block_shape: Se
 
 
 def tiles(source: object, *, tile_shape: tuple[int, ...] | None = None) -> NkiTileGrid:
-    """Return a tensor in tiles of ``tile_shape``, which covers its last axes. A grid keeps its own tiles if it is None."""
+    """Return a tensor indexed in tiles of ``tile_shape``, which covers its last axes.
+
+    If ``source`` is a grid, ``tile_shape`` may be None to keep its tiles.
+    """
     return _over(NkiTileGrid, source, tile_shape, (), "tiles")
 
 
 def blocks(source: object, *, tile_shape: tuple[int, ...] | None = None, block_shape: tuple[int, ...]) -> NkiBlockGrid:
-    """Return a tensor in blocks of ``block_shape`` tiles."""
+    """Return a tensor indexed in blocks, each of ``block_shape`` tiles of ``tile_shape``."""
     return _over(NkiBlockGrid, source, tile_shape, _sizes(block_shape, "block_shape"), "blocks")
 
 
 def _allocated(
     tile_shape: object, element_shape: object, buffer: object, dtype: object, address: Any, name: str, call: str
 ) -> NkiTileGrid:
+    """Return a new tensor without values, indexed by tile."""
     tile, shape = _sizes(tile_shape, "tile_shape", 2), _sizes(element_shape, "element_shape", 2)
     if buffer_kind(buffer).space is Space.HBM:
         return _over(NkiTileGrid, ndarray(shape, dtype, buffer, name, address), tile, (), call)
@@ -206,7 +218,7 @@ def alloc_tiles(
     *, tile_shape: tuple[int, ...], element_shape: tuple[int, ...], buffer: object, dtype: object,
     address: tuple[int, int] | None = None, name: str = "",
 ) -> NkiTileGrid:  # fmt: skip
-    """Return a new undefined tensor in tiles. On chip, all tiles lie in the same partitions, beside each other."""
+    """Return a new tensor without values, indexed by tile. On chip, all tiles lie side by side in the same partitions."""
     return _allocated(tile_shape, element_shape, buffer, dtype, address, name, "alloc_tiles")
 
 
@@ -214,6 +226,6 @@ def alloc_blocks(
     *, tile_shape: tuple[int, ...], block_shape: tuple[int, ...], element_shape: tuple[int, ...], buffer: object,
     dtype: object, address: tuple[int, int] | None = None, name: str = "",
 ) -> NkiBlockGrid:  # fmt: skip
-    """Return a new undefined tensor in blocks of tiles, which lie as those of :func:`alloc_tiles`."""
+    """Return a new tensor without values, indexed by block. On chip, all tiles lie side by side in the same partitions."""
     made = _allocated(tile_shape, element_shape, buffer, dtype, address, name, "alloc_blocks")
     return blocks(made, block_shape=block_shape)

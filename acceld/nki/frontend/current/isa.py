@@ -1,4 +1,4 @@
-"""Provide ``nki.isa``: one function an instruction; the destination comes first, and nothing is returned."""
+"""Provide ``nki.isa``: one function for each instruction. Its first argument is the destination."""
 
 from __future__ import annotations
 
@@ -35,24 +35,26 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 class DmaEngine(IntEnum):
-    """``nisa.dma_engine``: the engine that exchanges tiles between cores. No values depend on it."""
+    """List the engines that exchange tiles between cores: ``nisa.dma_engine``. The choice changes no values."""
 
     dma = 0
     gpsimd_dma = 1
 
 
 class NkiInstruction:
-    """Result of a call of ``nki.isa``. Which instruction waits for which is decided by program order and data."""
+    """Represent the result of a call of ``nki.isa``. It decides nothing: program order and data decide what waits for
+    what.
+    """
 
     def depends_on(self, *producers: object) -> NkiInstruction:
-        """Return itself. A wait that the program's data does not require is not part of a predicted latency."""
+        """Return this handle, and add a notice that the wait is not part of a predicted latency."""
         trace = current()
         trace.builder.notice(trace.line(), "depends_on adds no wait to the predicted latency")
         return self
 
 
 def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` with its arguments checked. A function without a result returns a handle."""
+    """Return ``function`` with its arguments and their versions checked. If it returns None, the caller gets a handle."""
     guarded = checked("nisa", function)
     handle = NkiInstruction()
     late = options_of(function.__name__)
@@ -69,14 +71,14 @@ def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# Made once a process: reading their signatures takes longer than a small trace.
+# Wrapped once in each process, because reading the signatures takes longer than a small trace.
 _FUNCTIONS: Mapping[str, object] = MappingProxyType(
     {function.__name__: _instruction(function) for function in FUNCTIONS}
 )
 
 
 def namespace() -> dict[str, object]:
-    """Return everything ``nki.isa`` offers here."""
+    """Return the names of ``nki.isa`` that the simulator has, with their values."""
     enums = {
         "reduce_cmd": ReduceCommand,
         "oob_mode": OobMode,

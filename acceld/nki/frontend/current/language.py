@@ -1,4 +1,4 @@
-"""``nki.language``: declarations, loops, and the thin wrappers that return a tile in SBUF."""
+"""Provide ``nki.language``: declarations, loops, and functions that return a tile in SBUF."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ from acceld.nki.frontend.session import Site, call_site, caller, loop_variable
 from acceld.nki.ir.program import Engine, LoopKind, Space
 
 PLAIN_VALUES = (bool, int, float, str, tuple)
-"""Types of class attributes that a kernel may override in its configuration object."""
+"""Types of the class attributes that are fields of an NKIObject without an annotation."""
 
 
 def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:
-    """Return the arguments of Python's ``range`` for the documented arguments of this API's ranges."""
+    """Return the arguments of Python's ``range`` for the arguments of a range of this API."""
     return (start,) if stop is None and step == 1 else (0, start, step) if stop is None else (start, stop, step)
 
 
 def _unrolled(function: str) -> Callable[..., Iterator[object]]:
-    """Return a range whose iterations are marked, so that they can be turned back into a loop."""
+    """Return a range function whose iterations are marked in the program, so that they can be turned back into a loop."""
 
     def call(*args: Any, **kwargs: Any) -> Iterator[object]:
         trace = current()
@@ -75,6 +75,9 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
 
 
 def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> Iterator[object]:
+    """Yield the numbers of a range, with a marked one-trip loop open around each; of a long kernel, only sampled
+    numbers.
+    """
     line = trace.line()
     sampled = trace.samples is not None and len(numbers) >= sampling.LEAST and site not in trace.unroll
     group = trace.sequence
@@ -85,7 +88,7 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
         trace.session.check_deadline()
         loop = trace.open(mark(name), 1, LoopKind.SEQUENTIAL, ("", name, line, 0), line)
         if sampled and trace.samples is not None:
-            if position:  # the first iteration begins before a local name has its value
+            if position:  # not before the first iteration, when variables of the body may have no value yet
                 taken.append((before, snapshots.snapshot(caller(), name, starts)))
                 if snapshots.changes(taken):
                     raise Retrace(unroll=frozenset({site}))
@@ -100,7 +103,7 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
 
 
 def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:
-    """Run a loop whose bounds may be registers. ``body_fun`` is called with the index."""
+    """Run a loop whose bounds may be registers, by calling ``body_fun`` with the index. ``body_fun`` returns nothing."""
     trace = current_trace()
     if trace.keeps_order:
         refuse("control_flow", "nl.fori_loop inside of nl.no_reorder", "put nl.no_reorder into the loop's body")
@@ -116,7 +119,7 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
 
 
 def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
-    """Yield the index register of a loop whose bounds may be registers. The body is traced once."""
+    """Yield one register, the index of a loop whose bounds may be registers, because the body is traced once."""
     trace = current()
     if any(isinstance(bound, Register) and bound.dtype == "int64" for bound in (lower, upper)):
         refuse(
@@ -142,7 +145,10 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
 
 @contextmanager
 def _looped(name: str, kind: LoopKind, register: Register) -> Iterator[None]:
-    """Open a loop of run-time trips around the code that is traced once inside. The block must be traced to its end."""
+    """Open a run-time loop whose number of iterations is in ``register``, around instructions that are traced once.
+
+    If the block is left early, the trace ends with a LegalityError.
+    """
     trace = current()
     line = trace.line()
     loop = trace.builder.open_loop(name, MAX_TRIPS, kind, line=line, trips_register=register.number)
@@ -163,11 +169,14 @@ def _looped(name: str, kind: LoopKind, register: Register) -> Iterator[None]:
 
 
 def _register_of(value: object) -> Register:
+    """Return ``value`` if it is a register, else a new register that holds it."""
     return value if isinstance(value, Register) else register_alloc(value)
 
 
 def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
-    """Run a loop while its register is not 0. ``body_fun`` takes the register and returns the next one."""
+    """Run a loop while its register is not 0. ``body_fun`` gets the register and returns the register of the next
+    condition.
+    """
     if not isinstance(init, Register):
         refuse("operand_type", "nl.while_loop runs on a register", "load one with nisa.register_load")
     held = register_alloc(init)
@@ -179,8 +188,9 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
 
 
 def while_statement(test: Callable[[], object]) -> Iterator[None]:
-    """Yield the iterations of a ``while`` statement. If its condition is a register, one traced iteration stands for
-    all.
+    """Yield the iterations of a ``while`` statement with the condition ``test``.
+
+    If the condition is a register, one iteration is traced for all.
     """
     held = test()
     if isinstance(held, Register):
@@ -196,34 +206,36 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
 
 
 def is_statement(one: object, other: object) -> bool:
-    """Return ``one is other``. Refuse it for two tensors, as compilers do, because it does not compare their values."""
+    """Return ``one is other``. LegalityError for two tensors, which compilers refuse too: ``is`` does not compare their
+    values.
+    """
     if isinstance(one, NkiTensor) and isinstance(other, NkiTensor):
         refuse("control_flow", "'is' between two tensors", "compare names or numbers; 'is None' is fine")
     return one is other
 
 
 def is_hbm(buffer: object) -> bool:
-    """Return True if a buffer is in HBM."""
+    """Return True if ``buffer`` is one of the buffers in HBM."""
     return memory.buffer_kind(buffer).space is Space.HBM
 
 
 def is_sbuf(buffer: object) -> bool:
-    """Return True if a buffer is SBUF."""
+    """Return True if ``buffer`` is ``nl.sbuf``."""
     return memory.buffer_kind(buffer).space is Space.SBUF
 
 
 def is_psum(buffer: object) -> bool:
-    """Return True if a buffer is PSUM."""
+    """Return True if ``buffer`` is ``nl.psum``."""
     return memory.buffer_kind(buffer).space is Space.PSUM
 
 
 def is_on_chip(buffer: object) -> bool:
-    """Return True if a buffer is SBUF or PSUM."""
+    """Return True if ``buffer`` is ``nl.sbuf`` or ``nl.psum``."""
     return not is_hbm(buffer)
 
 
 class no_reorder:  # the API's name
-    """Keep program order, which the simulator keeps anyway."""
+    """Keep the instructions of a ``with`` block in program order, which the simulator always does."""
 
     def __enter__(self) -> None:
         current_trace().keeps_order += 1
@@ -233,6 +245,7 @@ class no_reorder:  # the API's name
 
 
 def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
+    """Return the iterations of ``nl.dynamic_range``: one traced for all if a bound is a register, else each."""
     bounds = _bounds(*args, **kwargs)
     if any(isinstance(bound, Register) for bound in bounds):
         lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
@@ -266,12 +279,14 @@ def _functions() -> Mapping[str, object]:
     )
 
 
-# Made once a process: reading their signatures takes longer than a small trace.
+# Wrapped once in each process, because reading the signatures takes longer than a small trace.
 _FUNCTIONS = _functions()
 
 
 def namespace(chip: str = "trn2") -> dict[str, object]:
-    """Return all attributes of ``nki.language``."""
+    """Return the names of ``nki.language`` that the simulator has, with their values. ``nl.tile_size`` depends on the
+    chip.
+    """
     types = dict(dtypes.EVERY)
     types["bool_"] = types.pop("bool")
     values = {
@@ -292,10 +307,11 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
 
 
 class NKIObject:
-    """Base of a kernel's own classes, which are data classes with and without ``@dataclass`` (NKI language guide).
+    """Be the base of a kernel's own classes, which behave as data classes with and without ``@dataclass`` (NKI language
+    guide).
 
-    Under ``@dataclass`` every plain class attribute is a field, also one without an annotation. A field without a value
-    is None if the caller gives none.
+    With ``@dataclass`` every plain class attribute is a field, even without an annotation. A field without a default
+    value is None if the caller does not give it.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -321,4 +337,4 @@ class NKIObject:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Do nothing; a kernel's class may define it."""
+        """Do nothing. A kernel's class may define it."""

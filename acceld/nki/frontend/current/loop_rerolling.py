@@ -1,9 +1,9 @@
 """Turn loops that Python unrolled while tracing back into loops.
 
-A front end whose ranges return plain integers wraps each iteration in a loop of one trip (``mark``). Neighboring
-iterations become one loop if they differ only in the constants of affine expressions, and these advance by the same
-step from each iteration to the next. All other marked loops are replaced by their bodies. The resulting program
-performs exactly the same operations in the same order.
+While tracing, each iteration is wrapped in a loop of one trip, whose name is marked. Neighboring marked loops become
+one loop if they differ only in the constants of affine expressions, and these constants grow by the same step from each
+iteration to the next. Any other marked loop is replaced by its body. The resulting program performs the same operations
+in the same order.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from acceld.nki.ir.program import (
 )
 
 MARK = "*"
-"""First character of the name of a loop that is one unrolled iteration."""
+"""First character of the name of a marked loop, which holds one iteration."""
 
 
 def mark(name: str) -> str:
-    """Return the name of a one-trip loop that holds one iteration over ``name``."""
+    """Return the name of a marked loop over the variable ``name``."""
     return MARK + name
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Source of a marked iteration: iteration ``position`` of ``count`` of the loop at ``site``.
+    """Describe a traced iteration that stands for others: iteration ``position`` of ``count`` of the loop at ``site``.
 
-    ``group`` tells apart loops at one site.
+    ``group`` differs between two runs of the same loop.
     """
 
     group: int
@@ -49,7 +49,7 @@ class Sample:
 
 
 class SamplesDiffer(Exception):
-    """Raised if the samples of the loop at ``site`` are not one iteration advanced by equal steps."""
+    """Stop the rerolling, because the samples of the loop at ``site`` are not one iteration advanced by equal steps."""
 
     def __init__(self, site: Site) -> None:
         super().__init__("samples differ")
@@ -57,11 +57,10 @@ class SamplesDiffer(Exception):
 
 
 def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Program:
-    """Return the same program with marked iterations turned into loops, or replaced by their bodies. Ids are dense
-    again.
+    """Return the same program with its marked loops turned into loops or replaced by their bodies.
 
-    ``samples`` are the marked iterations that stand for further ones. SamplesDiffer if the samples do not determine the
-    other iterations.
+    ``samples`` has, by loop id, the marked loops that stand for further iterations. Ids are numbered from 0 again.
+    SamplesDiffer if the samples of a loop do not determine its other iterations.
     """
     scopes = _narrowed_scopes(program)
     buffers = [replace(b, scope=scopes[b.id]) for b in program.buffers]
@@ -70,10 +69,12 @@ def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Pro
 
 
 def _is_mark(node: Node) -> bool:
+    """Return True if ``node`` is a marked loop."""
     return isinstance(node, Loop) and node.name.startswith(MARK) and node.trips == 1
 
 
 def _used(access: Access) -> Iterator[int]:
+    """Yield the buffers that an access uses, including those of its index tiles."""
     yield access.buffer
     for indirect in access.indirect:
         if indirect.index is not None:
@@ -81,7 +82,7 @@ def _used(access: Access) -> Iterator[int]:
 
 
 def _narrowed_scopes(program: Program) -> list[tuple[int, ...]]:
-    """Return for each buffer the loops that contain both its declaration and all of its uses."""
+    """Return, for each buffer, the loops that contain its declaration and all of its uses."""
     scopes = [buffer.scope for buffer in program.buffers]
     for instruction, loops in program.walk():
         path = tuple(loop.id for loop in loops)
@@ -95,7 +96,7 @@ def _narrowed_scopes(program: Program) -> list[tuple[int, ...]]:
 
 
 class _Roller:
-    """Reroll loops from the innermost iterations outwards."""
+    """Turn marked loops into loops, from the innermost ones outwards."""
 
     def __init__(self, buffers: list[Buffer], samples: Mapping[int, Sample], lnc: int = 1) -> None:
         self.buffers = buffers
@@ -107,7 +108,7 @@ class _Roller:
                 self.local.setdefault(loop, []).append(buffer.id)
 
     def body(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Reroll everything inside, then the adjacent iterations at this level."""
+        """Return a body whose marked loops, at all depths, are turned into loops or replaced by their bodies."""
         inner = [replace(node, body=self.body(node.body)) if isinstance(node, Loop) else node for node in nodes]
         out: list[Node] = []
         at = 0
@@ -132,11 +133,14 @@ class _Roller:
         return tuple(out)
 
     def _group(self, loop: Loop) -> object:
+        """Return a key that is equal for two sampled iterations of the same run of a loop; None for an iteration
+        without a sample.
+        """
         sample = self.samples.get(loop.id)
         return None if sample is None else (sample.group, sample.site)
 
     def completed(self, run: list[Loop]) -> Iterator[Node]:
-        """Yield the loop that the samples in ``run`` stand for."""
+        """Yield the loop that the sampled iterations in ``run`` stand for. SamplesDiffer if they do not determine it."""
         samples = [self.samples[loop.id] for loop in run]
         first, forms = samples[0], [_Form(self, loop) for loop in run]
         starts = forms[0].constants
@@ -154,13 +158,14 @@ class _Roller:
         yield replace(run[0], name=run[0].name.removeprefix(MARK), trips=first.count, body=body)
 
     def rolled(self, run: list[Loop]) -> Iterator[Node]:
-        """Yield loops over the longest stretches of iterations that advance evenly, and the bodies of single ones."""
+        """Yield a loop for each longest stretch of iterations that advance evenly, and the bodies of single iterations."""
         forms = [_Form(self, loop) for loop in run]
         at = 0
         while at < len(run):
             length, steps = _stretch(forms[at:])
             if length == 1 and run[at].kind is LoopKind.SPMD and (self.lnc > 1 or _exchanges(run[at])):
-                yield replace(run[at], name=run[at].name.removeprefix(MARK))  # a logical core's own core
+                # one program of a launch on several cores, which exchange data
+                yield replace(run[at], name=run[at].name.removeprefix(MARK))
             elif length == 1:
                 yield from run[at].body
             else:
@@ -172,11 +177,12 @@ class _Roller:
 
 
 def _exchanges(node: Node) -> bool:
+    """Return True if an instruction of ``node`` exchanges data between cores."""
     return any(map(_exchanges, node.body)) if isinstance(node, Loop) else node.op == "exchange"
 
 
 class _Form:
-    """An iteration as a structure without affine constants, and its constants in order."""
+    """Hold an iteration as a structure without the constants of affine expressions, and these constants in order."""
 
     def __init__(self, roller: _Roller, loop: Loop) -> None:
         self.constants: list[int] = []
@@ -232,7 +238,7 @@ class _Form:
 
 
 def _stretch(forms: list[_Form]) -> tuple[int, list[int]]:
-    """Return the number of iterations, from the first on, that advance evenly, and each constant's step."""
+    """Return how many of the iterations, from the first on, advance evenly, and the step of each constant."""
     first = forms[0]
     if len(forms) == 1 or forms[1].structure != first.structure:
         return 1, []
@@ -247,7 +253,10 @@ def _stretch(forms: list[_Form]) -> tuple[int, list[int]]:
 
 
 def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
-    """Return the node with each affine constant growing with ``loop`` by its step; ``steps`` come in the order of _Form."""
+    """Return the node with each affine constant growing by its step in each iteration of ``loop``.
+
+    ``steps`` come in the order in which _Form lists the constants.
+    """
 
     def affine(value: Affine) -> Affine:
         step = next(steps)
@@ -280,7 +289,7 @@ def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
 
 
 def _renumbered(program: Program) -> Program:
-    """Renumber loop ids in order of appearance. Unused buffers are dropped, and the others numbered from 0."""
+    """Return the program with loops and buffers numbered from 0 in order of appearance, and without unused buffers."""
     loops = {number: place for place, number in enumerate(program.loops)}
     kept = {*program.inputs, *program.outputs}
     for instruction, _ in program.walk():
@@ -334,5 +343,6 @@ def _renumbered(program: Program) -> Program:
 
 
 def _loops_of(value: object, loops: dict[int, int]) -> tuple[int, ...]:
+    """Return the new numbers of the loops in an attribute."""
     assert isinstance(value, tuple)
     return tuple(loops[loop] for loop in value)

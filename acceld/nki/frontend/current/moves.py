@@ -1,4 +1,4 @@
-"""Move tiles: DMA, copies, fills, shuffles."""
+"""Emit the instructions of ``nki.isa`` that move tiles: DMA, copies, fills, shuffles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
 TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
-"""The axes of ``dma_transpose`` by rank."""
+"""The order of axes in ``dma_transpose``, by the number of axes."""
 
 
 def dma_copy(
@@ -34,7 +34,7 @@ def dma_copy(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Move data between HBM and SBUF. Element counts must agree; types may differ."""
+    """Set dst to src, in HBM or SBUF, through a DMA. The numbers of elements must agree; the types may differ."""
     target, source = tensor(dst, "dst", "dma_copy"), tensor(src, "src", "dma_copy")
     for moved, word in ((target, "dst"), (source, "src")):
         if moved.space is Space.PSUM:
@@ -72,7 +72,7 @@ def sendrecv(
     dma_engine: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = src of the other core of the pair; the other core gets this core's src."""
+    """Set dst to the src of the other physical core of the logical core; the other core gets this core's src."""
     trace = current_trace()
     if trace.session.lnc != 2 or len(trace.grid) != 1 or trace.grid[0] != 2:
         refuse(
@@ -94,19 +94,20 @@ def sendrecv(
 
 
 def _gathers(tile: Tensor) -> bool:
-    """Return True if a view has an index for each of several rows. One element in a tile is a scalar_offset."""
+    """Return True if a view takes its rows at several run-time indices. A single one is a scalar_offset."""
     return any(one.index is not None and one.index.elements > 1 for one in tile.access.indirect)
 
 
 def _unsure(text: str) -> None:
-    """Note what sources disagree on."""
+    """Add a notice about something on which the documentation and the observed compilers disagree."""
     trace = current()
     trace.builder.notice(trace.line(), text)
 
 
 def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
-    """Note a number in place of a member of an enumeration, which measured kernels of NKI before 0.3 have. Refuse
-    anything else.
+    """Refuse an argument that is no member of the enumeration ``kind``. A number only gets a notice.
+
+    Measured kernels of NKI before 0.3 pass numbers.
     """
     if value is None or isinstance(value, kind):
         return
@@ -117,6 +118,7 @@ def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
 
 
 def _check_priority(priority: object, call: str) -> None:
+    """Refuse a ``priority=`` argument that the chip does not take."""
     if priority is None:
         return
     trace = current()
@@ -128,8 +130,9 @@ def _check_priority(priority: object, call: str) -> None:
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
-    """Check the chosen generation of DMA descriptors against its operands. It changes no values, and the model times
-    all kinds alike.
+    """Refuse operands that the chosen builder of DMA descriptors does not take.
+
+    The choice changes no values, and the performance model times all builders alike.
     """
     _member(dge_mode, DgeMode, "dge_mode", call)
     hardware = word_of(dge_mode) == "hwdge"
@@ -149,6 +152,7 @@ def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor,
 
 
 def _no_skipping(oob_mode: object, call: str) -> None:
+    """Refuse ``oob_mode.skip`` where the simulator does not have it."""
     if word_of(oob_mode) == "skip":
         unsupported(f"{call} with oob_mode.skip", "keep the indices inside, or use nisa.dma_copy")
 
@@ -162,7 +166,7 @@ def dma_compute(
     oob_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = sum of srcs by the DMA engines in float32."""
+    """Set dst to the sum of srcs, computed by the DMA engines in float32."""
     target = tensor(dst, "dst", "dma_compute")
     weights = [] if scales is None else [as_number(scale) for scale in cast("Sequence[object]", scales)]
     refused = {
@@ -191,7 +195,7 @@ def dma_transpose(
     oob_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = transpose(src, axes) during the transfer. For two to four axes, the first and the last are exchanged."""
+    """Set dst to src with its axes reordered during the transfer. The first and the last axis change places."""
     source, target = tensor(src, "src", "dma_transpose"), tensor(dst, "dst", "dma_transpose")
     _no_skipping(oob_mode, "dma_transpose")
     _check_dge(dge_mode, None, source, target, "dma_transpose")
@@ -215,7 +219,7 @@ def dma_transpose(
 
 
 def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None:
-    """Check where a transposing DMA reads and writes, and what its descriptors take."""
+    """Check the memories, types and descriptors of a transposing DMA."""
     if source.space is not Space.HBM and not source.access.indirect:
         _unsure(
             "dma_transpose of a tile on chip: compilers from 2.24 on refused it (HBM to SBUF only), and AWS's own library "
@@ -243,7 +247,7 @@ def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None
 def tensor_copy(
     dst: object, src: object, engine: object = None, name: str | None = None, *, dtype: object = None
 ) -> None:
-    """dst = src on chip. ``dtype`` is an argument of NKI 0.2 that changes nothing: the destination has its type."""
+    """Set dst to src, both on chip. ``dtype`` is an argument of NKI 0.2 without effect: dst has its own type."""
     target, tile = matched(dst, "tensor_copy", src=src)
     if dtype is not None:
         trace = current()
@@ -252,7 +256,7 @@ def tensor_copy(
 
 
 def memset(dst: object, value: object, engine: object = None, name: str | None = None) -> None:
-    """dst = value, an integer where dst holds integers."""
+    """Set every element of dst to value. An integer tile takes an integer."""
     target = destination(dst, "memset")
     if isinstance(value, float) and target.dtype_name in INTEGER_DTYPES:
         refuse(
@@ -270,7 +274,7 @@ def memset(dst: object, value: object, engine: object = None, name: str | None =
 def tensor_copy_predicated(
     dst: object, src: object, predicate: object, reverse_pred: bool = False, name: str | None = None
 ) -> None:
-    """dst[p] = src[p], or the number src, where the predicate (not) holds."""
+    """Set dst to src, a tile or a number, where predicate is non-zero. ``reverse_pred``: where predicate is zero."""
     value = as_number(src)
     if value is None:
         target, source, chosen = matched(dst, "tensor_copy_predicated", src=src, predicate=predicate)
@@ -294,7 +298,7 @@ def tensor_copy_predicated(
 
 
 def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int], name: str | None = None) -> None:
-    """Permute partitions inside each quadrant of 32."""
+    """Set dst to src with its partitions permuted inside each group of 32."""
     target = destination(dst, "nc_stream_shuffle")
     source = operand(src, "src", "nc_stream_shuffle")
     emit("shuffle", Engine.VECTOR, [target], [source], lanes=tuple(int(n) for n in shuffle_mask))

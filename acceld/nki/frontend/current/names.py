@@ -1,4 +1,4 @@
-"""Define the constants of ``nki.isa``, and the configuration objects of ``nki.compiler``."""
+"""Define the constants of ``nki.isa`` and the configuration objects of ``nki.compiler``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class ReduceCommand(Enum):
-    """Command for an instruction's reduction registers."""
+    """List the commands for the registers in which an instruction accumulates: ``nisa.reduce_cmd``."""
 
     idle = 0
     reset = 1
@@ -17,14 +17,14 @@ class ReduceCommand(Enum):
 
 
 class OobMode(Enum):
-    """Handling by a DMA of an index outside the tensor."""
+    """List what a DMA does with an index outside of the tensor: ``nisa.oob_mode``."""
 
     error = 0
     skip = 1
 
 
 class DgeMode(Enum):
-    """The builder of DMA descriptors."""
+    """List the builders of DMA descriptors: ``nisa.dge_mode``."""
 
     unknown = 0
     swdge = 1
@@ -33,14 +33,14 @@ class DgeMode(Enum):
 
 
 class MatmulPerfMode(Enum):
-    """Modes of the tensor engine."""
+    """List the performance modes of a matrix product: ``nisa.matmul_perf_mode``."""
 
     none = 0
     double_row = 1
 
 
 class AddressRotation(Enum):
-    """Permission for the compiler to move tensors to other addresses."""
+    """List the permissions for the compiler to move tensors to other addresses."""
 
     AUTO = 0
     ENABLE = 1
@@ -49,7 +49,7 @@ class AddressRotation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CompileConfig:
-    """Options of the compiler for a kernel (NKI 0.7). They change no value and no predicted latency."""
+    """Hold options of the compiler for one kernel (NKI 0.7). They change no value and no predicted latency."""
 
     address_rotation: AddressRotation = AddressRotation.AUTO
     non_ssa_legalization: bool = False
@@ -61,7 +61,7 @@ class CompileConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpecializationConfig:
-    """Options of the tracer for a kernel (NKI 0.7)."""
+    """Hold options of NKI's own tracer for one kernel (NKI 0.7). They have no effect here."""
 
     allow_nested_config_override: bool = False
 
@@ -69,4 +69,4 @@ class SpecializationConfig:
 for _one in (AddressRotation, CompileConfig, SpecializationConfig):
     _one.__module__ = "nki.compiler"
 COMPILER: dict[str, object] = {one.__name__: one for one in (AddressRotation, CompileConfig, SpecializationConfig)}
-"""Names of ``nki.compiler``."""
+"""Names of ``nki.compiler``, with their values."""

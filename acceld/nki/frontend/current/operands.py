@@ -1,4 +1,4 @@
-"""Check operands, fit their shapes, and emit instructions."""
+"""Check operands of ``nki.isa``, fit their shapes, and emit instructions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ Number = float | int
 
 
 def destination(value: object, call: str) -> Tensor:
+    """Return the destination of an instruction. LegalityError if it is not a tile on chip."""
     return operand(value, "dst", call)
 
 
 def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
-    """Return the destination and the sources by name as tiles of one shape.
+    """Return the destination and the sources as tiles of one shape, in the order given.
 
-    Axes of one element are added or dropped. Engines count elements, so tiles with equally many elements a partition
-    fit too: all are split into the finest axes that any of them has. Nothing is repeated: AWS's compiler refuses tiles
-    with unlike numbers of elements.
+    Axes of one element are added or dropped. If tiles have equally many elements a partition but different axes, all of
+    them are split into common, finer axes, because engines only count elements. Nothing is repeated: AWS's compiler
+    refuses tiles with different numbers of elements.
     """
     target = destination(dst, call)
     tiles = {name: operand(value, name, call) for name, value in sources.items()}
@@ -51,7 +52,7 @@ def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
 
 
 def _repeating(tile: Tensor, target: Tensor) -> str:
-    """Return what to write if the kernel means that ``tile`` is repeated to the shape of ``target``."""
+    """Return a hint for a kernel whose author may expect ``tile`` to be repeated to the shape of ``target``."""
     if tile.shape[0] == 1 < target.shape[0]:
         return "no engine repeats a partition: make a tile with nl.broadcast_to, or load one with src.broadcast(0, n)"
     if prod(tile.shape[1:]) == 1:
@@ -63,7 +64,7 @@ def _repeating(tile: Tensor, target: Tensor) -> str:
 
 
 def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
-    """Refuse tiles that differ in partitions or in elements a partition."""
+    """Refuse named tiles that differ in the number of partitions or of elements in each."""
     (first, one), *rest = named
     for name, tile in rest:
         if (tile.shape[0], prod(tile.shape)) != (one.shape[0], prod(one.shape)):
@@ -75,14 +76,16 @@ def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
 
 
 def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """Return the finest split of free axes that fits tiles with equally many elements; None if their axes do not nest."""
+    """Return free axes into which all tiles can be split; None if their sizes differ or their axes do not nest."""
     if len({(tile.shape[0], tile.access.elements) for tile in tiles}) != 1 or any(t.access.indirect for t in tiles):
         return None
     return finest_axes([tile.shape[1:] for tile in tiles])
 
 
 def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return axes into which all shapes of one size can be split; None if there are none."""
+    """Return the coarsest axes into which all shapes can be split; None if there are none. All shapes have the same
+    size.
+    """
     cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
     if any(outer % inner for inner, outer in pairwise(cuts)):
         return None
@@ -90,7 +93,7 @@ def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 
 def split(tile: Tensor, axes: tuple[int, ...], *, whole: bool = False) -> Tensor:
-    """Return ``tile`` with its free axes split into the finer ``axes``; with ``whole`` that of the partitions too."""
+    """Return ``tile`` with its free axes split into ``axes``; with ``whole`` its partition axis too."""
     left = list(axes)
     dims: list[TileDim] = []
     for dim in reversed(tile.access.dims[not whole :]):
@@ -112,18 +115,22 @@ def emit(
     pattern: Pattern | None = None,
     **attrs: Attr,
 ) -> None:
+    """Append an instruction to the program. ``attrs`` are its attributes."""
     current().emit(operation, engine, list(dsts), list(srcs), attrs=attrs, pattern=pattern, accumulates=True)
 
 
 def reduced(value: object, call: str) -> list[Tensor]:
+    """Return the ``reduce_res`` tile of an instruction in a list; an empty list for None."""
     return [] if value is None else [operand(value, "reduce_res", call)]
 
 
 def scalar(value: object, name: str, call: str, tile: Tensor) -> Tensor | Number | Pattern:
+    """Return the scalar operand of an instruction on ``tile``: a number or a (P, 1) tile."""
     return scalar_operand(value, name, call, tile.shape[0])
 
 
 def number(value: object, name: str, call: str) -> Number:
+    """Return ``value`` as a Python number. LegalityError if it is something else."""
     number = as_number(value)
     if number is None:
         refuse("operand_type", f"'{name}' of '{call}' must be a number")
@@ -131,22 +138,26 @@ def number(value: object, name: str, call: str) -> Number:
 
 
 def word_of(value: object) -> str | None:
+    """Return the name of an enumeration's member, or ``value`` as text; None for None."""
     return None if value is None else str(getattr(value, "name", value))
 
 
 def integers(value: object) -> tuple[int, ...] | None:
+    """Return ``value`` as a tuple of integers; None if it is empty or None."""
     return tuple(operator.index(cast("Any", n)) for n in cast("Any", value)) or None if value else None
 
 
 def tensor(value: object, name: str, call: str) -> Tensor:
+    """Return ``value`` if it is a tensor in any memory. LegalityError if it is something else."""
     if isinstance(value, Tensor):
         return value
     refuse("operand_type", f"operand '{name}' of '{call}' must be a tensor, not {type(value).__name__}")
 
 
 def same(source: Tensor, target: Tensor, call: str) -> Tensor:
-    """Return ``source`` in the shape of ``target``. The axes may differ if the number of elements agrees. A DMA repeats
-    nothing by itself.
+    """Return a view of ``source`` in the shape of ``target``. LegalityError if their numbers of elements differ.
+
+    A DMA repeats nothing by itself.
     """
     if source.shape == target.shape:
         return source
@@ -163,8 +174,10 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
 
 
 def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
-    """Return both tiles of a copy in one shape: that of the tile on chip, whose partitions come first; else that of the
-    target, or that of the source if only the target has a view of it.
+    """Return target and source of a copy as views of one shape.
+
+    It is the shape of the tile on chip, whose partitions come first. Otherwise it is the target's, or the source's if
+    only the target has a view in that shape.
     """
     if target.space is Space.HBM and source.space is not Space.HBM and target.shape != source.shape:
         view = conform(target, source.shape)
@@ -185,4 +198,5 @@ def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
 
 
 def fold(op: object) -> str:
+    """Return the program's name of the operation with which an instruction folds."""
     return reduce_op(op)

@@ -1,4 +1,4 @@
-"""Make patterns of integers, select by position, search, gather, and draw random numbers."""
+"""Emit the instructions of ``nki.isa`` that make integers, select by position, search, gather or draw random numbers."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Affine, Engine, Pattern
 
 PATTERN_AXES = 4
-"""Free axes of the patterns of iota and affine_select (nisa.iota 0.6)."""
+"""Limit on the free axes of a pattern of iota and affine_select (page of nisa.iota, 0.6)."""
 MAX8_AXES = 3
-"""Axes of the source of max8 (nisa.max8 0.6)."""
+"""Limit on the axes of the source of max8 (page of nisa.max8, 0.6)."""
 LEAST_FLOAT32 = -3.4028235e38
 
 
 def affine(
     pattern: Sequence[Sequence[int]], offset: object, channel_multiplier: int, tiles: Sequence[Tensor]
 ) -> tuple[Pattern, list[Tensor]]:
-    """Return ``offset + channel_multiplier * partition + sum(step * index)`` over the tiles' axes, and the tiles.
+    """Return a pattern of integers, and the tiles with axes that fit it.
 
-    The tiles' free axes are split where the pattern counts in finer ones.
+    The integer at a position is ``offset + channel_multiplier * partition + sum(step * index)``, with one step and
+    index for each pair [step, count] of ``pattern``. Free axes of the tiles are split where the pattern has finer ones.
     """
     pairs = [(operator.index(cast("Any", step)), operator.index(cast("Any", count))) for step, count in pattern]
     if len(pairs) > PATTERN_AXES:
@@ -78,7 +79,7 @@ def iota(
     channel_multiplier: int = 0,
     name: str | None = None,
 ) -> None:
-    """dst = an affine pattern of integers."""
+    """Set dst to integers: offset + channel_multiplier * partition + the sum of step * index over the pairs of pattern."""
     values, tiles = affine(pattern, offset, channel_multiplier, [destination(dst, "iota")])
     emit("iota", Engine.GPSIMD, tiles, pattern=values)
 
@@ -93,7 +94,7 @@ def affine_select(
     offset: object = 0,
     name: str | None = None,
 ) -> None:
-    """dst = on_true_tile where the affine value compares with zero, else on_false_value."""
+    """Set dst to on_true_tile where the integer of the pattern compares with zero by cmp_op, else to on_false_value."""
     tiles = matched(dst, "affine_select", on_true_tile=on_true_tile)
     values, (target, tile) = affine(pattern, offset, channel_multiplier, tiles)
     emit(
@@ -120,7 +121,7 @@ def range_select(
     on_false_value: object = LEAST_FLOAT32,
     name: str | None = None,
 ) -> None:
-    """dst = on_true_tile where the free index lies between two bounds, else the least float32."""
+    """Set dst to on_true_tile where the free index compares with both bounds as asked, else to the least float32."""
     target, tile = matched(dst, "range_select", on_true_tile=on_true_tile)
     for word, bound in (("bound0", bound0), ("bound1", bound1)):
         if not isinstance(bound, Tensor):
@@ -147,7 +148,7 @@ def range_select(
 
 
 def max8(dst: object, src: object, name: str | None = None) -> None:
-    """dst = the eight greatest elements of each partition."""
+    """Set dst to the eight greatest elements of each partition."""
     source = operand(src, "src", "max8")
     if source.ndim > MAX8_AXES:
         refuse("access_pattern", f"'max8' of a tile of {source.ndim} axes", f"it takes {MAX8_AXES}: reshape the tile")
@@ -155,7 +156,7 @@ def max8(dst: object, src: object, name: str | None = None) -> None:
 
 
 def nc_find_index8(dst: object, data: object, vals: object, name: str | None = None) -> None:
-    """dst = the first position of each of eight values."""
+    """Set dst to the position in data at which each of the eight values in vals first occurs, for each partition."""
     tiles = [operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")]
     emit("find_index8", Engine.VECTOR, [destination(dst, "nc_find_index8")], tiles)
 
@@ -163,7 +164,7 @@ def nc_find_index8(dst: object, data: object, vals: object, name: str | None = N
 def nc_match_replace8(
     dst: object, data: object, vals: object, imm: object, dst_idx: object = None, name: str | None = None
 ) -> None:
-    """dst = data with the first match of each of eight values replaced."""
+    """Set dst to data, with the first occurrence of each of the eight values in vals replaced by imm."""
     dsts = [destination(dst, "nc_match_replace8")]
     if dst_idx is not None:
         dsts.append(operand(dst_idx, "dst_idx", "nc_match_replace8"))
@@ -179,7 +180,7 @@ def local_gather(
     num_valid_indices: int | None = None,
     name: str | None = None,
 ) -> None:
-    """dst = src gathered along the free axis inside groups of sixteen partitions."""
+    """Set dst to elements of src_buffer along the free axis, at indices that groups of sixteen partitions share."""
     tiles = [operand(src_buffer, "src_buffer", "local_gather"), operand(index, "index", "local_gather")]
     emit(
         "local_gather",
@@ -192,14 +193,15 @@ def local_gather(
 
 
 def nc_n_gather(dst: object, data: object, indices: object, name: str | None = None) -> None:
-    """dst[p, i] = data[p, indices[p, i]]."""
+    """Set dst[p, i] to data[p, indices[p, i]]."""
     tiles = [operand(data, "data", "nc_n_gather"), operand(indices, "indices", "nc_n_gather")]
     emit("gather", Engine.GPSIMD, [destination(dst, "nc_n_gather")], tiles)
 
 
 def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None = None) -> None:
-    """Find the greatest values of the n elements of each sixteen partitions, with their positions. The number of
-    columns of val_dst is the number of values.
+    """Set val_dst and idx_dst to the greatest of n elements and their positions, for each group of sixteen partitions.
+
+    val_dst has as many columns as values are wanted.
     """
     trace = current()
     trace.builder.notice(
@@ -214,7 +216,7 @@ def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None
 def nonzero_with_count(
     dst: object, src: object, index_offset: int = 0, padding_val: int = -1, name: str | None = None
 ) -> None:
-    """Write the positions of the non-zero elements, then their number."""
+    """Set dst to the positions of the non-zero elements of src, followed by their number."""
     target, source = destination(dst, "nonzero_with_count"), operand(src, "src", "nonzero_with_count")
     if prod(target.shape[1:]) != prod(source.shape[1:]) + 1:
         refuse(
@@ -233,7 +235,7 @@ def nonzero_with_count(
 
 
 def sequence_bounds(dst: object, segment_ids: object, name: str | None = None) -> None:
-    """Find start and end of each segment id."""
+    """Set dst to the start and the end of the segment that each element of segment_ids belongs to."""
     ids = operand(segment_ids, "segment_ids", "sequence_bounds")
     if ids.shape[0] != 1:
         refuse("operand_shape", f"segment_ids{list(ids.shape)} of 'sequence_bounds'", "pass one partition")
@@ -241,7 +243,7 @@ def sequence_bounds(dst: object, segment_ids: object, name: str | None = None) -
 
 
 def rng(dst: object, engine: object = None, name: str | None = None) -> None:
-    """Draw raw random integers."""
+    """Set dst to random integers over the whole range of its dtype."""
     target, chosen = destination(dst, "rng"), engine_of(engine)
     if target.dtype_name not in INTEGER_DTYPES:
         refuse("dtype", f"'rng' into {target.dtype_name}: it draws integers", "use nl.rand, or nisa.rand2 on trn3")
@@ -251,7 +253,7 @@ def rng(dst: object, engine: object = None, name: str | None = None) -> None:
 
 
 def rand2(dst: object, min: object, max: object, name: str | None = None) -> None:
-    """Draw uniform values in [min, max) (trn3)."""
+    """Set dst to uniform random values in [min, max) (trn3)."""
     target, trace = destination(dst, "rand2"), current()
     low, high = number(min, "min", "rand2"), number(max, "max", "rand2")
     if trace.chip.generation < 4:
@@ -262,7 +264,7 @@ def rand2(dst: object, min: object, max: object, name: str | None = None) -> Non
 
 
 def set_rng_seed(src_seeds: object, name: str | None = None) -> None:
-    """Seed the generator from a tile."""
+    """Seed the random number generator from a (1, 1) tile."""
     seeds = operand(src_seeds, "src_seeds", "set_rng_seed")
     if seeds.size != 1:
         refuse("operand_shape", f"'set_rng_seed' from a tile of shape {list(seeds.shape)}", "pass a (1, 1) tile")
@@ -270,20 +272,22 @@ def set_rng_seed(src_seeds: object, name: str | None = None) -> None:
 
 
 def rand_set_state(src_seeds: object, engine: object = None, name: str | None = None) -> None:
-    """Set the state of an engine's generators: six words a partition on GpSimd, 24 on the vector engine (trn3)."""
+    """Set the state of an engine's random number generators: six words a partition on GpSimd, 24 on the vector engine
+    (trn3).
+    """
     chosen = _generator(engine, "rand_set_state")
     tile = _state(operand(src_seeds, "src_seeds", "rand_set_state"), chosen, "rand_set_state")
     emit("random_state_load", chosen, [], [tile])
 
 
 def rand_get_state(dst: object, engine: object = None, name: str | None = None) -> None:
-    """Store the state of an engine's generators."""
+    """Set dst to the state of an engine's random number generators."""
     chosen = _generator(engine, "rand_get_state")
     emit("random_state_store", chosen, [_state(destination(dst, "rand_get_state"), chosen, "rand_get_state")])
 
 
 def _generator(engine: object, call: str) -> Engine:
-    """Return the engine whose generators are used, by default GpSimd."""
+    """Return the engine whose random number generators a call uses, by default GpSimd. LegalityError if it has none."""
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.UNKNOWN:
         chosen = Engine.GPSIMD
@@ -297,6 +301,7 @@ def _generator(engine: object, call: str) -> Engine:
 
 
 def _state(tile: Tensor, engine: Engine, call: str) -> Tensor:
+    """Return a tile with the state of random number generators. LegalityError if its shape or dtype does not fit."""
     words = STATE_WORDS[engine]
     if tile.dtype_name != "uint32" or tile.shape[1:] != (words,):
         refuse("operand_shape", f"the state of '{call}' is {words} uint32 a partition, not {tile!r}")
@@ -304,10 +309,10 @@ def _state(tile: Tensor, engine: Engine, call: str) -> Tensor:
 
 
 STATE_WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
-"""Words of state a partition, for one generator and for four."""
+"""Words of state in each partition: of one generator on GpSimd, of four on the vector engine."""
 
 
 def quantize_mx(dst: object, src: object, dst_scale: object, name: str | None = None) -> None:
-    """dst = src as microscaled FP8 data and exponents (trn3)."""
+    """Set dst to src as microscaled FP8 data, and dst_scale to the exponents (trn3)."""
     dsts = [destination(dst, "quantize_mx"), operand(dst_scale, "dst_scale", "quantize_mx")]
     emit("quantize_mx", Engine.VECTOR, dsts, [operand(src, "src", "quantize_mx")])

@@ -1,4 +1,4 @@
-"""Multiply and transpose on the tensor engine."""
+"""Emit the matrix products and transposes of ``nki.isa``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ def nc_matmul(
     perf_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """dst[M, N] (+)= stationary[K, M].T @ moving[K, N]; without ``accumulate`` the group's first product overwrites."""
+    """Set dst[M, N] to stationary[K, M].T @ moving[K, N], or add the product to dst.
+
+    ``accumulate=True`` adds, ``accumulate=False`` overwrites. Without ``accumulate`` the first product of a group of
+    products overwrites dst, and the following ones add.
+    """
     target, left, right = (
         destination(dst, "nc_matmul"),
         operand(stationary, "stationary", "nc_matmul"),
@@ -80,7 +84,7 @@ def nc_matmul(
 
 
 def _accumulates_on(target: Tensor) -> None:
-    """Note a product that is the first of its group on a bank that another instruction wrote."""
+    """Add a notice if the first product of a group writes a PSUM tile that another instruction wrote before."""
     trace = current()
     if target.access.buffer in trace.engines_written and trace.chip.generation < 4:
         trace.builder.notice(
@@ -93,8 +97,9 @@ def _accumulates_on(target: Tensor) -> None:
 def _double_row(
     target: Tensor, left: Tensor, right: Tensor, accumulate: bool | None, tile_position: object, tile_size: object
 ) -> None:
-    """Multiply FP8 operands of [K, 2, M] and [K, 2, N] at twice the rate. The contraction runs over partitions and the
-    axis of two.
+    """Set target to the product of float8 operands [K, 2, M] and [K, 2, N], at twice the usual rate.
+
+    The contraction runs over the partitions and the axis of two.
     """
     line = current().line()
     kinds = {left.dtype_name, right.dtype_name}
@@ -139,7 +144,7 @@ def nc_matmul_mx(
     accumulate: bool | None = None,
     name: str | None = None,
 ) -> None:
-    """Multiply microscaled matrices (trn3)."""
+    """Set dst to the product of microscaled matrices, each with its scales (trn3)."""
     words = ("stationary", "moving", "stationary_scale", "moving_scale")
     tiles = [
         operand(v, w, "nc_matmul_mx")
@@ -158,7 +163,9 @@ def nc_matmul_mx(
 
 
 def nc_transpose(dst: object, data: object, engine: object = None, name: str | None = None) -> None:
-    """dst[F, P] = data[P, F]: through the tensor engine into PSUM, or 32 x 32 blocks on the vector engine."""
+    """Set dst[F, P] to data[P, F]: on the tensor engine into PSUM, or on the vector engine, which takes at most 32 x
+    32.
+    """
     target, source = flat(destination(dst, "nc_transpose")), flat(operand(data, "data", "nc_transpose"))
     chosen = engine_of(engine)
     if chosen is Engine.UNKNOWN:

@@ -1,4 +1,4 @@
-"""Read from a kernel file's syntax tree what not every version of the package ``nki`` takes. Nothing is executed."""
+"""Find in a kernel file's syntax tree what only some versions of the package ``nki`` accept. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from acceld.nki.frontend.entry import is_kernel
 from acceld.nki.frontend.versions import Lifetime, Need
 
 _MODULES = {"nki.isa": "nisa", "nki.language": "nl", "nki.collectives": "ncc"}
-"""Modules whose names have versions, by the short form that messages use."""
+"""Modules whose functions differ between versions, each with its short name for messages."""
 
 
 def _python(instead: str) -> Lifetime:
-    """Return the lifetime of a form of Python that only a tracer takes."""
+    """Return the lifetime of Python syntax that NKI accepts since it traces kernels instead of parsing them."""
     return Lifetime(TRACER_SINCE, instead=f"{instead}, or take NKI {TRACER_SINCE}, which runs any Python")
 
 
@@ -44,34 +44,37 @@ _FORMS: dict[type[ast.AST], tuple[str, str]] = {
     ast.AsyncFunctionDef: ("async in a kernel", "use plain functions"),
     ast.Starred: ("*values in a kernel", "name each value"),
 }
-"""Statements and expressions that the parser front end refuses (the public source of the parser, AWS's language guide).
+"""Statements and expressions that the parser of earlier versions refuses, each with its name and what to write instead.
 
-A function inside of a kernel is not among them: AWS's own samples have them, and later versions take them as bodies of
-loops.
+They are from the public source of the parser and AWS's language guide. A function inside of a kernel is not among them,
+because AWS's own samples have some, and later versions take them as bodies of loops.
 """
 
 
 _NUMPY_TYPE = re.compile(r"(np|numpy)\.(dtype\(.*\)|float\d+|u?int\d+|bool_)")
-"""Matches an expression for a dtype of numpy, which the parser refuses where a kernel takes it from outside."""
+"""Matches an expression for a numpy dtype. The parser refuses one that a kernel uses and that is defined outside of it.
+"""
 
 
 def file_needs(tree: ast.Module, entry: str) -> list[Need]:
-    """Return what the kernel ``entry`` and the functions of its file that it reaches need, by line.
+    """Return what only some versions accept in the kernel ``entry`` and the functions of its file that it reaches, by
+    line.
 
-    Names of the API are not among them: a trace meets those that it uses. :func:`names_needed` reads them.
+    Names of the API are left out, because a trace meets those that the kernel uses; :func:`names_needed` finds all of
+    them.
     """
     reached = _reached(tree, entry)
     found = [need for function in reached for need in _syntax(function)]
     used = {node.id for function in reached for node in ast.walk(function) if isinstance(node, ast.Name)}
     found += [need for node in parsing.module_statements(tree.body) for need in _captured(node, used)]
     imports = (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
-    # An import below try or if is a choice.
+    # An import inside of a try or an if may be one of several choices, so only imports at the top level count.
     legacy = (node for node in imports if any(name.partition(".")[0] == "neuronxcc" for name in _imported(node)))
     return _sorted([*found, *(Need(node.lineno, "import neuronxcc", LEGACY_IMPORT) for node in legacy)])
 
 
 def names_needed(tree: ast.Module) -> list[Need]:
-    """Return the uses of the API's names and options that not every version has, by line, anywhere in a file."""
+    """Return the uses, anywhere in a file, of API names and options that only some versions have, by line."""
     modules, names = _aliases(tree)
     found = []
     for node in ast.walk(tree):
@@ -101,12 +104,14 @@ def names_needed(tree: ast.Module) -> list[Need]:
 
 
 def _sorted(needs: Iterable[Need]) -> list[Need]:
+    """Return the needs without repetitions, by line."""
     return sorted(dict.fromkeys(needs), key=lambda need: (need.line, need.what))
 
 
 def _reached(tree: ast.Module, entry: str) -> list[ast.FunctionDef]:
-    """Return the kernel's function and those of the file that it reaches by name. What a factory does besides is
-    Python's.
+    """Return the kernel's function and the functions of the file that it calls by name.
+
+    Of a factory only the kernels inside count: its other statements run as ordinary Python.
     """
     functions = parsing.functions_of(tree.body)
     waiting = [functions[entry]] if entry in functions else _behind(tree, entry, functions)
@@ -122,7 +127,9 @@ def _reached(tree: ast.Module, entry: str) -> list[ast.FunctionDef]:
 
 
 def _behind(tree: ast.Module, name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
-    """Return the functions behind an assigned kernel: that under ``nki.jit``, or the kernels inside of a factory."""
+    """Return the functions of a kernel that is assigned to ``name``: the one given to ``nki.jit``, or those in a
+    factory.
+    """
     found = []
     for node in parsing.module_statements(tree.body):
         if isinstance(node, ast.Assign) and any(ast.unparse(target) == name for target in node.targets):
@@ -133,13 +140,15 @@ def _behind(tree: ast.Module, name: str, functions: dict[str, ast.FunctionDef]) 
 
 
 def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
+    """Yield the syntax of one function that only some versions accept."""
     if function.args.vararg is not None:
         yield Need(function.lineno, "*arguments of a kernel's function", _python("name each argument"))
     for statement in function.body:
         for node in ast.walk(statement):
             if type(node) in _FORMS:
                 what, instead = _FORMS[type(node)]
-                yield Need(node.lineno, what, _python(instead))  # type: ignore[attr-defined]  # all of them have a line
+                # every node in _FORMS has a line
+                yield Need(node.lineno, what, _python(instead))  # type: ignore[attr-defined]
                 continue
             match node:
                 case ast.For(orelse=[_, *_]) | ast.While(orelse=[_, *_]):
@@ -159,7 +168,7 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
 
 
 def _captured(node: ast.stmt, used: Collection[str]) -> Iterator[Need]:
-    """Yield the objects of the file that a kernel uses and that the parser does not read."""
+    """Yield a class or a value of the file that a kernel uses and that the parser of earlier versions does not read."""
     match node:
         case ast.ClassDef(name=name, bases=bases) if name in used:
             for base in map(ast.unparse, bases):
@@ -173,11 +182,12 @@ def _captured(node: ast.stmt, used: Collection[str]) -> Iterator[Need]:
 
 
 def _is_text(node: ast.expr | None) -> bool:
+    """Return True if ``node`` is a string."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _aliases(tree: ast.Module) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the file's names of the API's modules with their short forms, and its names of the API's functions."""
+    """Return the file's names of the API's modules, each with its short name, and its names of the API's functions."""
     modules = dict(_MODULES)
     names: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -196,4 +206,5 @@ def _aliases(tree: ast.Module) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the names of the modules that a statement imports."""
     return [one.name for one in node.names] if isinstance(node, ast.Import) else [node.module or ""]

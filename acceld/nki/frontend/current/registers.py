@@ -1,4 +1,4 @@
-"""Use scalar registers and barriers, and query the chip."""
+"""Provide scalar registers and barriers of ``nki.isa``, and the chip's sub-version."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from acceld.nki.frontend.current.tensor import Register
 from acceld.nki.ir.program import Engine, Space
 
 WIDTHS = ("int32", "int64")
-"""Types of an NkiScalar."""
+"""Dtypes that ``scalar_load`` and ``scalar_store`` take."""
 
 
 def _register(value: object, name: str, call: str) -> Register:
+    """Return ``value`` if it is a register. LegalityError for anything else."""
     if isinstance(value, Register):
         return value
     refuse(
@@ -24,7 +25,10 @@ def _register(value: object, name: str, call: str) -> Register:
 
 
 def register_alloc(x: object = None) -> Register:
-    """Return a new register, set to ``x`` if given."""
+    """Return a new register that holds ``x``: a number, another register's value or a tile's one element.
+
+    Without ``x`` the register has no value yet.
+    """
     register = Register(current().builder.register())
     if x is not None:
         _load(register, x, "register_alloc") if isinstance(x, Tensor) else _move(register, x, "register_alloc")
@@ -32,11 +36,14 @@ def register_alloc(x: object = None) -> Register:
 
 
 def register_move(dst: object, src: object) -> None:
-    """Register = number or register."""
+    """Set the register dst to a number or to the value of another register."""
     _move(dst, src, "register_move")
 
 
 def _move(dst: object, src: object, call: str) -> None:
+    """Set the register dst to a number or to the value of another register. ``call`` names the NKI function in
+    messages.
+    """
     target = _register(dst, "dst", call)
     if isinstance(src, Register):
         emit("register_move", Engine.SYNC, [], [0], register=target.number, source=src.number)
@@ -45,12 +52,12 @@ def _move(dst: object, src: object, call: str) -> None:
 
 
 def register_load(dst: object, src: object) -> None:
-    """Register = the one element of a tile or tensor."""
+    """Set the register dst to the one element of a tile or tensor."""
     _load(dst, src, "register_load")
 
 
 def _one_element(source: Tensor, call: str) -> None:
-    """Refuse a source of several elements, or in PSUM."""
+    """Refuse a source that has several elements or is in PSUM."""
     if source.size != 1:
         refuse("operand_shape", f"'{call}' of {list(source.shape)}: a register holds one element", "index one")
     if source.space is Space.PSUM:
@@ -58,6 +65,7 @@ def _one_element(source: Tensor, call: str) -> None:
 
 
 def _load(dst: object, src: object, call: str) -> None:
+    """Set the register dst to the one element of src. ``call`` names the NKI function in messages."""
     target, source = _register(dst, "dst", call), tensor(src, "src", call)
     _one_element(source, call)
     if source.dtype_name == "int64" and not target.dtype:
@@ -66,16 +74,17 @@ def _load(dst: object, src: object, call: str) -> None:
 
 
 def register_store(dst: object, src: object) -> None:
-    """The one element of dst = register."""
+    """Set the one element of dst to the value of a register."""
     _store(dst, src, "register_store")
 
 
 def _store(dst: object, src: object, call: str) -> None:
+    """Set the one element of dst to the value of a register. ``call`` names the NKI function in messages."""
     emit("register_store", Engine.SYNC, [tensor(dst, "dst", call)], register=_register(src, "src", call).number)
 
 
 def scalar_load(src: object) -> Register:
-    """Return a new register with the one element of a tile (NKI 0.7)."""
+    """Return a new register with the one element of a tile of int32 or int64 (NKI 0.7)."""
     source = tensor(src, "src", "scalar_load")
     if source.dtype_name not in WIDTHS:
         refuse("dtype", f"'scalar_load' of {source.dtype_name}", "load int32 or int64, or use nisa.register_load")
@@ -85,7 +94,7 @@ def scalar_load(src: object) -> Register:
 
 
 def scalar_store(dst: object, src: object) -> None:
-    """The one element of dst = register (NKI 0.7)."""
+    """Set the one element of dst, of int32 or int64, to the value of a register (NKI 0.7)."""
     target, register = tensor(dst, "dst", "scalar_store"), _register(src, "src", "scalar_store")
     if target.dtype_name not in WIDTHS or target.dtype_name != (register.dtype or target.dtype_name):
         refuse(
@@ -97,7 +106,7 @@ def scalar_store(dst: object, src: object) -> None:
 
 
 def core_barrier(data: object, cores: object, engine: object = None, name: str | None = None) -> None:
-    """Wait for the other core of the pair."""
+    """Wait until the other physical core of the logical core reaches its barrier."""
     shared, trace = tensor(data, "data", "core_barrier"), current()
     wrong = ""
     if trace.session.lnc != 2:
@@ -115,5 +124,5 @@ def core_barrier(data: object, cores: object, engine: object = None, name: str |
 
 
 def get_nc_sub_version() -> int:
-    """Return 0."""
+    """Return the sub-version of the chip, which is always 0."""
     return 0

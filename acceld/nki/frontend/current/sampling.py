@@ -1,15 +1,14 @@
-"""Trace some iterations of a long loop, and not all.
+"""Trace some iterations of a long loop instead of all.
 
-A range of this API returns plain integers, so that Python runs every iteration. A kernel of tens of thousands of
-instructions is traced with samples: each loop runs its first iterations, its last and some between.
-:mod:`acceld.nki.frontend.current.loop_rerolling` makes the loop of them only if every sample is the first one advanced
-by equal steps.
+A range of this API returns plain integers, so Python runs every iteration. A kernel of tens of thousands of
+instructions is traced with samples: each loop runs its first iterations, its last ones and some between them. Then
+:mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples, but only if each sample equals the
+first one advanced by equal steps.
 
-The index of a sampled iteration may be added, subtracted and multiplied. Any other use in Python (a comparison, a list
-index, a remainder, a size) needs every iteration, so the kernel is traced again with that loop in full. The same
-happens for a loop whose samples differ, or during which Python values around it change
-(:mod:`acceld.nki.frontend.current.snapshots`). After any other error the
-whole kernel is traced in full.
+A kernel may add, subtract and multiply the index of a sampled iteration. Any other use in Python (a comparison, a list
+index, a remainder, a size) needs all iterations, so the kernel is traced again with that loop in full. The same happens
+if the samples of a loop differ, or if Python values around the loop change during it
+(:mod:`acceld.nki.frontend.current.snapshots`). After any other error the whole kernel is traced in full.
 """
 
 from __future__ import annotations
@@ -22,35 +21,38 @@ from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine
 
 LEAST = 8
-"""Number of iterations below which a loop runs in full."""
+"""Number of iterations below which a loop is traced in full."""
 
 
 def positions(count: int) -> tuple[int, ...]:
-    """Return the iterations to run of ``count``."""
+    """Return the numbers of the iterations to trace of a loop of ``count`` iterations."""
     return tuple(sorted({0, 1, 2, count // 3, count // 2, 2 * count // 3 + 1, count - 2, count - 1}))
 
 
 def _needs_all(self: SampledIndex, *others: object) -> NoReturn:
+    """Raise Retrace, because this use of a sampled index needs all iterations of its loops."""
     raise Retrace(unroll=self.sites)
 
 
 class SampledIndex(Expr):
-    """The index of a sampled iteration, or a sum or product of such an index and numbers."""
+    """Represent the index of a sampled iteration, or a sum or product of such indices and numbers."""
 
     __slots__ = ("sites",)
 
     sites: frozenset[Site]
-    """The loops that the index comes from."""
+    """The loops, by their place in the source, whose indices are in this value."""
 
     def __init__(self, value: int, sites: frozenset[Site]) -> None:
         super().__init__(Affine(value))
         object.__setattr__(self, "sites", sites)
 
     def _combined(self, other: object, value: int) -> SampledIndex:
+        """Return ``value`` as an index that depends on the loops of both operands."""
         sites = self.sites | other.sites if isinstance(other, SampledIndex) else self.sites
         return SampledIndex(value, sites)
 
     def _number(self, other: object) -> int:
+        """Return the other operand as a number. Raises Retrace if it is neither an index nor an integer."""
         if isinstance(other, SampledIndex):
             return other.base.const
         if isinstance(other, int) and not isinstance(other, bool):

@@ -1,7 +1,8 @@
-"""Take snapshots of the Python values around a sampled loop, to see if its iterations change any.
+"""Compare the Python values around a sampled loop before and after its iterations, to see whether iterations change
+them.
 
-Equal are only values that can not change (listed here), tensors, and containers, functions, classes and objects whose
-every part is equal. Anything else is never equal to anything, so a loop beside it is traced in full.
+Only these values can be equal: immutable values of the types listed here, tensors, and containers, functions, classes
+and objects all of whose parts are equal. Any other value counts as changed, so a loop in its reach is traced in full.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ from acceld.nki.frontend.core.launch import Kernel
 from acceld.nki.frontend.core.tensor import Tensor
 
 _VALUES = frozenset({type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented)})
-"""Types whose values can not change."""
+"""Types of values that can not change."""
 _PLACES = (GetSetDescriptorType, MemberDescriptorType)
-"""Attributes of a class that give access to a part of its objects."""
+"""Types of class attributes through which Python reaches a part of an object, such as a slot."""
 _CALLS = (property, staticmethod, classmethod)
 _FIXED = frozenset(
     "acceld numpy ml_dtypes math cmath operator dataclasses enum typing functools itertools nki neuronxcc".split()
 )
-"""Packages whose modules, functions, classes and objects are not changed by a kernel."""
+"""Packages whose modules, functions, classes and objects a kernel does not change."""
 _HEAP_TYPE = 1 << 9
-"""CPython's flag of a class whose attributes may be set."""
+"""CPython's flag of a class whose attributes can be assigned."""
 _PARTS = 50_000
 _DEPTH = 100
 Snapshot = tuple[tuple[object, ...], tuple[int, ...]]
-"""Hold the values that must be equal, and the integers that may grow by the same amount in each iteration."""
+"""A snapshot: the values that must stay equal, and the integers that may grow by the same amount in each iteration."""
 
 
 def changes(snapshots: list[tuple[int, Snapshot]]) -> bool:
-    """Return True if the newest of ``snapshots`` shows that iterations are not alike.
+    """Return True if the newest snapshot shows that an iteration changed something.
 
-    Each was taken after the iteration with its number, which counts from 0. Positions may move by equal steps.
+    Each snapshot comes with the number of the iteration after which it was taken. Its integers may grow by equal steps.
     """
     if len(snapshots) < 2:
         return False
@@ -66,7 +67,7 @@ def changes(snapshots: list[tuple[int, Snapshot]]) -> bool:
 
 
 def snapshot(frame: FrameType | None, variable: str, starts: Sequence[int]) -> Snapshot:
-    """Return the plain Python values in reach of a loop, except ``variable``, the loop's own.
+    """Return a snapshot of the Python values that code in ``frame`` can reach, except ``variable``, the loop's own.
 
     ``starts`` has the number of buffers at the start of each iteration so far.
     """
@@ -79,9 +80,9 @@ def snapshot(frame: FrameType | None, variable: str, starts: Sequence[int]) -> S
 
 
 class _Walk:
-    """Visits values once each. ``seen`` describes them in order; ``numbers`` are the positions of tensors.
+    """Visit each value once. ``seen`` gets a description of each; ``numbers`` gets the positions of tensors.
 
-    A tensor that the loop itself made is described by the number of iterations since then.
+    A tensor that an iteration of the loop made is described by the number of iterations since then, not by its buffer.
     """
 
     def __init__(self, starts: Sequence[int]) -> None:
@@ -93,19 +94,21 @@ class _Walk:
         self._depth = 0
 
     def module(self, names: dict[str, Any]) -> None:
-        """Visit the global names of a kernel's module."""
+        """Visit the global names of the kernel's module."""
         if not self._again(names):
             self.names({name: value for name, value in names.items() if name != "__builtins__"})
 
     def names(self, values: Mapping[Any, Any]) -> None:
-        """Visit the values of a mapping in order."""
+        """Visit the keys and values of a mapping in order."""
         self.seen.append(len(values))
         for name, value in values.items():
             self.value(name)
             self.value(value)
 
     def _again(self, value: object) -> bool:
-        """Return True if a value was visited before. Otherwise keep it, so that no other gets its identity."""
+        """Return True if ``value`` was visited before. Otherwise keep it alive, so that no new object gets its
+        identity.
+        """
         before = self._known.setdefault(id(value), len(self._known))
         if before < len(self._known) - 1 or (self._kept and self._kept[-1] is value):
             self.seen.append(("again", before))
@@ -114,11 +117,11 @@ class _Walk:
         return False
 
     def _unlike(self) -> None:
-        """Note a value that is equal to nothing."""
+        """Record a value that differs from every other value."""
         self.seen.append(object())
 
     def value(self, value: object) -> None:
-        """Visit one value and its parts."""
+        """Visit a value and its parts."""
         kind = type(value)
         if kind in _VALUES:
             self.seen.append((kind, repr(value) if kind in (float, complex, slice) else value))
@@ -140,6 +143,7 @@ class _Walk:
             self._depth -= 1
 
     def _tensor(self, tensor: Tensor) -> None:
+        """Record a tensor: its buffer relative to the iteration that made it, its axes and its position."""
         access = tensor.access
         made = bisect_right(self._starts, access.buffer) - 1
         first = self._starts[made] if made >= 0 else 0
@@ -149,12 +153,14 @@ class _Walk:
         self.numbers += [start.const for start in access.start]
 
     def _all(self, values: Iterable[object]) -> None:
+        """Visit each of ``values``, and record their number."""
         listed = list(values)
         self.seen.append(len(listed))
         for one in listed:
             self.value(one)
 
     def _parts(self, value: Any, kind: type) -> None:
+        """Visit the parts of a container, function, class or object."""
         if kind in (list, tuple, deque):
             self._all(value)
         elif kind in (set, frozenset):
@@ -190,6 +196,7 @@ class _Walk:
             self._object(value, kind)
 
     def _array(self, value: np.ndarray[Any, Any]) -> None:
+        """Record the content of a numpy array; an array of objects differs from every other value."""
         if value.dtype.hasobject:
             self._unlike()
         else:
@@ -197,6 +204,7 @@ class _Walk:
             self.seen.append((value.dtype.str, value.shape, digest))
 
     def _function(self, value: FunctionType) -> None:
+        """Visit what a Python function can reach: its closure, default arguments, attributes and global names."""
         if value.__module__ and _root(value.__module__) in _FIXED and _is_named(value, value.__qualname__):
             return
         self.seen.append(id(value.__code__))
@@ -205,24 +213,29 @@ class _Walk:
         self.module(value.__globals__)
 
     def _module(self, value: ModuleType) -> None:
+        """Visit the global names of a module that a kernel can change."""
         name = value.__name__
         if _root(name) not in _FIXED:
             self._unlike() if _is_library(value) else self.module(vars(value))
         elif name == "numpy" and "numpy.random" in sys.modules:
-            self.seen.append(repr(np.random.get_state(legacy=False)))  # what a kernel may count with
+            # a kernel could count iterations with numpy's random state
+            self.seen.append(repr(np.random.get_state(legacy=False)))
 
     def _class(self, value: type) -> None:
+        """Visit the bases and attributes of a class that a kernel can change."""
         if value.__flags__ & _HEAP_TYPE and not _is_fixed(value):
             self._all(value.__bases__)
             self.names(vars(value))
 
     def _object(self, value: Any, kind: type) -> None:
-        if isinstance(value, tuple):  # of a named kind
+        """Visit the attributes of an object."""
+        if isinstance(value, tuple):  # a named tuple
             self._all(tuple.__iter__(value))
         elif isinstance(value, enum.Enum):
             self.seen.append(value.name)
         elif any(base.__flags__ & _HEAP_TYPE == 0 for base in kind.__mro__[:-1]):
-            self._unlike()  # another kind of list, dict or iterator
+            # a subclass of a built-in type or an iterator, which may hold values that are not visible as attributes
+            self._unlike()
             return
         self._all((kind, getattr(value, "__dict__", None)))
         for base in kind.__mro__:
@@ -231,17 +244,18 @@ class _Walk:
                     self.value(name)
                     try:
                         held = [place.__get__(value)]
-                    except AttributeError:  # nothing is in the slot, also where a class below has the name too
+                    except AttributeError:  # the slot is empty
                         held = []
                     self._all(held)
 
 
 def _root(name: str) -> str:
+    """Return the top-level package of a module's name."""
     return name.partition(".")[0]
 
 
 def _is_named(value: object, name: str) -> bool:
-    """Return True if a value is what its module has under its name, so that a kernel did not make it."""
+    """Return True if ``value`` is found under its own name in its module, which means that a kernel did not make it."""
     found: Any = sys.modules.get(getattr(value, "__module__", None) or "")
     for part in name.split("."):
         found = getattr(found, part, None) if part != "<locals>" else None
@@ -249,17 +263,20 @@ def _is_named(value: object, name: str) -> bool:
 
 
 def _is_fixed(kind: type) -> bool:
+    """Return True if a kernel does not change objects of the class ``kind``."""
     if not kind.__flags__ & _HEAP_TYPE:
         return _root(kind.__module__) in _FIXED
     return _root(kind.__module__) in _FIXED and _is_named(kind, kind.__qualname__)
 
 
 def _is_library(module: ModuleType) -> bool:
+    """Return True if ``module`` belongs to Python's standard library."""
     return _root(module.__name__) in sys.stdlib_module_names
 
 
 def _filled(cell: CellType) -> bool:
+    """Return True if a closure's cell has a value."""
     try:
         return cell.cell_contents is not cell
-    except ValueError:  # a name that is assigned later
+    except ValueError:  # the variable has no value yet
         return False

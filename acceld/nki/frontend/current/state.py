@@ -16,15 +16,17 @@ from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.program import RUN_TIME, Engine, Space
 
 VIEW_AXES = {"copy_predicated": 3}
-"""Free axes of the tiles of an instruction that takes fewer than others (pages of NKI 0.7)."""
+"""Limit on the free axes of the tiles of an instruction that takes fewer than others (pages of NKI 0.7)."""
 
 
 class SamplesWanted(BaseException):
-    """Raised to trace a long kernel again with samples. It is a BaseException, so that a kernel does not catch it."""
+    """Stop the trace of a long kernel, to trace it again with samples. A BaseException, so that a kernel does not catch
+    it.
+    """
 
 
 class CurrentTrace(Trace):
-    """A trace whose tensors have the current API's methods, and whose programs share their HBM tensors."""
+    """Hold the state of one trace of a kernel of the current API."""
 
     tensor_class = NkiTensor
     hbm_drops_axes = True
@@ -40,27 +42,28 @@ class CurrentTrace(Trace):
     ) -> None:
         super().__init__(session, unroll, keep, flatten)
         self.samples = samples
-        """By loop of one sampled iteration, its Sample; None if every iteration is traced."""
+        """The Sample of each loop that stands for one sampled iteration, by loop id; None if every iteration is traced.
+        """
         self.names: set[str] = set()
-        """Names that tensors and instructions of the running program have."""
+        """Names that the kernel has given to tensors and instructions of the running program."""
         self.shared_results: set[int] = set()
-        """Tensors declared in ``nl.shared_hbm``."""
+        """Buffers of tensors declared in ``nl.shared_hbm``."""
         self.keeps_order = 0
         """Number of open ``nl.no_reorder`` blocks."""
         self.prepared: int | None = None
-        """Line of a prepared collective that no trigger has started yet."""
+        """Line of the prepared collective that no trigger has started yet; None if there is no such collective."""
         self.sampling_after: int | None = None
-        """Number of instructions after which to trace again with samples."""
+        """Number of instructions after which SamplesWanted is raised; None for no limit."""
 
     def emit(self, *args: Any, **kwargs: Any) -> Slot:
-        """Append an instruction. Raises SamplesWanted if there are too many."""
+        """Append an instruction and return its place. Raises SamplesWanted if the kernel is long."""
         if self.sampling_after is not None and self.sequence > self.sampling_after:
             raise SamplesWanted
         self._note_views(*args[:4])
         return super().emit(*args, **kwargs)
 
     def _note_views(self, op: str, engine: Engine, dsts: Sequence[Tensor], srcs: Sequence[object] = ()) -> None:
-        """Note views that pages exclude and compilers were seen to take, or the other way round."""
+        """Add notices about views that pages of NKI exclude but compilers were seen to take, or the other way round."""
         if engine in (Engine.DMA, Engine.SYNC):
             return
         most = VIEW_AXES.get(op, FREE_AXES)
@@ -78,12 +81,12 @@ class CurrentTrace(Trace):
                 )
 
     def next_program(self) -> None:
-        """Begin another program of the launch."""
+        """Begin the next program of the launch grid, in which names may be used again."""
         super().next_program()
         self.names.clear()
 
     def name_once(self, name: str, call: str) -> None:
-        """Refuse a name that a tensor or an instruction of the program has already."""
+        """Refuse a name that another tensor or instruction of the program has."""
         if name in self.names:
             refuse(
                 "duplicate_name",
@@ -93,12 +96,12 @@ class CurrentTrace(Trace):
         self.names.add(name)
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Return True if a tensor may be used here. Only a run-time loop hides the tensors declared in it."""
+        """Return True if a tensor may be used here. Only the end of a run-time loop hides the tensors declared in it."""
         return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) in RUN_TIME)
 
 
 def current_trace() -> CurrentTrace:
-    """Return the running trace, which is one of the current API."""
+    """Return the running trace of a kernel of the current API."""
     trace = current()
     assert isinstance(trace, CurrentTrace)
     return trace

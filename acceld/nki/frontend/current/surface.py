@@ -1,4 +1,4 @@
-"""List the functions of the current API as documented (``nki`` 0.6 and 0.7), and the simulator's support of each."""
+"""List the documented functions of the current API (``nki`` 0.6 and 0.7), and whether the simulator supports them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FORMER = dict.fromkeys(
     "nki has no index grids: index with slices and nl.ds, take less of the last tile in place of a mask, or give strides "
     "with tensor.ap(pattern=[[step, size], ...], offset=...)",
 )
-"""Replacements for names of ``neuronxcc.nki.language`` that ``nki`` does not have."""
+"""For each name of ``neuronxcc.nki.language`` that ``nki`` lacks: what to write instead."""
 LATER_ARGUMENTS = {
     "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, an element a "
     "cycle is assumed), and `reduce_op`, `reduce_res` and `reduce_cmd` to `scalar_tensor_tensor` (supported).",
@@ -44,24 +44,25 @@ LATER_ARGUMENTS = {
     "nki.collectives": "NKI 0.7 adds `ReplicaGroup.from_partition_op` and `rg_partition_op` (supported). Ranks are simulated by "
     "`acceld.nki.execute.ranks.execute_ranks`; no latency is published, so a kernel with a collective has none.",
 }
-"""Text on further additions of each version, by module, for the documentation page."""
+"""For each module, a sentence for the documentation page about arguments and types that NKI 0.7 adds."""
 
 
 NOT_COMPILED = {
     **dict.fromkeys(("divide", "mod", "fmod"), "no engine has it (NKI 0.3 and later)"),
     "rms_norm": "NKI 0.6 does not compile it",
 }
-"""Functions that pages list and no kernel compiles with, by the reason. They are refused."""
+"""Functions that pages of NKI list although no kernel with them compiles, each with the reason. They are refused."""
 
 
 def _state(name: str, offered: frozenset[str]) -> str:
+    """Return ``supported``, or ``unsupported:`` and the reason, for one function."""
     if name in NOT_COMPILED:
         return f"unsupported: {NOT_COMPILED[name]}"
     return "supported" if name in offered else "unsupported: not simulated yet"
 
 
 def surface() -> dict[str, dict[str, str]]:
-    """Return ``supported``, or ``unsupported:`` and the reason, for each module and documented function."""
+    """Return, by module and documented function, ``supported`` or ``unsupported:`` and the reason."""
     isa_names, language_names = frozenset(isa.namespace()), frozenset(language.namespace())
     return {
         "nki.isa": {name: _state(name, isa_names) for name in ISA_FUNCTIONS},

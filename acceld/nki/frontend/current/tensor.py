@@ -1,4 +1,4 @@
-"""Define tensors of the current API: access patterns and operations on axes, and no arithmetic."""
+"""Define tensors of the current API. They have access patterns and operations on axes, and no arithmetic."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileDim
 
 GROUP = 16
-"""Partitions that share the offsets of ``.indirect()``: those of one GpSimd core."""
+"""Number of partitions that share the offsets of ``.indirect()``: those of one GpSimd core."""
 
 
 def _without(symbol: str) -> Callable[..., Any]:
-    """Return an operator that registers do not have."""
+    """Return a method that refuses the operator ``symbol``, which registers do not have."""
 
     def operator_of(self: object, *other: object) -> NoReturn:
         refuse(
@@ -37,11 +37,13 @@ def _without(symbol: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Register:
-    """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer that is known only at run time."""
+    """Represent a scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer known only at run time."""
 
     number: int
     dtype: str = ""
-    """``int32`` or ``int64`` for an NkiScalar of ``nisa.scalar_load``, whose arithmetic wraps; else empty."""
+    """``int32`` or ``int64`` for a register of ``nisa.scalar_load``, whose arithmetic wraps around; empty for any
+    other.
+    """
 
     def __index__(self) -> int:
         return refuse(
@@ -54,7 +56,7 @@ class Register:
         return bool(self.__index__())
 
     def combined(self, op: str, other: object) -> Register:
-        """Return a new register that holds this one ``op`` a number or another register."""
+        """Return a new register with this one's value combined by ``op`` with a number or another register."""
         trace = current()
         if not isinstance(other, Register) and not hasattr(other, "__index__"):
             refuse(
@@ -76,6 +78,7 @@ class Register:
         return made
 
     def _operated(self, op: str, other: object) -> Register:
+        """Return :meth:`combined` after a check that the trace's version of ``nki`` has operators on registers."""
         current().session.need("arithmetic on a register", REGISTER_ARITHMETIC)
         return self.combined(op, other)
 
@@ -120,7 +123,9 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class LoopIndex:
-    """The index of an ``nl.fori_loop`` of known bounds. It is a run-time value for the kernel, whatever its bounds."""
+    """Represent the index of an ``nl.fori_loop``. A kernel may use it only as a run-time value, even if the bounds are
+    known.
+    """
 
     value: object
 
@@ -136,7 +141,7 @@ class LoopIndex:
 
     @property
     def number(self) -> int:
-        """Return its value in the iteration that is traced, which no kernel may read."""
+        """Return the index in the iteration that is traced. The simulator reads it; a kernel may not."""
         return operator.index(cast("Any", self.value))
 
     def _combined(self, other: object, op: Callable[[int, int], int]) -> LoopIndex:
@@ -173,7 +178,7 @@ METHODS = {
     **{name: f"nl.{name}(tile, axis)" for name in ("sum", "mean", "max", "min", "prod", "var", "all")},
     **{name: f"nl.{name}(tile)" for name in ("transpose", "exp", "sqrt", "abs", "square", "tanh", "sigmoid")},
 }
-"""Methods of the legacy API, numpy and torch, by what to write here."""
+"""Methods of the legacy API, numpy and torch, each with what to write in the current API."""
 OPERATORS = {
     "+": ("add", "add radd iadd"), "-": ("subtract", "sub rsub isub"), "*": ("multiply", "mul rmul imul"),
     "/": ("multiply by nl.reciprocal", "truediv rtruediv itruediv floordiv rfloordiv"),
@@ -183,11 +188,11 @@ OPERATORS = {
     "<": ("less", "lt"), "<=": ("less_equal", "le"), ">": ("greater", "gt"), ">=": ("greater_equal", "ge"),
     "-tile": ("negative", "neg"), "abs": ("abs", "abs"), "~": ("invert", "invert"),
 }  # fmt: skip
-"""Python's operators: the function of ``nl`` to use instead, and the methods that Python calls."""
+"""Python's operators: the function of ``nl`` to use in their place, and the methods that Python calls for them."""
 
 
 def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
-    """Give the class a refusal for each of Python's operators."""
+    """Return the class with methods that refuse each of Python's operators."""
     for sign, (function, names) in OPERATORS.items():
 
         def refused(self: NkiTensor, *others: object, sign: str = sign, function: str = function) -> object:
@@ -200,12 +205,12 @@ def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
 
 @_without_operators
 class NkiTensor(methods.Tensor):
-    """A view with the methods of the current API. Negative axes count from the last."""
+    """Represent a tensor or tile as a kernel of the current API sees it. Negative axes count from the last axis."""
 
     __slots__ = ()
 
     def no_operator(self, sign: str, function: str) -> object:
-        """Refuse an operator of Python."""
+        """Raise LegalityError for a Python operator, and name the function of ``nl`` to use instead."""
         return refuse(
             "tile_operator",
             f"{sign} is not defined for tensors of nki ({self.label}): they have no operators",
@@ -228,7 +233,7 @@ class NkiTensor(methods.Tensor):
         raise AttributeError(name if name.startswith("__") else f"a tensor of nki has no attribute {name!r}: {hint}")
 
     def __getitem__(self, key: object) -> Tensor:
-        """Return a part. An index outside of the tensor is refused where it is written."""
+        """Return the view that an index selects. LegalityError for an index outside of the tensor."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(one is None for one in keys):
             refuse("index_type", f"{self.label} indexed with None", "use tile.expand_dim(dim)")
@@ -237,7 +242,7 @@ class NkiTensor(methods.Tensor):
         return super().__getitem__(key)
 
     def _inside(self, axis: int, key: object) -> None:
-        """Refuse a number outside of an axis, and a slice that begins at its end."""
+        """Refuse a number outside of an axis, and a slice that begins at or after the end of the axis."""
         size = self.shape[axis] if axis < self.ndim else 0
         if isinstance(key, int) and not isinstance(key, bool) and size and not -size <= key < size:
             refuse(
@@ -273,7 +278,7 @@ class NkiTensor(methods.Tensor):
         return views.reshape(self, wanted)
 
     def _free_axis(self, dim: int, call: str) -> int:
-        """Return an axis that a view may change: on chip, not that of the partitions."""
+        """Return the number of an axis that a view may change. LegalityError for the partition axis of a tile on chip."""
         axis = self._axis(dim)
         if axis == 0 and self.space is not Space.HBM:
             refuse(
@@ -284,24 +289,28 @@ class NkiTensor(methods.Tensor):
         return axis
 
     def __bool__(self) -> bool:
-        """Return True for a declared tensor, because kernels test tensors for None this way. Refuse a tile of one
-        element and the result of an operator: they could be conditions, whose values are unknown.
+        """Return True for a declared tensor, because kernels test arguments for None this way.
+
+        LegalityError for an on-chip tile of one element and for the on-chip result of an operation: the kernel could
+        mean their value, which is unknown while tracing.
         """
         if self.space is not Space.HBM and (self.size == 1 or self.produced is not None):
             return super().__bool__()
         return self._given()
 
     def _axis(self, dim: int) -> int:
+        """Return the number of an axis, counted from the first. LegalityError if the tensor does not have the axis."""
         axis = operator.index(cast("Any", dim))
         if not -self.ndim <= axis < self.ndim:
             refuse("index_rank", f"{self.label} has no axis {axis}")
         return axis % self.ndim
 
     def _with(self, dims: Sequence[TileDim]) -> Self:
+        """Return a view of the same buffer with other axes."""
         return self.like(replace(self.access, dims=tuple(dims)))
 
     def permute(self, dims: Sequence[int]) -> Self:
-        """Return the axes in another order; the partition axis of an on-chip tensor stays first."""
+        """Return a view with the axes in another order. On chip, the partition axis stays first."""
         order = [self._axis(d) for d in dims]
         if sorted(order) != list(range(self.ndim)) or (self.space is not Space.HBM and order[0] != 0):
             refuse(
@@ -311,7 +320,7 @@ class NkiTensor(methods.Tensor):
         return self._with([self.access.dims[d] for d in order])
 
     def broadcast(self, dim: int, size: int) -> Tensor:
-        """Return an axis of one element repeated ``size`` times."""
+        """Return a view in which the one element of axis ``dim`` is repeated ``size`` times."""
         axis = self._free_axis(dim, "broadcast")
         if self.shape[axis] != 1:
             refuse("shape", f"axis {axis} of {self.label} has more than one element")
@@ -320,21 +329,21 @@ class NkiTensor(methods.Tensor):
         return self._with(dims)
 
     def expand_dim(self, dim: int) -> Tensor:
-        """Return a new axis of one element at ``dim``."""
+        """Return a view with a new axis of one element at ``dim``."""
         at = operator.index(dim)
         if at % (self.ndim + 1) == 0:
             self._free_axis(0, "expand_dim")
         return views.with_axis(self, at)
 
     def squeeze_dim(self, dim: int) -> Tensor:
-        """Return the view without an axis of one element."""
+        """Return a view without axis ``dim``, which has one element."""
         axis = self._free_axis(dim, "squeeze_dim")
         if self.shape[axis] != 1:
             refuse("shape", f"axis {axis} of {self.label} has more than one element")
         return self._with([d for k, d in enumerate(self.access.dims) if k != axis])
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:
-        """Return one axis split into several."""
+        """Return a view with axis ``dim`` split into axes of the sizes ``shape``."""
         axis = self._free_axis(dim, "reshape_dim")
         return self.reshape((*self.shape[:axis], *shape, *self.shape[axis + 1 :]))
 
@@ -347,27 +356,28 @@ class NkiTensor(methods.Tensor):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Return the distance in the flattened tensor from one position of each axis to the next, in elements."""
+        """Return, for each axis, the distance from one position to the next, in elements of the flattened tensor."""
         return tuple(self._linear(dim) for dim in self.access.dims)
 
     @property
     def offset(self) -> int:
-        """Return the number of elements of the flattened tensor before the view's first."""
+        """Return the number of elements of the flattened tensor that lie before the first element of the view."""
         return sum(s.const * stride for s, stride in zip(self.access.start, self.declared.strides, strict=True))
 
     def _linear(self, dim: TileDim) -> int:
+        """Return the distance from one position of an axis to the next, in elements of the flattened tensor."""
         return sum(step * stride for step, stride in zip(dim.steps, self.declared.strides, strict=True))
 
     def get_pattern(self) -> list[list[int]]:
-        """Return ``[[stride, count], ...]`` of the view's axes."""
+        """Return a list ``[stride, count]`` for each axis of the view."""
         return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
 
     def is_indirect(self) -> bool:
-        """Return True if the place of the view depends on run-time values."""
+        """Return True if run-time values decide which elements the view has."""
         return bool(self.access.indirect)
 
     def is_contiguous(self) -> bool:
-        """Return True if the elements (on chip, of one partition) follow each other in C order."""
+        """Return True if the elements of the view follow each other in C order; on chip, those of each partition."""
         step = 1
         for dim in reversed(self.access.dims[0 if self.space is Space.HBM else 1 :]):
             if dim.count > 1 and self._linear(dim) != step:
@@ -376,7 +386,7 @@ class NkiTensor(methods.Tensor):
         return True
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> Tensor:
-        """Return elements ``start`` to ``end`` of one axis."""
+        """Return a view of the elements ``start`` to ``end`` (exclusive) of axis ``dim``."""
         axis = self._axis(dim)
         if not 0 <= start < end <= self.shape[axis] or step < 1:
             refuse(
@@ -386,8 +396,9 @@ class NkiTensor(methods.Tensor):
         return self[(*(slice(None),) * axis, slice(start, end, step))]
 
     def select(self, dim: int, index: object) -> Tensor:
-        """Return one element of an axis, which is removed. ``index`` is a number, a register or a tile with one
-        integer.
+        """Return a view of one element of axis ``dim``, without that axis.
+
+        ``index`` is a number, a register or a tile with one integer.
         """
         axis = self._axis(dim)
         if isinstance(index, LoopIndex) and (axis or self.space is Space.HBM):
@@ -415,8 +426,10 @@ class NkiTensor(methods.Tensor):
     def rearrange(
         self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any], fixed_sizes: dict[str, int] | None = None
     ) -> Tensor:
-        """Return axes split, reordered and merged by name: ``t.rearrange(("b", ("h", "w")), ("b", "w", "h"), {"h":
-        4})``.
+        """Return a view with axes split, reordered and merged by name.
+
+        For example, ``t.rearrange(("b", ("h", "w")), ("b", "w", "h"), {"h": 4})`` splits the second axis and swaps its
+        parts.
         """
         sizes = dict(fixed_sizes or {})
         groups = [(one,) if isinstance(one, str) else tuple(one) for one in src_pattern]
@@ -435,10 +448,10 @@ class NkiTensor(methods.Tensor):
         return ordered.reshape(tuple(prod(sizes[name] for name in group) for group in targets))
 
     def indirect(self, index: object, num_elem: int | None = None) -> Tensor:
-        """Return elements of each partition at run-time offsets, read-only (trn3).
+        """Return elements of each partition at run-time offsets (trn3).
 
-        Offset ``i`` of sixteen partitions is ``index[i % 16, i // 16]`` of their rows. Here a separate gather makes the
-        tile. It takes longer than on the chip, whose engines gather while they read.
+        Sixteen partitions share their offsets: offset ``i`` is ``index[i % 16, i // 16]`` of their rows. Here a
+        separate gather makes the tile, which takes longer than on the chip, where engines gather while they read.
         """
         trace = current()
         if trace.chip.generation < 4:
@@ -455,7 +468,7 @@ class NkiTensor(methods.Tensor):
         return elementwise.gathered(self, index, count)
 
     def reinterpret_cast(self, dtype: object) -> Tensor:
-        """Return ``view(dtype)``."""
+        """Return the same bits read as another dtype, as ``view(dtype)`` does."""
         return self.view(dtype)
 
     def ap(
@@ -468,13 +481,14 @@ class NkiTensor(methods.Tensor):
         dtype: object = None,
         **kwargs: Any,
     ) -> Tensor:
-        """Return an explicit access pattern over the tensor's storage: ``[[stride, count], ...]`` from ``offset`` on.
+        """Return a view by an explicit access pattern ``[[stride, count], ...]`` over the tensor's storage.
 
-        Strides and offset count elements of the flattened storage, whatever the view; without an offset the pattern begins
-        where the view does. On chip the first pair runs over
-        the partitions. ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of indices)
-        add run-time positions along ``indirect_dim`` of the view's shape; the first pair's stride does not count beside
-        a ``vector_offset``.
+        Strides and ``offset`` count elements of the flattened storage, whatever this view selects. Without ``offset``
+        the pattern begins at this view's first element. On chip the first pair runs over the partitions.
+
+        ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of indices) add run-time
+        positions along ``indirect_dim`` of this view's shape. With a ``vector_offset`` the stride of the first pair has
+        no effect.
         """
         line = current().line()
         if self.size != self.declared.elements or self.offset:
@@ -509,7 +523,7 @@ class NkiTensor(methods.Tensor):
         return made if dtype is None else made.view(dtype)
 
     def _over_partitions(self, pairs: list[tuple[int, int]]) -> None:
-        """Refuse a first pair that does not step from one partition to another."""
+        """Refuse a pattern on chip whose first pair does not step by whole partitions."""
         row = prod(self.declared.shape[1:])
         if self.space is Space.HBM or not pairs or pairs[0][1] == 1:
             return
@@ -522,7 +536,11 @@ class NkiTensor(methods.Tensor):
             )
 
     def _overrun(self, pairs: list[tuple[int, int]], offset: int) -> tuple[int, int, int, int] | None:
-        """Return the dimension, first and last element of a pattern and the size it exceeds; None if it fits."""
+        """Return where a pattern leaves the tensor: the dimension, its first and last element, and the dimension's
+        size.
+
+        None if the pattern fits.
+        """
         on_chip = self.space is not Space.HBM
         size = prod(self.declared.shape[on_chip:])
         low = offset % size if on_chip else offset
@@ -530,19 +548,23 @@ class NkiTensor(methods.Tensor):
         return (int(on_chip), low, high, size) if 0 <= low <= high and high >= size else None
 
     def _placeholder(self, pairs: list[tuple[int, int]]) -> Access:
-        """Return an access of the pattern's shape that stays in bounds. Using the view is refused."""
+        """Return an access of the pattern's shape that stays inside the tensor. An instruction that uses the view is
+        refused.
+        """
         rank = len(self.declared.shape)
         dims = tuple(TileDim(count, (0,) * rank) for _, count in pairs)
         return Access(self.access.buffer, (Affine(0),) * rank, dims)
 
     def _recast(self, pairs: list[tuple[int, int]], offset: int | None, dtype: object) -> Tensor:
-        """Return a pattern over the storage as a type of another width, read-only."""
+        """Return a pattern over the storage, whose bits are read as a type of another width."""
         whole = cast("NkiTensor", current().tensor(whole_access(self.declared), self.scope))
         narrow = cast("NkiTensor", whole.view(dtype))
         return narrow.ap(pairs, offset)
 
     def _pattern(self, pairs: list[tuple[int, int]], offset: int) -> Access:
-        """Return the access for strides in elements of the flattened tensor (on chip, of one partition)."""
+        """Return the access for pairs of stride and count, in elements of the flattened tensor; on chip, of one
+        partition.
+        """
         buffer = self.declared
         on_chip = self.space is not Space.HBM
         shape = buffer.shape
@@ -579,7 +601,10 @@ class NkiTensor(methods.Tensor):
         lead: int,
         start: list[int],
     ) -> None:
-        """Find the single axis along which ``stride`` moves."""
+        """Set in ``steps`` the step of the one dimension along which ``stride`` moves.
+
+        Raises Retrace or UnsupportedCall if no single dimension holds all ``count`` elements.
+        """
         if stride == 0 or count == 1:
             return
         for d, unit in enumerate(strides):
@@ -596,7 +621,9 @@ class NkiTensor(methods.Tensor):
         )
 
     def _indirect(self, axis: int, value: object) -> Indirect:
-        """Return the run-time position that ``value`` gives along an axis of the view."""
+        """Return the run-time position along an axis of the view that ``value``, a register or a tile of integers,
+        gives.
+        """
         trace = current()
         if isinstance(value, Tensor) and value.dtype_name in FLOAT_DTYPES:
             refuse("dtype", "an offset must hold integers")

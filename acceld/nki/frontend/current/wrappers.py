@@ -1,7 +1,7 @@
-"""Provide the functions of ``nki.language`` that return a tile, with this API's arguments.
+"""Provide the functions of ``nl`` that return a tile, with the arguments that the current API documents.
 
-Those that compute on two tiles are this API's own: they repeat nothing and move nothing out of PSUM. The implementation
-of the others is shared with the legacy API, whose functions also take ``mask``, and most arguments by name only.
+Functions of two tiles are the current API's own, because they neither repeat an operand nor copy it out of PSUM. The
+other functions use the code of the legacy API, where they also take ``mask`` and most arguments by name only.
 """
 
 from __future__ import annotations
@@ -55,19 +55,24 @@ ARGUMENTS: dict[str, str] = {
     "ds": "start, size",
     "finfo": "dtype",
 }
-"""Parameters by function, in order. ``num_programs`` without axes is the size of the whole grid, as documented;
-``dtype`` of ``shared_constant`` is an argument of earlier versions."""
+"""Parameters of each function, in order.
+
+``num_programs`` without axes returns the size of the whole grid, as documented. ``dtype`` of ``shared_constant`` is an
+argument of earlier versions.
+"""
 
 SHARED_NAMES: dict[str, dict[str, str]] = {
     "copy": {"x": "src"},
     "expand_dims": {"x": "data"},
     "device_print": {"print_prefix": "prefix", "tensor": "x"},
 }
-"""Other names of parameters in the shared function. Either name is accepted."""
+"""Parameters that have another name in the shared code, by function. A kernel may use either name."""
 
 
 def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) -> Tensor:
-    """Return the variance, always with the reduced axes as axes of one element: ``keepdims`` is documented as ignored."""
+    """Return the variance over the axes ``axis``, which stay as axes of one element: NKI documents that it ignores
+    ``keepdims``.
+    """
     tile = elementwise.operand(x, "x", "var")
     axes = reductions.free_axes(axis, tile, "var")
     kept = tuple(1 if k in axes else n for k, n in enumerate(tile.shape))
@@ -75,20 +80,23 @@ def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) 
 
 
 def _gather_flattened(data: object, indices: object, axis: object = 0, dtype: object = None) -> Tensor:
-    """Gather along the flattened free axes of each partition."""
+    """Return, for each partition, the elements at the positions in ``indices`` of the flattened free axes."""
     if axis != 0:
         unsupported(f"nl.gather_flattened with axis={axis!r}", "leave axis out, or pass 0")
     return elementwise.gather_flattened(data, indices, dtype=dtype)
 
 
 def _broadcast_to(x: object, shape: Sequence[int], dtype: object = None) -> Tensor:
-    """Return a view; a copy if ``dtype`` differs."""
+    """Return a view of ``x`` broadcast to ``shape``, or a copy of it as ``dtype`` if that is given."""
     wide = elementwise.broadcast_to(x, shape=shape)
     return wide if dtype is None else elementwise.copy(wide, dtype=dtype)
 
 
 def _binary(name: str) -> Callable[..., Any]:
-    """Return ``nl.NAME`` of two tiles of one shape, or of a tile and a number. For two numbers the result is a number."""
+    """Return the function ``nl.NAME`` of two tiles of one shape, or of a tile and a number.
+
+    For two numbers the result is a number.
+    """
 
     def call(x: object, y: object, dtype: object = None) -> Any:
         tiles = [(word, one) for word, one in (("x", x), ("y", y)) if isinstance(one, Tensor)]
@@ -108,6 +116,7 @@ def _binary(name: str) -> Callable[..., Any]:
 
 
 def _not_in_psum(tile: Tensor, word: str, call: str, why: str) -> None:
+    """Refuse an operand in PSUM. ``why`` names the engine that computes the function."""
     if tile.space is Space.PSUM:
         refuse(
             "address_space",
@@ -117,6 +126,8 @@ def _not_in_psum(tile: Tensor, word: str, call: str, why: str) -> None:
 
 
 def _unary(name: str) -> Callable[..., Tensor]:
+    """Return the function ``nl.NAME`` of one tile."""
+
     def call(x: object, dtype: object = None) -> Tensor:
         if name == "rsqrt" and isinstance(x, Tensor):
             _not_in_psum(x, "x", name, "from NKI 0.5 GpSimd computes it")
@@ -132,7 +143,10 @@ def _unary(name: str) -> Callable[..., Tensor]:
 
 
 def _reduction(name: str) -> Callable[..., Tensor]:
-    """Return a reduction over the last axes. Without ``keepdims`` one axis must be left beside the partitions."""
+    """Return the function ``nl.NAME`` that folds the last free axes.
+
+    Without ``keepdims`` at least one free axis must remain.
+    """
 
     def call(x: object, axis: object, dtype: object = None, keepdims: bool = False) -> Tensor:
         tile = elementwise.operand(x, "x", name)
@@ -152,14 +166,14 @@ def _reduction(name: str) -> Callable[..., Tensor]:
 
 
 def _store(dst: object, value: object) -> None:
-    """Write a tile in SBUF to HBM."""
+    """Write a tile in SBUF to a tensor in HBM."""
     if isinstance(value, Tensor):
         _not_in_psum(value, "value", "store", "the DMA engines store it")
     memory.store(dst, value)
 
 
 def _copy(src: object, dtype: object = None) -> Tensor:
-    """Copy on chip into SBUF."""
+    """Return a copy of a tile on chip, in SBUF."""
     if isinstance(src, Tensor) and src.space is Space.PSUM:
         trace = current()
         trace.builder.notice(
@@ -169,7 +183,7 @@ def _copy(src: object, dtype: object = None) -> Tensor:
 
 
 def _random_seed(seed: object) -> None:
-    """Seed the generator from a tile of one element."""
+    """Seed the random number generator from a (1, 1) tile."""
     if not isinstance(seed, Tensor) or seed.size != 1:
         refuse(
             "operand_type",
@@ -180,7 +194,7 @@ def _random_seed(seed: object) -> None:
 
 
 def _rms_norm(*args: object, **kwargs: object) -> Tensor:
-    """Refuse: it hands a (P, 1) tile to tensor_tensor, so that no kernel with it compiles."""
+    """Raise LegalityError: NKI's rms_norm passes a (P, 1) tile to tensor_tensor, so no kernel with it compiles."""
     return refuse(
         "shape",
         "nl.rms_norm does not compile: NKI 0.6 gives it a (P, 1) tile as an operand of tensor_tensor",
@@ -189,7 +203,7 @@ def _rms_norm(*args: object, **kwargs: object) -> Tensor:
 
 
 def _over_last(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that reduces, after a check of its axes."""
+    """Return ``shared``, a function that reduces, with a check that it reduces the last axes."""
 
     def call(x: object, axis: object = -1, **kwargs: object) -> Any:
         tile = elementwise.operand(x, "x", name)
@@ -200,14 +214,14 @@ def _over_last(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _program_id(axis: int = 0) -> object:
-    """Return this core's number: a launch has one axis."""
+    """Return the number of the running core, because a launch has one axis."""
     if axis != 0:
         refuse("grid_axis", f"nl.program_id({axis}): a launch of nki has one axis, the cores", "use nl.program_id(0)")
     return language.program_id(axis)
 
 
 def _num_programs(axes: object = None) -> object:
-    """Return the number of cores of the launch."""
+    """Return the number of cores of the launch, because a launch has one axis."""
     if isinstance(axes, int) and axes != 0:
         refuse(
             "grid_axis", f"nl.num_programs({axes}): a launch of nki has one axis, the cores", "use nl.num_programs(0)"
@@ -231,6 +245,7 @@ OWN: Mapping[str, Callable[..., Any]] = {
 
 
 def _signature(text: str) -> inspect.Signature:
+    """Return the signature for parameters as in :data:`ARGUMENTS`."""
     arguments = parse(f"def f({text}): ...").body[0]
     assert isinstance(arguments, ast.FunctionDef)
     names = [one.arg for one in arguments.args.args]
@@ -242,7 +257,7 @@ def _signature(text: str) -> inspect.Signature:
 
 
 def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``shared`` under the name and with the arguments of this API."""
+    """Return ``shared`` with the name and the parameters that the current API documents."""
     signature = _signature(ARGUMENTS[name])
     shared_names = SHARED_NAMES.get(name, {})
     own_names = {theirs: ours for ours, theirs in shared_names.items()}
@@ -272,6 +287,7 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrappers() -> Mapping[str, object]:
+    """Return the functions by name."""
     shared: dict[str, Callable[..., Any]] = {
         **language.functions(),
         **{name: _unary(name) for name in UNARY},
@@ -284,4 +300,6 @@ def _wrappers() -> Mapping[str, object]:
 
 
 WRAPPERS = _wrappers()
-"""The functions by name, made once a process: reading their signatures takes longer than a small trace."""
+"""The functions by name. They are made once in each process, because reading their signatures takes longer than a small
+trace.
+"""

@@ -1,1 +1,1 @@
-"""Trace kernels of the ``neuronxcc.nki`` API (SDK up to 2.29)."""
+"""Trace kernels of the legacy API, the package ``neuronxcc.nki``."""

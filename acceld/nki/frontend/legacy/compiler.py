@@ -1,4 +1,4 @@
-"""Provide ``neuronxcc.nki.compiler``: explicit placement of tensors, and directives that a trace ignores."""
+"""Provide ``neuronxcc.nki.compiler``: explicit addresses of tensors, and directives that a trace ignores."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ Place = tuple[int, int]
 
 
 class Placement:
-    """Addresses of a tensor's tiles, from an allocator. It is a ``buffer=`` argument of ``nl.ndarray``.
+    """Hold the addresses of a tensor's tiles. It is a ``buffer=`` argument of ``nl.ndarray``.
 
-    ``locate`` gives (start partition, byte offset) of the tile at a block index.
+    ``locate`` returns (start partition, byte offset) for a tile, from its block index, its number of partitions and its
+    bytes in each.
     """
 
     def __init__(
@@ -38,9 +39,9 @@ class Placement:
         self._tiles = tiles
 
     def places(self, trace: Trace, shape: tuple[object, ...], dtype: str) -> tuple[Place, ...]:
-        """Return the position of each of the tensor's tiles, in the order of its blocks; none if the compiler chooses.
+        """Return (start partition, byte offset) of each tile of the tensor, in the order of its blocks.
 
-        LegalityError if a tile lies outside the chip's memory.
+        Empty if the compiler chooses the addresses. LegalityError if a tile lies outside of the chip's memory.
         """
         if self._locate is None:
             return ()
@@ -53,7 +54,8 @@ class Placement:
         width = free * DTYPE_BYTES[dtype]
         site, _ = call_place()
         if any(trace.offsets.get(loop) for loop in trace.scope) or trace.in_later_piece:
-            # the kernel's own computation of addresses ran for the loop's first piece, and counts once for all pieces
+            # The kernel's function that chooses addresses ran for the loop's first piece. Its answers count for all
+            # pieces.
             return trace.placed.get(site, ())
         places = tuple(self._locate(index, partitions, width) for index in itertools.product(*map(range, blocks)))
         for partition, offset in places:
@@ -62,6 +64,7 @@ class Placement:
         return places
 
     def _check(self, trace: Trace, partition: int, offset: int, partitions: int, width: int) -> None:
+        """Refuse a tile that lies outside of the chip's memory or crosses a PSUM bank."""
         psum = self.buffer_kind.space is Space.PSUM
         chip = trace.chip
         size = chip.psum_bytes_per_partition if psum else chip.sbuf_bytes_per_partition
@@ -84,6 +87,7 @@ class Placement:
 
 
 def _tuple(value: object) -> tuple[int, ...]:
+    """Return ``value``, a number or a sequence, as a tuple of integers; empty for None."""
     if value is None:
         return ()
     if isinstance(value, Sequence):
@@ -92,7 +96,10 @@ def _tuple(value: object) -> tuple[int, ...]:
 
 
 def _modular(index: tuple[int, ...], tiles: tuple[int, ...]) -> int:
-    """Return the tile a block lands in: block indices modulo the tiles of their dimension, in C order."""
+    """Return the number of the tile that holds a block.
+
+    Along each dimension it is the block's index modulo the number of tiles. Tiles are numbered in C order.
+    """
     number = 0
     padded = (1,) * (len(index) - len(tiles)) + tiles
     for position, count in zip(index, padded[len(padded) - len(index) :], strict=True):
@@ -101,7 +108,7 @@ def _modular(index: tuple[int, ...], tiles: tuple[int, ...]) -> int:
 
 
 class SbufAllocators:
-    """``nki.compiler.sbuf``."""
+    """Provide ``nki.compiler.sbuf``: allocators of addresses in SBUF."""
 
     def mod_alloc(
         self,
@@ -111,8 +118,9 @@ class SbufAllocators:
         num_par_tiles: object = (),
         num_free_tiles: object = (),
     ) -> Placement:
-        """Return a placement of blocks one after another along the free axis, which starts over after
-        ``num_free_tiles``.
+        """Return a placement of blocks side by side along the free axis.
+
+        After ``num_free_tiles`` blocks the next one takes the address of the first one again.
         """
         if prod(_tuple(num_par_tiles)) > 1:
             raise UnsupportedCall("sbuf.mod_alloc with more than one tile across partitions")
@@ -124,10 +132,10 @@ class SbufAllocators:
         return Placement(memory.SBUF, locate, prod(tiles))
 
     def alloc(self, func: Callable[..., tuple[int, int]]) -> Placement:
-        """Return a placement by the kernel's function ``func``.
+        """Return a placement whose addresses the kernel's function ``func`` computes.
 
-        It maps block index ``idx``, partitions ``pdim_size`` and bytes of a partition ``fdim_size`` to (start
-        partition, byte address).
+        ``func`` gets the block index ``idx``, the number of partitions ``pdim_size`` and the bytes in each
+        ``fdim_size``. It returns (start partition, byte address).
         """
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
@@ -137,12 +145,12 @@ class SbufAllocators:
         return Placement(memory.SBUF, locate, None)
 
     def auto_alloc(self) -> Placement:
-        """Return the placement that leaves the choice to the compiler."""
+        """Return a placement whose addresses the compiler chooses."""
         return Placement(memory.SBUF, None, None)
 
 
 class PsumAllocators:
-    """``nki.compiler.psum``."""
+    """Provide ``nki.compiler.psum``: allocators of addresses in PSUM."""
 
     def mod_alloc(
         self,
@@ -154,7 +162,10 @@ class PsumAllocators:
         num_par_tiles: object = (),
         num_free_tiles: object = (),
     ) -> Placement:
-        """Return a placement of blocks in one bank after another, which starts over after ``num_bank_tiles``."""
+        """Return a placement with each block in the next bank.
+
+        After ``num_bank_tiles`` blocks the next one takes the bank of the first one again.
+        """
         if prod(_tuple(num_par_tiles)) > 1 or prod(_tuple(num_free_tiles)) > 1:
             raise UnsupportedCall("psum.mod_alloc with more than one tile in a bank")
         tiles = _tuple(num_bank_tiles)
@@ -165,10 +176,10 @@ class PsumAllocators:
         return Placement(memory.PSUM, locate, prod(tiles))
 
     def alloc(self, func: Callable[..., tuple[int, int, int]]) -> Placement:
-        """Return a placement by the kernel's function ``func``.
+        """Return a placement whose addresses the kernel's function ``func`` computes.
 
-        It maps block index ``idx``, partitions ``pdim_size`` and bytes of a partition ``fdim_size`` to (bank, start
-        partition, byte address).
+        ``func`` gets the block index ``idx``, the number of partitions ``pdim_size`` and the bytes in each
+        ``fdim_size``. It returns (bank, start partition, byte address).
         """
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
@@ -180,12 +191,12 @@ class PsumAllocators:
         return Placement(memory.PSUM, locate, None)
 
     def auto_alloc(self) -> Placement:
-        """Return the placement that leaves the choice to the compiler."""
+        """Return a placement whose addresses the compiler chooses."""
         return Placement(memory.PSUM, None, None)
 
 
 class Directive(ContextDecorator):
-    """A decorator or ``with`` block for the compiler. It changes no value, so it does nothing here."""
+    """Accept a decorator or ``with`` block for the compiler. It changes no value, so it does nothing here."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -197,7 +208,7 @@ class Directive(ContextDecorator):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Do nothing, because nothing was opened."""
+        """Do nothing, because :meth:`__enter__` opens nothing."""
 
 
 DIRECTIVES = (
@@ -206,7 +217,7 @@ DIRECTIVES = (
 
 
 def namespace() -> dict[str, object]:
-    """Return every attribute of the module."""
+    """Return the names of ``neuronxcc.nki.compiler``, with their values."""
     return {
         "sbuf": SbufAllocators(),
         "psum": PsumAllocators(),

@@ -1,4 +1,4 @@
-"""Run a legacy kernel, and finish its Program."""
+"""Trace a kernel of the legacy API and return its Program."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from neuronxcc.nki.language import par_dim
 
 
 class LegacyTrace(Trace):
-    """A trace of a legacy kernel."""
+    """Hold the state of one trace of a kernel of the legacy API."""
 
     tensor_class = LegacyTensor
     copies_from_psum = element_beside_slices = True
 
 
 class LegacyFrontEnd:
-    """Front end of ``neuronxcc.nki`` for one trace."""
+    """Trace one kernel of the package ``neuronxcc.nki``."""
 
     roots: tuple[str, ...] = ("neuronxcc", "nki")
     prelude = PRELUDE
@@ -52,6 +52,7 @@ class LegacyFrontEnd:
         self.session = session
 
     def modules(self) -> Mapping[str, ModuleType]:
+        """Return the API's modules that a kernel may import, by full name."""
         session = self.session
         nl = ApiModule(
             "neuronxcc.nki.language", session, language.namespace(session.chip), frozenset(LANGUAGE_FUNCTIONS)
@@ -81,9 +82,12 @@ class LegacyFrontEnd:
         return modules | {"nki.language.constants": constants}
 
     def read(self, tree: ast.Module) -> None:
-        """Accept any Python."""
+        """Accept any Python syntax."""
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
+        """Trace the kernel and return its Program. It is traced again with other settings as long as a trace asks for
+        that.
+        """
         unroll: frozenset[Site] = frozenset()
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
@@ -109,6 +113,7 @@ class LegacyFrontEnd:
         )
 
     def _once(self, trace: Trace, function: Any, arguments: Mapping[str, object]) -> Program:
+        """Trace the kernel once and return its Program."""
         inputs: list[int] = []
         values: dict[str, object] = {}
         for name, argument in arguments.items():
@@ -150,7 +155,7 @@ class LegacyFrontEnd:
 
 
 def finish_memsets(trace: Trace) -> None:
-    """Mark memsets of zeros in PSUM that only matrix products write as free, because the first product overwrites them."""
+    """Make memsets of PSUM tiles that only matrix products write free of time: the first product overwrites the zeros."""
     for buffer, slot in trace.lazy_candidates.items():
         if buffer not in trace.engines_written:
             attrs = tuple((k, True if k == "lazy" else v) for k, v in slot.instruction.attrs)
@@ -158,7 +163,7 @@ def finish_memsets(trace: Trace) -> None:
 
 
 def typing_namespace() -> dict[str, object]:
-    """``neuronxcc.nki.typing``: annotations that a trace ignores."""
+    """Return the names of ``neuronxcc.nki.typing``: annotations without effect."""
 
     class Spec:
         def __getitem__(self, key: object) -> object:

@@ -1,4 +1,4 @@
-"""Provide the sources of index expressions: ``nl.arange``, ``nl.mgrid`` and ``nl.ds``."""
+"""Provide index expressions for the positions of a tile: ``nl.arange`` and ``nl.mgrid``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.nki.ir.program import Affine
 
 
 def arange(*args: object) -> Expr:
-    """``nl.arange(stop)``, ``(start, stop)`` or ``(start, stop, step)``: the positions along one axis of a tile."""
+    """Return the positions along one axis of a tile: ``nl.arange(stop)``, ``(start, stop)`` or ``(start, stop, step)``."""
     numbers = [operator.index(cast("Any", arg)) for arg in args if not isinstance(arg, Expr) or arg.is_constant]
     if len(numbers) != len(args) or not 1 <= len(args) <= 3:
         refuse("symbolic_index", "nl.arange needs constant bounds", "add the offset to it")
@@ -21,7 +21,9 @@ def arange(*args: object) -> Expr:
 
 
 class Grid(tuple[Expr, ...]):
-    """Result of ``nl.mgrid[...]``; ``p``, ``x``, ``y``, ``z`` name the first four axes."""
+    """Hold one index expression for each axis: the result of ``nl.mgrid[...]``. ``p``, ``x``, ``y``, ``z``, ``w`` name
+    the axes.
+    """
 
     __slots__ = ()
 
@@ -47,7 +49,7 @@ class Grid(tuple[Expr, ...]):
 
 
 class MeshGrid:
-    """``nl.mgrid``: ``nl.mgrid[0:128, 0:512]`` is the row and the column index of a 128 x 512 tile."""
+    """Provide ``nl.mgrid``: ``nl.mgrid[0:128, 0:512]`` returns the row and the column index of a 128 x 512 tile."""
 
     def __getitem__(self, key: object) -> Grid:
         keys = key if isinstance(key, tuple) else (key,)

@@ -1,4 +1,4 @@
-"""Provide every name of ``neuronxcc.nki.isa``."""
+"""Provide ``neuronxcc.nki.isa``."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ from acceld.nki.ir.regions import free_axes
 
 
 def _kind(dtype: object, *operands: Tensor) -> str:
+    """Return the program's name of ``dtype``, or without it the promoted type of the operands."""
     return dtypes.dtype_name(dtype) if dtype is not None else dtypes.promote(*(tile.dtype_name for tile in operands))
 
 
@@ -60,7 +61,10 @@ def activation(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.activation``: func(data * scale + bias) on the scalar engine."""
+    """Return op(data * scale + bias), computed on the scalar engine, in a new tile: ``nisa.activation``.
+
+    With ``reduce_cmd`` the result is also folded along the free axes into reduce_res.
+    """
     tile = operand(data, "data", "activation")
     srcs: list[Any] = [
         tile,
@@ -85,7 +89,7 @@ def activation_reduce(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.activation_reduce``."""
+    """Return op(data * scale + bias), and set reduce_res to it folded along the free axes: ``nisa.activation_reduce``."""
     return activation(
         op, data, bias=bias, scale=scale, reduce_op=reduce_op, reduce_res=reduce_res,
         reduce_cmd=ReduceCommand.reset_reduce, mask=mask, dtype=dtype,
@@ -102,7 +106,7 @@ def tensor_tensor(
     engine: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.tensor_tensor``."""
+    """Return data1 op data2, element by element, in a new tile: ``nisa.tensor_tensor``."""
     name = alu_op(op)
     left, right = operand(data1, "data1", "tensor_tensor"), operand(data2, "data2", "tensor_tensor")
     left, right = as_column(left, right), as_column(right, left)
@@ -130,7 +134,9 @@ def tensor_scalar(
     engine: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.tensor_scalar``."""
+    """Return (data op0 operand0) op1 operand1 in a new tile: ``nisa.tensor_scalar``. Operands are numbers or (P, 1)
+    tiles.
+    """
     tile = operand(data, "data", "tensor_scalar")
     first = alu_op(op0)
     attrs: dict[str, Attr] = {"op0": first, "reverse0": bool(reverse0)}
@@ -168,7 +174,7 @@ def tensor_scalar_reduce(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.tensor_scalar_reduce``."""
+    """Return data op0 operand0, and set reduce_res to it folded along the free axes: ``nisa.tensor_scalar_reduce``."""
     tile = operand(data, "data", "tensor_scalar_reduce")
     call = "tensor_scalar_reduce"
     attrs: dict[str, Attr] = {"op0": alu_op(op0), "reverse0": bool(reverse0)}
@@ -192,9 +198,10 @@ def tensor_scalar_cumulative(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.tensor_scalar_cumulative``: a running fold with op1 of src op0 imm0, as a new tile or into ``dst``.
+    """Return a running fold with op1, along the free axis, of src op0 imm0: ``nisa.tensor_scalar_cumulative``.
 
-    AWS's example (``test_nki_isa_tensor_scalar_cumulative.py`` of the SDK's documentation) passes ``dst``.
+    The result is a new tile, and is also written to ``dst`` if given. AWS's example
+    (``test_nki_isa_tensor_scalar_cumulative.py`` of the SDK's documentation) passes ``dst``.
     """
     call = "tensor_scalar_cumulative"
     tile = operand(src, "src", call)
@@ -205,7 +212,7 @@ def tensor_scalar_cumulative(
     if masked(mask, tile.shape):
         unsupported(f"nisa.{call} with a mask", "slice the tile")
     srcs: list[Any] = [tile, scalar_operand(imm0, "imm0", call, tile.shape[0])]
-    if imm1 is not None and starts:  # AWS's example passes it to other commands too, which do not read it
+    if imm1 is not None and starts:  # AWS's example passes imm1 to other commands too, which do not read it
         srcs.append(scalar_operand(imm1, "imm1", call, tile.shape[0]))
     attrs: dict[str, Attr] = {"op0": alu_op(op0), "op1": alu_op(op1), "reduce_cmd": command.name}
     made = result(call, Engine.VECTOR, tile.shape, _kind(dtype, tile), srcs, attrs=attrs)
@@ -227,7 +234,9 @@ def scalar_tensor_tensor(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.scalar_tensor_tensor``."""
+    """Return (data op0 operand0) op1 operand1 in a new tile: ``nisa.scalar_tensor_tensor``. operand1 is a tile like
+    data.
+    """
     call = "scalar_tensor_tensor"
     tile, other = operand(data, "data", call), operand(operand1, "operand1", call)
     same_partitions(call, ("data", tile), ("operand1", other))
@@ -252,7 +261,9 @@ def tensor_tensor_scan(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.tensor_tensor_scan``."""
+    """Return a running result along the free axis, r[i] = (data0[i] op0 r[i-1]) op1 data1[i]:
+    ``nisa.tensor_tensor_scan``.
+    """
     call = "tensor_tensor_scan"
     left, right = operand(data0, "data0", call), operand(data1, "data1", call)
     same_partitions(call, ("data0", left), ("data1", right))
@@ -275,18 +286,18 @@ def tensor_reduce(
     keepdims: bool = False,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.tensor_reduce``."""
+    """Return data folded with op along the free axes ``axis``, in a new tile: ``nisa.tensor_reduce``."""
     return reductions.reduce(op, data, axis, mask=mask, dtype=dtype, negate=negate, keepdims=keepdims)
 
 
 def reciprocal(data: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
-    """``nisa.reciprocal``."""
+    """Return 1 / data in a new tile: ``nisa.reciprocal``."""
     tile = operand(data, "data", "reciprocal")
     return result("reciprocal", Engine.UNKNOWN, tile.shape, _kind(dtype, tile), [tile], mask=masked(mask, tile.shape))
 
 
 def dropout(data: object, prob: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """``nisa.dropout``: zeroes elements with probability ``prob``."""
+    """Return data with each element zero with probability ``prob``, in a new tile: ``nisa.dropout``."""
     tile = operand(data, "data", "dropout")
     chance = scalar_operand(prob, "prob", "dropout", tile.shape[0])
     kind = _kind(dtype, tile)
@@ -301,6 +312,8 @@ UNSUPPORTED = {
 
 
 def _refused(name: str) -> Callable[..., object]:
+    """Return a function that raises UnsupportedCall with the reason in :data:`UNSUPPORTED`."""
+
     def call(*args: Any, **kwargs: Any) -> object:
         unsupported(
             f"nisa.{name} is not simulated: {UNSUPPORTED[name]}",
@@ -325,7 +338,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def _direct(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function``, whose instructions are marked as those of the chip: the compiler does not split them."""
+    """Return ``function``, whose instructions are then marked as those of the chip, which the compiler does not split."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -340,8 +353,9 @@ def _direct(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_axes(trace: Trace) -> None:
-    """Check that the instructions of ``nisa`` walk no more free axes than an engine. Expressions and functions of ``nl``
-    may: the compiler splits them, as one of AWS's samples shows.
+    """Raise LegalityError if an instruction of ``nisa`` walks more free axes than an engine takes.
+
+    Functions of ``nl`` may, because the compiler splits their instructions, as one of AWS's samples shows.
     """
     for slot in trace.direct_slots:
         instruction = slot.instruction
@@ -359,7 +373,7 @@ def check_axes(trace: Trace) -> None:
                 )
 
 
-# Made once a process: reading their signatures takes longer than a small trace.
+# Wrapped once in each process, because reading the signatures takes longer than a small trace.
 _FUNCTIONS: Mapping[str, object] = MappingProxyType(
     {function.__name__: checked("nisa", _direct(function)) for function in FUNCTIONS}
     | {name: _refused(name) for name in UNSUPPORTED}
@@ -367,7 +381,7 @@ _FUNCTIONS: Mapping[str, object] = MappingProxyType(
 
 
 def namespace() -> dict[str, object]:
-    """Return every attribute of the module."""
+    """Return the names of ``neuronxcc.nki.isa`` that the simulator has, with their values."""
     names = {**_FUNCTIONS}
     names |= {
         "engine": EngineName,

@@ -1,4 +1,4 @@
-"""Provide ``neuronxcc.nki.language``: loops, declarations and everything that the current API lacks."""
+"""Provide ``neuronxcc.nki.language``: loops, declarations, and functions that the current API lacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from acceld.nki.ir.program import Engine, LoopKind
 
 
 def _remainder(name: str) -> Callable[..., Tensor]:
-    """Return ``nl.mod`` or ``nl.fmod``, whose ``dtype`` and ``mask`` may also be the third and fourth argument."""
+    """Return ``nl.mod`` or ``nl.fmod``, which also take ``dtype`` and ``mask`` as third and fourth argument."""
     shared = binary(name)
 
     def call(x: object, y: object, dtype: object = None, mask: object = None, **kwargs: Any) -> Any:
@@ -33,27 +33,27 @@ def _remainder(name: str) -> Callable[..., Tensor]:
 
 
 def affine_range(*args: object, **kwargs: Any) -> object:
-    """``nl.affine_range``."""
+    """Return the iterations of a loop without dependencies between them: ``nl.affine_range``."""
     return loops.open_loop(current(), "nl.affine_range", LoopKind.AFFINE, args)
 
 
 def sequential_range(*args: object, **kwargs: Any) -> object:
-    """``nl.sequential_range``."""
+    """Return the iterations of a loop that depend on each other: ``nl.sequential_range``."""
     return loops.open_loop(current(), "nl.sequential_range", LoopKind.SEQUENTIAL, args)
 
 
 def static_range(*args: Any, **kwargs: Any) -> range:
-    """``nl.static_range``: Python's range."""
+    """Return Python's range, so that the loop is unrolled: ``nl.static_range``."""
     return range(*args)
 
 
 def static_cast(input_data: object, dtype: object, **kwargs: Any) -> Tensor:
-    """``nl.static_cast``: a copy in another type."""
+    """Return a copy with another dtype: ``nl.static_cast``."""
     return elementwise.copy(input_data, dtype=dtype)
 
 
 def rand(shape: Sequence[int], dtype: object = np.float32, **kwargs: Any) -> Tensor:
-    """``nl.rand``: uniform values in [0, 1)."""
+    """Return a new tile of uniform random values in [0, 1): ``nl.rand``."""
     return elementwise.result("random", Engine.VECTOR, tuple(shape), dtypes.dtype_name(dtype), [])
 
 
@@ -61,30 +61,32 @@ TILE_SIZES = frozenset(
     "pmax psum_fmax gemm_stationary_fmax gemm_moving_fmax bn_stats_fmax psum_min_align sbuf_min_align "
     "total_available_sbuf_size".split()
 )
-"""Constants of ``nl.tile_size`` in this API."""
+"""Names of the limits in ``nl.tile_size`` of the legacy API."""
 
 
 def gemm_grid(**kwargs: Any) -> grids.Grid:
-    """``nl.gemm_grid``: the positions of a 128 x 512 tile."""
+    """Return the positions of a 128 x 512 tile: ``nl.gemm_grid``."""
     return grids.MeshGrid()[0:128, 0:512]
 
 
 def gemm_stationary_grid(**kwargs: Any) -> grids.Grid:
-    """``nl.gemm_stationary_grid``: the positions of a 128 x 128 tile."""
+    """Return the positions of a 128 x 128 tile: ``nl.gemm_stationary_grid``."""
     return grids.MeshGrid()[0:128, 0:128]
 
 
 def nc(n: int, **kwargs: Any) -> int:
-    """``nl.nc``: the number of cores that share a grid dimension."""
+    """Return the number of cores that share an axis of the launch grid: ``nl.nc``."""
     return operator.index(n)
 
 
 def spmd_dim(*sizes: int, **kwargs: Any) -> int:
-    """``nl.spmd_dim``: a grid dimension as a product of parts."""
+    """Return the size of an axis of the launch grid as the product of ``sizes``: ``nl.spmd_dim``."""
     return int(np.prod(sizes))
 
 
 def _refused(name: str) -> Callable[..., object]:
+    """Return a function that raises UnsupportedCall with the reason in :data:`UNSUPPORTED`."""
+
     def call(*args: Any, **kwargs: Any) -> object:
         unsupported(
             f"nl.{name} is not simulated: {UNSUPPORTED[name]}",
@@ -108,19 +110,19 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def _functions() -> Mapping[str, object]:
-    """Return the functions of the module by name."""
+    """Return the functions of the module, by name."""
     functions = language.functions() | {name: _remainder(name) for name in ("mod", "fmod")}
     functions |= {function.__name__: function for function in FUNCTIONS}
     names: dict[str, object] = {name: checked("nl", function) for name, function in functions.items()}
     return MappingProxyType(names | {name: _refused(name) for name in UNSUPPORTED})
 
 
-# Made once a process: reading their signatures takes longer than a small trace.
+# Wrapped once in each process, because reading the signatures takes longer than a small trace.
 _FUNCTIONS = _functions()
 
 
 def namespace(chip: str = "trn1") -> dict[str, object]:
-    """Return every attribute of the module."""
+    """Return the names of ``neuronxcc.nki.language`` that the simulator has, with their values."""
     names = {**_FUNCTIONS}
     names |= {
         "mgrid": grids.MeshGrid(),

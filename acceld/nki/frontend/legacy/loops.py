@@ -1,5 +1,7 @@
-"""Provide the ranges of the legacy API: loops that are kept, cut into pieces, split in two, or unrolled; and folds over
-them.
+"""Provide the ranges of the legacy API, and folds over loops.
+
+A loop is traced once with a symbol as its variable. If the kernel needs more of the variable, the loop is cut into
+pieces, split into two nested loops, or unrolled.
 """
 
 from __future__ import annotations
@@ -22,14 +24,16 @@ from acceld.nki.ir.program import Affine, Engine, LoopKind, Space
 
 
 class UnrolledIndex(int):
-    """The value of a loop variable of an unrolled loop."""
+    """Represent the loop variable of one iteration of an unrolled loop, as an integer."""
 
     first: bool
-    """True in the loop's first iteration."""
+    """True in the first iteration of the loop."""
 
 
 def open_loop(trace: LoopContext, function: str, kind: LoopKind, args: tuple[object, ...]) -> Iterator[object]:
-    """Yield the values of a kernel's range: one symbol, or each number if the loop must be unrolled."""
+    """Yield the values of a loop variable: one symbol for all iterations, or each number if the loop has to be
+    unrolled.
+    """
     for arg in args:
         if isinstance(arg, Expr) and not arg.is_constant:
             refuse(
@@ -60,6 +64,7 @@ def open_loop(trace: LoopContext, function: str, kind: LoopKind, args: tuple[obj
 
 
 def _unrolled(trace: LoopContext, numbers: range, positions: range) -> Iterator[object]:
+    """Yield the numbers of some iterations of an unrolled loop."""
     for position in positions:
         trace.session.check_deadline()
         index = UnrolledIndex(numbers[position])
@@ -68,7 +73,7 @@ def _unrolled(trace: LoopContext, numbers: range, positions: range) -> Iterator[
 
 
 def _segments(trace: LoopContext, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
-    """Yield the loop's variable, in pieces where conditions on it change. A piece of one iteration is not a loop."""
+    """Yield the loop variable once for each piece into which the loop is cut. A piece of one iteration is not a loop."""
     points = sorted(trace.cuts.get(site, frozenset())) if trace.cuts is not None else []
     edges = [0, *(point for point in points if 0 < point < len(numbers)), len(numbers)]
     if len(edges) > 2:
@@ -86,6 +91,7 @@ def _segments(trace: LoopContext, name: str, numbers: range, kind: LoopKind, sit
 def _symbolic(
     trace: LoopContext, name: str, numbers: range, kind: LoopKind, site: Site, line: int, offset: int
 ) -> Iterator[object]:
+    """Yield a loop's variable as one symbol, with the loop open. The loop may be split into two nested ones."""
     inner = (trace.splits or {}).get(site, 1)
     outer = trace.open(name, len(numbers) // inner, kind, site, line)
     loops = [outer] if inner == 1 else [outer, trace.open(name, inner, kind, site, line)]
@@ -112,7 +118,7 @@ def _symbolic(
 def loop_reduce(
     x: object, op: object, loop_indices: object, *, dtype: object = None, mask: object = None, **kwargs: Any
 ) -> Tensor:
-    """``nl.loop_reduce``: fold a tile over enclosing loops. The result belongs outside of them."""
+    """Return ``x`` folded with ``op`` over enclosing loops, in a new tile outside of these loops: ``nl.loop_reduce``."""
     trace = current()
     tile = operand(x, "x", "loop_reduce")
     given = loop_indices if isinstance(loop_indices, Sequence) else [loop_indices]

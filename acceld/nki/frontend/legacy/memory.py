@@ -1,4 +1,4 @@
-"""Declare and fill tensors by ``nl.ndarray`` and similar functions."""
+"""Declare and fill tensors: ``nl.ndarray``, ``nl.zeros`` and similar functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from acceld.nki.frontend.core.tensor import ParDim, Tensor
 
 
 def ndarray(shape: Sequence[object], dtype: object, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """``nl.ndarray``: an undefined tensor."""
+    """Return a new tensor without values, by default in SBUF: ``nl.ndarray``."""
     trace = current()
     kind = buffer_kind(buffer)
     scope = () if kind.shared else None
@@ -37,7 +37,7 @@ def ndarray(shape: Sequence[object], dtype: object, *, buffer: object = None, na
 def full(
     shape: Sequence[object], fill_value: object, dtype: object, *, buffer: object = None, name: str = "", **kwargs: Any
 ) -> Tensor:
-    """``nl.full``: a tensor filled with one value. In HBM it is filled through SBUF."""
+    """Return a new tensor filled with one number: ``nl.full``. A tensor in HBM is filled from SBUF."""
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
     number = as_number(fill_value)
     if number is None:
@@ -47,26 +47,31 @@ def full(
 
 
 def zeros(shape: Sequence[object], dtype: object, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """``nl.zeros``."""
+    """Return a new tensor of zeros: ``nl.zeros``."""
     return full(shape, 0, dtype, buffer=buffer, name=name, **kwargs)
 
 
 def ones(shape: Sequence[object], dtype: object, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """``nl.ones``."""
+    """Return a new tensor of ones: ``nl.ones``."""
     return full(shape, 1, dtype, buffer=buffer, name=name, **kwargs)
 
 
 def empty_like(a: Tensor, dtype: object = None, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """``nl.empty_like``."""
+    """Return a new tensor without values, of the shape of ``a``, by default of its dtype and in its memory:
+    ``nl.empty_like``.
+    """
     return ndarray(_shape_like(a), dtype or a.dtype, buffer=buffer if buffer is not None else a.space, name=name)
 
 
 def zeros_like(a: Tensor, dtype: object = None, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """``nl.zeros_like``."""
+    """Return a new tensor of zeros, of the shape of ``a``, by default of its dtype and in its memory:
+    ``nl.zeros_like``.
+    """
     return zeros(_shape_like(a), dtype or a.dtype, buffer=buffer if buffer is not None else a.space, name=name)
 
 
 def _shape_like(a: Tensor) -> tuple[object, ...]:
+    """Return the shape of ``a``. If ``a`` is a whole tensor, its partition dimension is marked."""
     axis = a.declared.partition_axis
     return tuple(ParDim(n) if a.whole and k == axis else n for k, n in enumerate(a.shape))
 
@@ -74,7 +79,7 @@ def _shape_like(a: Tensor) -> tuple[object, ...]:
 def memset(
     shape: Sequence[object], value: object, dtype: object, *, mask: object = None, engine: object = None, **kwargs: Any
 ) -> Tensor:
-    """``nisa.memset``: a new SBUF tile of one value."""
+    """Return a new SBUF tile filled with one number: ``nisa.memset``."""
     from acceld.nki.frontend.core.names import engine_of
 
     number = as_number(value)

@@ -1,4 +1,4 @@
-"""Emit instructions that use positions: iota, selections by index, searches, gathers."""
+"""Emit the instructions of ``nisa`` that use positions: iota, selections by index, searches, gathers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMPARISONS = {
 
 
 def iota(expr: object, dtype: object, *, mask: object = None, **kwargs: Any) -> Tensor:
-    """``nisa.iota``: the values of an index expression in a new SBUF tile."""
+    """Return the values of an index expression in a new SBUF tile: ``nisa.iota``."""
     number = as_int(expr) if not isinstance(expr, Expr) else None
     if number is not None:
         expr = Expr(Affine(number))
@@ -61,7 +61,7 @@ def affine_select(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.affine_select``: the tile where an index comparison holds, else a number."""
+    """Return on_true_tile where a comparison of index expressions holds, else on_false_value: ``nisa.affine_select``."""
     tile = moved_to_sbuf(operand(on_true_tile, "on_true_tile", "affine_select"))
     other = scalar_operand(on_false_value, "on_false_value", "affine_select", tile.shape[0])
     if isinstance(other, Tensor):
@@ -112,7 +112,10 @@ def reducing(
     reduce_cmd: object,
     call: str,
 ) -> None:
-    """Emit an instruction that may also fold its result along the free axes into ``reduce_res``."""
+    """Emit an instruction that may also fold its result along the free axes into ``reduce_res``.
+
+    ``fold`` is the operation of the fold, ``reduce_cmd`` the command for the registers that accumulate.
+    """
     trace = current()
     dsts = [dst]
     command = ReduceCommand.idle if reduce_cmd is None else ReduceCommand(operator.index(cast("Any", reduce_cmd)))
@@ -151,7 +154,9 @@ def range_select(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.range_select``: the tile where the free index lies within per-partition bounds."""
+    """Return on_true_tile where the free index compares with both bounds as asked, else on_false_value:
+    ``nisa.range_select``.
+    """
     call = "range_select"
     tile = operand(on_true_tile, "on_true_tile", call)
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
@@ -183,7 +188,7 @@ def select_reduce(
     dtype: object = None,
     **kwargs: Any,
 ) -> None:
-    """``nisa.select_reduce``: on_true where the predicate holds, else on_false, into ``dst``."""
+    """Set dst to on_true where predicate is non-zero, else to on_false: ``nisa.select_reduce``."""
     call = "select_reduce"
     target, test = operand(dst, "dst", call), operand(predicate, "predicate", call)
     written_as(dtype, target, call)
@@ -200,11 +205,12 @@ def select_reduce(
 
 
 def _search(op: str, srcs: list[Any], shape: tuple[int, ...], dtype: str, mask: object, **attrs: Attr) -> Tensor:
+    """Return the result of a search on the vector engine, in a new tile of ``shape``."""
     return result(op, Engine.VECTOR, shape, dtype, srcs, attrs=dict(attrs), mask=masked(mask, srcs[0].shape))
 
 
 def max8(*, src: object, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """``nisa.max8``: the eight greatest values of each partition, descending."""
+    """Return the eight greatest values of each partition, the greatest first: ``nisa.max8``."""
     tile = operand(src, "src", "max8")
     least, most = MAX8_ELEMENTS
     if not least <= prod(tile.shape[1:]) <= most:
@@ -214,7 +220,7 @@ def max8(*, src: object, mask: object = None, dtype: object = None, **kwargs: An
 
 
 def nc_find_index8(*, data: object, vals: object, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """``nisa.nc_find_index8``: the first position of each of eight values."""
+    """Return the position at which each of the eight values in vals first occurs: ``nisa.nc_find_index8``."""
     tile, wanted = operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")
     kind = "uint32" if dtype is None else dtypes.dtype_name(dtype)
     return _search("find_index8", [tile, wanted], (tile.shape[0], 8), kind, mask)
@@ -230,7 +236,9 @@ def nc_match_replace8(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.nc_match_replace8``: the tile with the first match of each of eight values replaced by ``imm``."""
+    """Return data with the first occurrence of each of the eight values in vals replaced by imm:
+    ``nisa.nc_match_replace8``.
+    """
     call = "nc_match_replace8"
     trace = current()
     tile, wanted = operand(data, "data", call), operand(vals, "vals", call)
@@ -251,7 +259,7 @@ def local_gather(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.local_gather``: a gather along the free axis, one list of indices for sixteen partitions."""
+    """Return elements along the free axis, at indices that sixteen partitions share: ``nisa.local_gather``."""
     call = "local_gather"
     tile, where = moved_to_sbuf(operand(src_buffer, "src_buffer", call)), moved_to_sbuf(operand(index, "index", call))
     width = operator.index(num_elem_per_idx)
@@ -275,7 +283,7 @@ def local_gather(
 
 
 def sequence_bounds(*, segment_ids: object, dtype: object = None, **kwargs: Any) -> Tensor:
-    """``nisa.sequence_bounds``: (1, 2, n): start and end of the segment at each position."""
+    """Return the start and the end of the segment at each position, in a tile (1, 2, n): ``nisa.sequence_bounds``."""
     tile = operand(segment_ids, "segment_ids", "sequence_bounds")
     if tile.shape[0] != 1:
         unsupported("sequence_bounds of more than one partition", "take the partitions one at a time")

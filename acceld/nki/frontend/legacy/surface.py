@@ -1,4 +1,4 @@
-"""List the functions of the legacy API as documented (``neuronxcc.nki`` 2.26), and the simulator's support of each."""
+"""List the documented functions of the legacy API (``neuronxcc.nki`` 2.26), and whether the simulator supports them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ LANGUAGE_FUNCTIONS = tuple(
 
 
 def _states(names: tuple[str, ...], refused: dict[str, str]) -> dict[str, str]:
+    """Return, for each name, ``supported`` or ``unsupported:`` and the reason. ``refused`` has the reasons."""
     return {name: f"unsupported: {refused[name]}" if name in refused else "supported" for name in names}
 
 
@@ -32,4 +33,4 @@ SURFACE: dict[str, dict[str, str]] = {
     "neuronxcc.nki.isa": _states(ISA_FUNCTIONS, isa.UNSUPPORTED),
     "neuronxcc.nki.language": _states(LANGUAGE_FUNCTIONS, language.UNSUPPORTED),
 }
-"""``supported``, or ``unsupported:`` and the reason, for each module and documented function."""
+"""By module and documented function: ``supported``, or ``unsupported:`` and the reason."""

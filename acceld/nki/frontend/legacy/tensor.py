@@ -1,4 +1,4 @@
-"""Define tensors of the legacy API: operators, and methods that nki does not have."""
+"""Define tensors of the legacy API, with operators and with methods that the current API does not have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from acceld.nki.frontend.core.context import refuse
 def _operators(
     name: str,
 ) -> tuple[Callable[[LegacyTensor, object], tensor.Tensor], Callable[[LegacyTensor, object], tensor.Tensor]]:
-    """Return a binary operator of tensors and its reflected form."""
+    """Return the methods of a binary operator of tensors: the one for a tensor on the left, and the one for a tensor on
+    the right.
+    """
 
     def forward(self: LegacyTensor, other: object) -> tensor.Tensor:
         return self._binary(name, other)
@@ -27,7 +29,7 @@ def _operators(
 
 
 def _update(name: str) -> Callable[[LegacyTensor, object], tensor.Tensor]:
-    """Return an in-place operator of tensors."""
+    """Return the method of an in-place operator of tensors, such as ``+=``."""
 
     def update(self: LegacyTensor, other: object) -> tensor.Tensor:
         return elementwise.update(name, self, other)
@@ -38,7 +40,7 @@ def _update(name: str) -> Callable[[LegacyTensor, object], tensor.Tensor]:
 REFLECTED = frozenset(
     "add subtract multiply divide power mod less less_equal greater greater_equal equal not_equal".split()
 )
-"""Operators that may have a numpy number on the left."""
+"""Operators that take a numpy number on the left of a tensor."""
 METHODS = {
     "T": "nl.transpose(tile)",
     "copy": "nl.copy(tile)",
@@ -51,16 +53,16 @@ METHODS = {
     "flatten": "tile.reshape(shape)",
     "unsqueeze": "tile.expand_dims(axis)",
 }
-"""Methods of numpy and torch, by their name here."""
+"""Methods of numpy and torch, each with what to write in the legacy API."""
 
 
 class LegacyTensor(methods.Tensor):
-    """A tensor as a kernel of the legacy API sees it."""
+    """Represent a tensor or tile as a kernel of the legacy API sees it."""
 
     __slots__ = ()
 
     def broadcast_to(self, *shape: Any) -> tensor.Tensor:
-        """Return a view repeated along axes of one element. An instruction repeats the partition axis."""
+        """Return a view with axes of one element repeated. A single partition is repeated by an instruction."""
         return elementwise.broadcast_to(
             self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
         )
@@ -71,14 +73,15 @@ class LegacyTensor(methods.Tensor):
         return views.reshape(self, tuple(operator.index(n) for n in wanted))
 
     def expand_dims(self, axis: int) -> Self:
-        """Return a view with an axis of one element at ``axis``."""
+        """Return a view with a new axis of one element at ``axis``."""
         return views.with_axis(self, axis)
 
     def astype(self, dtype: object) -> tensor.Tensor:
-        """Return a copy in another type."""
+        """Return a copy with another dtype."""
         return elementwise.copy(self, dtype=dtype)
 
     def _binary(self, name: str, other: object, *, reverse: bool = False) -> tensor.Tensor:
+        """Return this tensor and ``other`` combined by ``nl.NAME``. With ``reverse`` this tensor is the right operand."""
         return elementwise.binary(name, other, self) if reverse else elementwise.binary(name, self, other)
 
     __add__, __radd__ = _operators("add")
@@ -128,10 +131,11 @@ class LegacyTensor(methods.Tensor):
     __rfloordiv__ = __floordiv__
 
     def _refuse(self, what: str, instead: str) -> tensor.Tensor:
+        """Raise LegalityError for an operator that tiles do not have."""
         refuse("tile_operator", f"{what} is not defined for tiles ({self.label})", f"use {instead}")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> tensor.Tensor:
-        """Apply an operator with a numpy number on the left. Any other use of numpy on a tile is refused."""
+        """Return the result of an operator with a numpy number on the left. LegalityError for any other numpy function."""
         name = {"remainder": "mod", "true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
         number = isinstance(inputs[0], np.generic | np.ndarray) and np.size(inputs[0]) == 1
         if method == "__call__" and name in REFLECTED and number and not kwargs:

@@ -1,4 +1,4 @@
-"""Emit the DMA and on-chip moves of ``nisa`` that have a given destination or permute elements."""
+"""Emit the moves of ``nisa`` that write a given destination or reorder elements, and batch norm statistics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from acceld.nki.ir.program import Attr, Engine, Space
 
 
 class DgeMode(IntEnum):
-    """``nisa.dge_mode``."""
+    """List the builders of DMA descriptors: ``nisa.dge_mode``."""
 
     none = 0
     swdge = 1
@@ -38,13 +38,14 @@ class DgeMode(IntEnum):
 
 
 class OutOfBoundsMode(IntEnum):
-    """``nisa.oob_mode``."""
+    """List what a DMA does with an index outside of the tensor: ``nisa.oob_mode``."""
 
     error = 0
     skip = 1
 
 
 def _tensor(value: object, name: str, call: str) -> Tensor:
+    """Return ``value`` if it is a tensor in HBM or SBUF. LegalityError if it is something else."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -61,7 +62,7 @@ def _tensor(value: object, name: str, call: str) -> Tensor:
 
 
 def transfer(dst: Tensor, src: Tensor, mask: object, attrs: dict[str, Attr], call: str) -> None:
-    """Emit a DMA between two tensors of the same or a broadcast shape."""
+    """Emit a DMA between two tensors. ``src`` may be broadcast to the shape of ``dst``."""
     trace = current()
     placed = conform(dst, src.shape)
     if placed is None:
@@ -94,7 +95,10 @@ def dma_copy(
     dge_mode: object = DgeMode.unknown,
     **kwargs: Any,
 ) -> None:
-    """``nisa.dma_copy``: between HBM and SBUF in any direction, with gather, scatter and read-modify-write."""
+    """Set dst to src, in HBM or SBUF, through a DMA: ``nisa.dma_copy``.
+
+    Either side may be indexed by a tile. ``dst_rmw_op`` combines src with the values already in dst.
+    """
     target, source = _tensor(dst, "dst", "dma_copy"), _tensor(src, "src", "dma_copy")
     attrs: dict[str, Attr] = {}
     if dst_rmw_op is not None:
@@ -108,7 +112,7 @@ def dma_copy(
 
 
 def atomic_rmw(dst: object, value: object, op: object, *, mask: object = None, **kwargs: Any) -> None:
-    """``nl.atomic_rmw``: dst = dst op value in HBM."""
+    """Set dst, in HBM, to dst op value: ``nl.atomic_rmw``."""
     target, source = _tensor(dst, "dst", "atomic_rmw"), operand(value, "value", "atomic_rmw")
     if target.space is not Space.HBM:
         refuse(
@@ -128,7 +132,7 @@ def dma_transpose(
     dge_mode: object = DgeMode.unknown,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.dma_transpose``: a permutation of axes during the transfer into a new SBUF tile."""
+    """Return ``src`` with its axes reordered, in a new SBUF tile: ``nisa.dma_transpose``."""
     tensor = _tensor(src, "src", "dma_transpose")
     defaults = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
     order = tuple(operator.index(a) for a in axes) if axes is not None else defaults.get(tensor.ndim, ())
@@ -163,7 +167,7 @@ def tensor_copy_predicated(
     dtype: object = None,
     **kwargs: Any,
 ) -> None:
-    """``nisa.tensor_copy_predicated``: dst = src where the predicate is non-zero."""
+    """Set dst to src where predicate is non-zero: ``nisa.tensor_copy_predicated``. ``reverse_pred``: where it is zero."""
     call = "tensor_copy_predicated"
     target, test = operand(dst, "dst", call), operand(predicate, "predicate", call)
     same_partitions(call, ("dst", target), ("predicate", test))
@@ -185,7 +189,7 @@ def tensor_copy_predicated(
 def nc_stream_shuffle(
     src: object, dst: object, shuffle_mask: Sequence[int], *, dtype: object = None, mask: object = None, **kwargs: Any
 ) -> None:
-    """``nisa.nc_stream_shuffle``: moves partitions inside each group of 32."""
+    """Set dst to src with its partitions permuted inside each group of 32: ``nisa.nc_stream_shuffle``."""
     call = "nc_stream_shuffle"
     source, target = operand(src, "src", call), operand(dst, "dst", call)
     written_as(dtype, target, call)
@@ -200,7 +204,7 @@ def nc_stream_shuffle(
 def tensor_partition_reduce(
     op: object, data: object, *, mask: object = None, dtype: object = None, **kwargs: Any
 ) -> Tensor:
-    """``nisa.tensor_partition_reduce``: folds the partitions into one."""
+    """Return the partitions of ``data`` folded into one with ``op``: ``nisa.tensor_partition_reduce``."""
     tile = moved_to_sbuf(operand(data, "data", "tensor_partition_reduce"))
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result(
@@ -217,14 +221,14 @@ def tensor_partition_reduce(
 def tensor_copy(
     src: object, *, mask: object = None, dtype: object = None, engine: object = None, **kwargs: Any
 ) -> Tensor:
-    """``nisa.tensor_copy``: an on-chip copy."""
+    """Return an on-chip copy of ``src`` in SBUF, cast to ``dtype`` if given: ``nisa.tensor_copy``."""
     tile = operand(src, "src", "tensor_copy")
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("copy", engine_of(engine), tile.shape, kind, [tile], mask=masked(mask, tile.shape))
 
 
 def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """``nisa.bn_stats``: six statistics a partition."""
+    """Return six statistics of each partition of ``data``: ``nisa.bn_stats``."""
     tile = operand(data, "data", "bn_stats")
     if prod(tile.shape[1:]) > BN_STATS_ELEMENTS:
         refuse(
@@ -238,7 +242,7 @@ def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwarg
 
 
 def bn_aggr(data: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """``nisa.bn_aggr``: mean and variance from triples of statistics."""
+    """Return the mean and the variance of each partition, merged from statistics of bn_stats: ``nisa.bn_aggr``."""
     tile = operand(data, "data", "bn_aggr")
     if prod(tile.shape[1:]) % 3:
         refuse(
