@@ -1,4 +1,6 @@
-"""Lower a numpy reference to an NKI kernel: trace it to a graph, divide the graph into regions, write each as loops.
+"""Lower a numpy reference to an NKI kernel.
 
-docs/lowering.md describes the levels. No pattern names softmax, a norm or attention: they follow from one rule of regions.
+The reference is traced to a graph of values, the graph is divided into regions, and each region is written as a loop
+nest. docs/lowering.md describes these levels. No pattern names softmax, a norm or attention: one rule of regions makes
+single loop nests of them.
 """

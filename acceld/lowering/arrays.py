@@ -1,4 +1,4 @@
-"""Arrays that record what a numpy reference does with them: views, stores, and the types that numpy gives results."""
+"""Record what a numpy reference does: arrays that build a graph, with numpy's views, stores and result types."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ from acceld.lowering.graph import (
 )
 
 Kind = Literal["b", "i", "f"]
-"""Truth values, integers or floats. numpy's arithmetic goes by the kind, while a graph may hold truth values and
-integers in float32.
+"""The kind of an array's type: truth values, integers or floats.
+
+numpy's arithmetic depends on the kind, while a graph may hold truth values and integers in float32.
 """
 
 ELEMENTWISE = {
@@ -70,16 +71,16 @@ ELEMENTWISE = {
     "tanh": "tanh",
     "true_divide": "div",
 }
-"""Names of graph nodes, by the names of numpy's functions."""
+"""Names of element-wise graph nodes, by the name of numpy's function."""
 COMPARISONS = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
 _TYPES: dict[str, np.dtype[Any]] = {"b": np.dtype(np.bool_), "i": np.dtype(np.int64), "f": np.dtype(np.float32)}
 NARROW = frozenset({"bfloat16", "float16"})
 _INTEGERS = frozenset({"int32", "uint32", "int16", "uint16", "int8", "uint8"})
 
 UFUNCS: dict[str, Callable[..., Any]] = {}
-"""Element-wise functions that are made of others, by numpy's names."""
+"""Element-wise numpy functions that are lowered as several nodes, by numpy's name."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""numpy's functions of arrays, which are methods of arrays as well where numpy has such a method."""
+"""Lowered numpy functions of arrays, by numpy's name. They serve as methods too where numpy has such a method."""
 FOLDS: dict[tuple[str, str], str] = {
     ("add", "reduce"): "sum",
     ("multiply", "reduce"): "prod",
@@ -92,12 +93,15 @@ FOLDS: dict[tuple[str, str], str] = {
     ("maximum", "accumulate"): "cummax",
     ("minimum", "accumulate"): "cummin",
 }
-"""Names of the functions that methods of ufuncs stand for, by ufunc and method."""
+"""numpy functions that do the same as a method of a ufunc, such as ``np.add.reduce``, by ufunc and method."""
 Function = Callable[..., Any]
 
 
 def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
-    """Enter a function under numpy's names. The function has only those parameters of numpy's that are lowered."""
+    """Register a function as the lowering of the numpy functions ``names``.
+
+    The function has only the parameters that are lowered. Any other parameter is refused.
+    """
 
     def entered(function: Function) -> Function:
         (UFUNCS if ufunc else FUNCTIONS).update(dict.fromkeys(names, function))
@@ -107,7 +111,10 @@ def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of the reference while it is traced. A view of another array follows that array's later stores."""
+    """Represent an array of the reference while the reference is traced.
+
+    A view of another array is computed anew at each use, so that it shows later stores to that array.
+    """
 
     __array_priority__ = 1000
 
@@ -125,7 +132,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def view(self) -> View:
-        """Return the value as it is now."""
+        """Return the array's present value as a view of a graph node."""
         if self._base is None:
             assert self._view is not None
             return self._view
@@ -134,7 +141,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def kind(self) -> Kind:
-        """Return the kind of type that numpy would show."""
+        """Return the kind of type that numpy would give the array."""
         if self._base is not None:
             return self._base.kind
         if self._kind is None:
@@ -145,7 +152,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape."""
+        """Return the shape of the array."""
         return self.view.shape
 
     @property
@@ -160,17 +167,17 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Return the dtype that numpy would show."""
+        """Return the dtype that numpy would give the array."""
         held = self.view.dtype
         return dtype_named(held) if self.kind == "f" or held in _INTEGERS else _TYPES[self.kind]
 
     @property
     def itemsize(self) -> int:
-        """Return the bytes of an element."""
+        """Return the number of bytes of an element."""
         return self.dtype.itemsize
 
     def known(self) -> np.ndarray[Any, Any] | None:
-        """Return the values, if they depend on shapes alone."""
+        """Return the array's values if they depend on shapes alone; None if they depend on an input."""
         found = values(self.view)
         return found if found is None or self.kind == "f" else found.astype(_TYPES[self.kind])
 
@@ -181,12 +188,12 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def mT(self) -> Traced:
-        """Return the array with its last two axes exchanged."""
+        """Return the array with its last two axes swapped."""
         return self.part(lambda array: array.swapaxes(-1, -2))
 
     @property
     def real(self) -> Traced:
-        """Return the array: no complex numbers are lowered."""
+        """Return the array itself, because no complex numbers are lowered."""
         return self
 
     def __len__(self) -> int:
@@ -198,6 +205,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return (self[index] for index in range(len(self)))
 
     def _number(self, refusal: str) -> Any:
+        """Return the array's one value as a number. NotLowered with the message ``refusal`` if it depends on an input."""
         found = self.known()
         if found is None:
             raise NotLowered(refusal, line_now())
@@ -231,17 +239,19 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         raise NotLowered(f"ndarray.{name} is not lowered", line_now())
 
     def part(self, of: Callable[[Any], Any]) -> Traced:
-        """Return a view of this array. A later store to the array or to the view changes both."""
+        """Return a view of this array, made by ``of`` from a numpy array. A store to the array or to the view changes
+        both.
+        """
         return Traced(None, None, self, of)
 
     def __getitem__(self, key: Any) -> Any:
         if any(isinstance(one, Traced | np.ndarray | list) for one in (key if isinstance(key, tuple) else (key,))):
             found = self._named(key)
-            return Traced(found.view, found.kind)  # a copy
+            return Traced(found.view, found.kind)  # numpy copies here
         return self.part(lambda array: array[key if isinstance(key, tuple) and Ellipsis in key else _kept(array, key)])
 
     def _named(self, key: Any) -> Traced:
-        """Return the parts of this array at the positions that the arrays in ``key`` hold."""
+        """Return a copy of the elements at the positions that the arrays in ``key`` hold."""
         found: Traced = FUNCTIONS["__getitem__"](self, key if isinstance(key, tuple) else (key,))
         return found
 
@@ -259,11 +269,11 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             )
         if not (
             isinstance(value, Traced) and value._base is not None and value.view == part.view
-        ):  # x[0] += 1 has stored already
+        ):  # Python's x[0] += 1 stores to the view first, and then assigns the view to itself
             part.assign(value)
 
     def assign(self, value: Any) -> None:
-        """Store a value to all elements of this array, and so to the array that it views."""
+        """Store ``value`` to all elements of this array, and so to the array of which it is a view."""
         line = line_now()
         given = operand(cast(value, self.kind))
         if self._base is None:
@@ -284,7 +294,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if held.node.kind != "buffer" or not held.whole:
             start = Node("buffer", "", (), held.shape, held.dtype, line)
             first_store = stored(None, held, whole(start), line)
-            # Values that are stored over parts of the array may be computed already: the whole array is stored before them.
+            # Nodes for values that are stored to parts of the array may exist already. The array itself must be stored
+            # before them.
             first_store.order = held.node.order
             held = whole(first_store)
         target = View(held.node, held.shape, dense(held.shape))
@@ -329,19 +340,19 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _into(out: Any, found: Any) -> Any:
-    """Return a result, or the array ``out`` after the result was stored there."""
+    """Return ``found``, or ``out`` after ``found`` was stored there."""
     if out is not None:
         out.assign(found)
     return found if out is None else out
 
 
 def _kept(array: Any, key: Any) -> Any:
-    """Return an index that selects an array, also where numpy would return one element."""
+    """Return an index that selects an array even where numpy's result would be a number."""
     return key if isinstance(array[key], np.ndarray) else (*(key if isinstance(key, tuple) else (key,)), Ellipsis)
 
 
 def called(name: str, *args: Any, **further: Any) -> Any:
-    """Return the result of a function of arrays. NotLowered, which names it, for an argument that is not lowered."""
+    """Return the result of a lowered numpy function. NotLowered if it does not have one of the arguments."""
     function = FUNCTIONS[name]
     out = further.pop("out", None)
     known = inspect.signature(function).parameters
@@ -356,12 +367,12 @@ def called(name: str, *args: Any, **further: Any) -> Any:
 
 
 def refused(what: str) -> Any:
-    """Refuse a construct at the line of the reference that runs now."""
+    """Raise NotLowered for the construct ``what`` at the running line of the reference."""
     raise NotLowered(f"{what} is not lowered", line_now())
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype for a dtype's name."""
+    """Return numpy's dtype of this name, also for bfloat16."""
     if name == "bfloat16":
         import ml_dtypes
 
@@ -372,16 +383,19 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def held_as(dtype: np.dtype[Any]) -> str:
-    """Return the dtype in which a graph holds values of a dtype: no kernel has 64 bits, and truth values are 0.0 and 1.0."""
+    """Return the name of the dtype in which a graph holds values of ``dtype``.
+
+    Types of 64 bits become types of 32 bits, because no kernel has wider ones. Truth values are 0.0 and 1.0 in float32.
+    """
     return {"float64": "float32", "int64": "int32", "uint64": "uint32", "bool": "float32"}.get(dtype.name, dtype.name)
 
 
 SOURCE = [""]
-"""The file of the reference that is traced."""
+"""The file of the reference that is being traced, as the only element."""
 
 
 def line_now() -> int:
-    """Return the line of the reference that runs now, or 0."""
+    """Return the line of the reference that is running; 0 outside of it."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != SOURCE[0]:
         frame = frame.f_back  # type: ignore[assignment]
@@ -389,7 +403,7 @@ def line_now() -> int:
 
 
 def kind_named(letter: str) -> Kind:
-    """Return the kind that numpy's letter for a kind of types means."""
+    """Return the kind of type for numpy's letter, such as ``f`` for floats."""
     return "b" if letter == "b" else "i" if letter in ("i", "u") else "f"
 
 
@@ -404,7 +418,7 @@ def kind_of(value: Any) -> Kind:
 
 
 def wrapped(value: Any) -> Traced:
-    """Return a value of the reference as an array."""
+    """Return a value of the reference as a Traced array."""
     if isinstance(value, Traced):
         return value
     if isinstance(value, list | tuple) and any(isinstance(one, Traced) for one in value):
@@ -415,7 +429,7 @@ def wrapped(value: Any) -> Traced:
 
 
 def operand(value: Any) -> Operand:
-    """Return a value of the reference as an operand. NotLowered if the value is neither traced nor numeric."""
+    """Return a value of the reference as a graph's operand: a view or a number. NotLowered if it is neither."""
     if isinstance(value, Traced):
         view = settled(value.view, line_now())
         return view if view.node is not INDEX or any(view.strides) or view.shape else float(view.offset)
@@ -439,7 +453,7 @@ def array_of(value: Any) -> View:
 
 
 def cast(value: Any, kind: Kind) -> Any:
-    """Return a value of the reference as numpy casts it to a kind: floats lose their fraction, and all but 0 is true."""
+    """Return ``value`` converted to a kind as numpy does: integers drop the fraction, and every number but 0 is true."""
     found = kind_of(value)
     if kind == "b" and found != "b":
         return np.not_equal(value, 0)
@@ -449,7 +463,10 @@ def cast(value: Any, kind: Kind) -> Any:
 
 
 def computed(ufunc: np.ufunc, *args: Any) -> Any:
-    """Return the result of an element-wise function, in the kind that numpy gives it. Raises numpy's own TypeErrors."""
+    """Return the result of an element-wise numpy function, with the kind that numpy gives it.
+
+    Arguments whose types the function does not take raise numpy's own TypeError.
+    """
     name = ufunc.__name__
     if name == "divmod":
         return computed(np.floor_divide, *args), computed(np.remainder, *args)
@@ -468,12 +485,12 @@ def computed(ufunc: np.ufunc, *args: Any) -> Any:
         return evaluated(ufunc, name, args, {})
     node = ELEMENTWISE[name]
     if kind == "b" and node == "add":
-        node = "max"  # True + True is True
+        node = "max"  # numpy adds truth values to a truth value
     return Traced(applied(node, args, kind), kind)
 
 
 def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
-    """Return the result of the element-wise function that a graph calls ``name``."""
+    """Return the result of the element-wise function that a graph calls ``name``, as a view."""
     line = line_now()
     given = [operand(arg) for arg in args]
     if not any(isinstance(arg, View) for arg in given):
@@ -495,7 +512,7 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
 
 
 def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) -> Any:
-    """Return the result of a numpy function on arguments that depend on shapes alone. NotLowered for any other."""
+    """Return the result of a numpy function that is computed now. NotLowered if an argument depends on an input."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Traced):
@@ -516,7 +533,7 @@ def known(*args: Any) -> bool:
 
 
 def forwarded(view: View) -> View:
-    """Return a read of a buffer as a read of the value that was stored there, if one store holds all of it."""
+    """Return a view of a buffer as a view of the value that was stored there, if one store wrote all of its elements."""
     while view.node.kind == "buffer" and view.node.target is not None:
         target, value = view.node.target, view.node.args[-1]
         assert isinstance(value, View)
@@ -533,8 +550,8 @@ def forwarded(view: View) -> View:
         if not inside or target.strides != dense(view.node.shape) or len(target.shape) != len(view.node.shape):
             return view
         if value.dtype != view.node.dtype and (view.node.dtype != "float32" or value.dtype in NARROW):
-            return view  # the store casts
-        # The stored value has the target's shape: the same steps lead through both.
+            return view  # the store converts the value to another type
+        # The stored value has the shape of the target, so the same steps walk both.
         start = tuple(r[0] - h[0] for r, h in zip(read, held, strict=True))
         places = steps_of(view, view.node.shape)
         if places is None:

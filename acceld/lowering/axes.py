@@ -1,4 +1,4 @@
-"""Axes as extents and strides: split, refined, merged, and divided into what the hardware takes at a time."""
+"""Split, merge and order axes, each given by its extent and stride."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from acceld.lowering.graph import Shape, dense
 
 PARTITIONS = 128
 DEEPEST = 16384
-"""Most terms of a product: the left operand lies twice in a partition, as rows and turned."""
+"""Limit on the terms of a product. A partition holds the left operand twice: by rows, and transposed."""
 
 Axes = tuple[tuple[int, int], ...]
-"""Axes as (extent, stride)."""
+"""Axes as pairs (extent, stride)."""
 
 
 def squeezed(shape: Sequence[int], strides: Sequence[int]) -> Axes:
-    """Return the axes that have more than one element."""
+    """Return the axes with more than one element, as pairs (extent, stride)."""
     return tuple((n, s) for n, s in zip(shape, strides, strict=True) if n != 1)
 
 
 def refined(first: Sequence[int], second: Sequence[int]) -> Shape | None:
-    """Return the coarsest extents into which both shapes can be split; None if they have no such extents."""
+    """Return the coarsest extents into which both shapes can be split; None if there are no such extents."""
     a, b = list(first), list(second)
     found: list[int] = []
     while a and b:
@@ -36,7 +36,7 @@ def refined(first: Sequence[int], second: Sequence[int]) -> Shape | None:
 
 
 def split(axes: Axes, extents: Sequence[int]) -> Axes:
-    """Return axes split to ``extents``, which refine them."""
+    """Return ``axes`` split into axes of the given ``extents``."""
     found: list[tuple[int, int]] = []
     wanted = list(extents)
     for extent, stride in reversed(axes):
@@ -49,7 +49,10 @@ def split(axes: Axes, extents: Sequence[int]) -> Axes:
 
 
 def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
-    """Divide axes into leading ones of ``total`` elements and the rest. An axis across the border is split, if it can be."""
+    """Divide axes into leading ones that have ``total`` elements together, and the rest. None if that is not possible.
+
+    An axis across the border is split.
+    """
     lead: list[tuple[int, int]] = []
     rest = list(axes)
     while total > 1:
@@ -69,8 +72,9 @@ def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
 
 
 def merged(axes: Iterable[Axes]) -> list[Axes]:
-    """Merge neighboring axes, equal in extent everywhere, that every entry walks as one, and forward: backward steps over an
-    edge are no index of an axis.
+    """Return the axes of each operand with neighboring axes merged where all operands allow it.
+
+    All operands have axes of the same extents. Two axes can merge if one stride walks both of them forward.
     """
     found = [list(one) for one in axes]
     if not found:
@@ -86,7 +90,10 @@ def merged(axes: Iterable[Axes]) -> list[Axes]:
 
 
 def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
-    """Return row axes divided, and merged, so that each walks along one axis of every tensor: then slices can name them."""
+    """Return the row axes of each operand, divided such that each is part of one axis of the operand's tensor.
+
+    Slices can then name the rows. ``shapes`` has the shape of each operand's tensor.
+    """
     extents: Shape = tuple(n for n, _ in rows[0]) if rows else ()
     for axes, shape in zip(rows, shapes, strict=True):
         parts: list[int] = []
@@ -115,7 +122,7 @@ def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
 
 
 def _room(stride: int, shape: Shape) -> int:
-    """Return how many steps of ``stride`` an axis of a tensor has room for; 0 for no stride."""
+    """Return how many steps of ``stride`` fit on one axis of a tensor of ``shape``; 0 if the stride fits no axis."""
     for extent, step in zip(shape, dense(shape), strict=True):
         if stride and stride >= step and stride % step == 0:
             return max(1, extent * step // stride)
@@ -123,25 +130,28 @@ def _room(stride: int, shape: Shape) -> int:
 
 
 def largest_divisor(number: int, limit: int, least: int = 1) -> int:
-    """Return the largest divisor up to ``limit``, or 0 if it is below ``least``."""
+    """Return the largest divisor of ``number`` up to ``limit``; 0 if it is below ``least``."""
     found = next(d for d in range(min(number, limit), 0, -1) if number % d == 0)
     return found if found >= least else 0
 
 
 def block_of(extent: int) -> int:
-    """Return how many partitions a contraction of this extent takes at a time."""
+    """Return the number of partitions that each step of a contraction over ``extent`` elements uses."""
     return extent if extent <= PARTITIONS else (largest_divisor(extent, PARTITIONS, 64) or PARTITIONS)
 
 
 def blocks_of(extent: int, part: int = 0) -> list[tuple[int, int, int]]:
-    """Return (trips, first, size) of the full blocks of an axis, and of the rest."""
+    """Return (trips, first, size) for the loop over the full blocks of an axis, and for the smaller block at its end."""
     size = part or block_of(extent)
     rest = [(1, extent // size * size, extent % size)] if extent % size else []
     return ([(extent // size, 0, size)] if extent >= size else []) + rest
 
 
 def cut_last(extents: Sequence[int], rows: Sequence[Axes], columns: int) -> tuple[list[int], list[Axes], list[Axes]]:
-    """Divide the last row axis into rows and columns."""
+    """Divide the last row axis of each operand into rows and ``columns`` columns.
+
+    Return the extents of the rows, the row axes of each operand, and the column axes of each operand.
+    """
     if not extents:
         return [], list(rows), [() for _ in rows]
     last = extents[-1] // columns
@@ -151,19 +161,22 @@ def cut_last(extents: Sequence[int], rows: Sequence[Axes], columns: int) -> tupl
 
 
 def divided(axes: Axes, at: int, part: int) -> Axes:
-    """Split one axis into trips and a part."""
+    """Return ``axes`` with the axis at ``at`` split into an outer one and an inner one of ``part`` elements."""
     extent, stride = axes[at]
     return (*axes[:at], (extent // part, stride * part), (part, stride), *axes[at + 1 :])
 
 
 def lying_together(axes: Axes) -> Axes:
-    """Return axes as one if they cover elements that lie together, in whatever order; else as they are."""
+    """Return a single axis for axes that cover neighboring elements, in whatever order; any other axes unchanged."""
     ordered = merged([tuple(sorted(axes, key=lambda axis: -axis[1]))])[0]
     return ordered if len(ordered) == 1 and ordered[0][1] == 1 else axes
 
 
 def on_tile(axes: Axes, held: Axes) -> Axes:
-    """Return axes with the steps that they have in a tile that holds ``held`` in its order; ``axes`` walk the same elements."""
+    """Return ``axes`` with the strides that they have in a tile that stores the elements of ``held`` in its order.
+
+    ``axes`` and ``held`` walk the same elements.
+    """
     if not held or lying_together(held) != held or held == ((held[0][0], 1),):
         return axes
     found = []

@@ -1,7 +1,7 @@
-"""Describe a transformer's step as regions: each a numpy reference with its shapes, and how often the step runs it.
+"""Describe one step of a transformer as regions, each with a numpy reference, its shapes, and its number of runs.
 
-A ``config.json`` of Hugging Face has all that is needed; weights and PyTorch are not needed. Regions are cut where a
-product's result has to be written anyway, and equal regions are one region with a count.
+A ``config.json`` of Hugging Face has all that is needed; weights and PyTorch are not needed. Regions end where the
+result of a product has to be written to HBM anyway. Equal regions are described once, with a count.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from acceld.errors import UsageError, no_file
 
 FORM = "give the model's config.json, as Hugging Face has it"
-"""Remedy for a file that is no config.json."""
+"""The remedy in the error for a file that is no config.json."""
 KINDS = ("llama", "qwen3", "qwen3_moe", "deepseek_v3")
-"""Values of ``model_type`` whose blocks are described here. Mistral's and Qwen2's blocks differ from these."""
+"""Values of ``model_type`` whose layers are described here. The layers of Mistral and Qwen2 differ from these."""
 
 _PRELUDE = '''"""{title}"""
 
@@ -74,19 +74,20 @@ _CHOSEN = '''def chosen(scores, count):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An argument of a region: an array, and the bound of its whole numbers if it holds positions."""
+    """Describe an argument of a region. ``high`` is the greatest number in an array of positions."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     high: int | None = None
     spread: float = 1.0
-    """Standard deviation that keeps results near 1. The deviation of weights falls with the number of their columns."""
+    """Standard deviation of drawn values. For weights it falls with the number of columns, so that results stay near 1.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a step that one kernel computes: its reference, arguments, and how often a step runs it."""
+    """Describe a part of a step that one kernel computes: its reference as text, its arguments, and its runs in a step."""
 
     name: str
     text: str
@@ -96,7 +97,10 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Size of a step: ``batch`` sequences of ``length`` tokens, or one token of each after ``length`` tokens."""
+    """Describe the size of a step: ``batch`` sequences of ``length`` tokens.
+
+    With ``decode`` a step computes one further token of each sequence.
+    """
 
     batch: int
     length: int
@@ -105,44 +109,48 @@ class Step:
 
     @property
     def tokens(self) -> int:
-        """Return the number of tokens that go through the layers."""
+        """Return the number of tokens that go through the layers in a step."""
         return self.batch if self.decode else self.batch * self.length
 
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Sizes of attention over a latent: keys and values of all heads are products of one short row of each token."""
+    """Describe the sizes of latent attention: keys and values of all heads are products of one short row, a token's
+    latent.
+    """
 
     q_rank: int
     kv_rank: int
     nope: int
-    """Number of elements of a head's query and key that have no position."""
+    """Number of elements of a head's query and key to which no position is applied."""
     rope: int
-    """Number of elements of a head's query and key that have a position. All heads share these elements of the key."""
+    """Number of elements of a head's query and key to which a position is applied. All heads share these elements of
+    the key.
+    """
     value: int
     scale: float
-    """Factor of the scores."""
+    """Factor by which attention scores are multiplied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Experts in groups: each token has the best experts of the best groups, and the shared experts."""
+    """Describe experts in groups: each token uses the best experts of the best groups, and the shared experts."""
 
     groups: int
     active_groups: int
     shared: int
-    """Width of the experts that every token has, together."""
+    """Width of all experts together that every token uses."""
     scale: float
-    """Factor of the chosen experts' weights."""
+    """Factor by which the weights of the chosen experts are multiplied."""
     dense_layers: int
-    """Number of the first layers, which have no experts."""
+    """Number of layers at the beginning that have no experts."""
     dense: int
-    """Width of the gated layer in those first layers."""
+    """Width of the gated feed-forward layer in the layers without experts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape of a decoder-only transformer, for one of its tensor-parallel parts."""
+    """Describe the shape of a decoder-only transformer, for one of its tensor-parallel parts."""
 
     kind: str
     hidden: int
@@ -161,8 +169,9 @@ class Shape:
 
 
 def read_config(path: Path, parts: int = 1) -> Shape:
-    """Return the shape of one of ``parts`` equal parts of the model that a config.json of Hugging Face describes.
-    UsageError if no such model is known here.
+    """Return the shape of one of ``parts`` equal parts of the model in a config.json of Hugging Face.
+
+    UsageError if the file can not be read or describes a model of an unknown kind.
     """
     if not path.is_file():
         raise no_file(path, hint=FORM)
@@ -245,7 +254,7 @@ def read_config(path: Path, parts: int = 1) -> Shape:
 
 
 def _scale(path: Path, raw: Mapping[str, Any], head: int) -> float:
-    """Return the factor of scores, which is greater if the model's context was extended."""
+    """Return the factor for attention scores, which is greater for a model whose context was extended."""
     scaling = raw.get("rope_scaling") or {}
     if not isinstance(scaling, dict):
         raise UsageError(f"{path}: rope_scaling must be a table, not {scaling!r}")
@@ -257,7 +266,7 @@ def _scale(path: Path, raw: Mapping[str, Any], head: int) -> float:
 
 
 def regions_of(shape: Shape, step: Step) -> list[Region]:
-    """Return the regions of one step in their order."""
+    """Return the regions of one step, in the order in which they run."""
     made = _Regions(shape, step)
     if shape.latent is not None and shape.grouped is not None:
         return _latent_regions(made, shape.latent, shape.grouped)
@@ -267,7 +276,7 @@ def regions_of(shape: Shape, step: Step) -> list[Region]:
 
 
 def _latent_regions(made: _Regions, latent: Latent, grouped: Grouped) -> list[Region]:
-    """Return the regions of a step with attention over a latent and experts in groups."""
+    """Return the regions of a step with latent attention and experts in groups."""
     found = [made.latents(latent), made.latent_queries(latent), made.latent_positions(latent)]
     if made.step.decode:
         found += [made.absorbed(latent), made.latent_decoding(latent), made.latent_values(latent)]
@@ -283,13 +292,16 @@ def _latent_regions(made: _Regions, latent: Latent, grouped: Grouped) -> list[Re
 
 
 class _Regions:
-    """Write each region of a step."""
+    """Make the regions of a step, one by each method."""
 
     def __init__(self, shape: Shape, step: Step) -> None:
         self.shape = shape
         self.step = step
 
     def _region(self, name: str, title: str, helpers: str, body: str, count: int, *operands: Operand) -> Region:
+        """Return a region with the text of its reference. ``body`` has the statements of ``forward``, ``title`` its
+        docstring.
+        """
         values: Mapping[str, Any] = {"eps": self.shape.eps, "dtype": self.shape.dtype}
         names = ", ".join(one.name for one in operands)
         helpers = helpers.replace("{eps}", repr(values["eps"])).replace("{dtype}", values["dtype"])
@@ -297,13 +309,15 @@ class _Regions:
         return Region(name, _PRELUDE.format(title=title) + helpers + _drawn(operands) + forward, operands, count)
 
     def _weights(self, name: str, rows: int, columns: int) -> Operand:
+        """Return an argument that is a matrix of weights."""
         return Operand(name, (rows, columns), self.shape.dtype, spread=columns**-0.5)
 
     def _values(self, name: str, *shape: int) -> Operand:
+        """Return an argument that is an array of activations."""
         return Operand(name, shape, self.shape.dtype)
 
     def projections(self) -> Region:
-        """Return the norm with the products that make queries, keys and values."""
+        """Return the region of the norm before attention, and of the products for queries, keys and values."""
         s = self.shape
         return self._region(
             "norm_qkv",
@@ -319,7 +333,7 @@ class _Regions:
         )
 
     def positions(self) -> Region:
-        """Return rotary positions of queries and keys, with a norm of each head in Qwen3."""
+        """Return the region of rotary positions of queries and keys; in Qwen3 with a norm of each head."""
         s, tokens = self.shape, self.step.tokens
         operands = [
             self._values("q", tokens, s.heads, s.head),
@@ -341,7 +355,7 @@ class _Regions:
         )
 
     def attention(self) -> Region:
-        """Return causal attention of whole sequences, with several query heads for each key head."""
+        """Return the region of causal attention over whole sequences. Several query heads share a key head."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         group = s.heads // s.kv_heads
         scores, seen = "q @ np.swapaxes(k, -1, -2)[:, :, None]", _causal(length)
@@ -358,7 +372,7 @@ class _Regions:
         )
 
     def decoding(self) -> Region:
-        """Return attention of one token of each sequence over the cache of keys and values."""
+        """Return the region of attention of one new token of each sequence over the cached keys and values."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         group = s.heads // s.kv_heads
         scores, seen = "q @ np.swapaxes(k, -1, -2)", _cached(length)
@@ -376,9 +390,9 @@ class _Regions:
         )
 
     def output(self, value: int = 0) -> Region:
-        """Return the attention's output product with the residual.
+        """Return the region of the attention's output product, to which the residual is added.
 
-        ``value`` is the width of a head's values, if it is not that of the head's keys.
+        ``value`` is the width of a head's values; 0 if it is the width of the head's keys.
         """
         s, width = self.shape, value or self.shape.head
         return self._region(
@@ -393,9 +407,9 @@ class _Regions:
         )
 
     def gated(self, width: int = 0, layers: int = 0) -> Region:
-        """Return the norm with gate and up products and their gated product.
+        """Return the region of the norm before the feed-forward layer, and of its gate and up products.
 
-        ``layers`` is the number of gated layers, if not all layers are gated; ``width`` is their width, if it differs.
+        ``width`` and ``layers`` are the width and the number of gated layers, if they differ from the model's.
         """
         s = self.shape
         return self._region(
@@ -411,7 +425,10 @@ class _Regions:
         )
 
     def down(self, width: int = 0, layers: int = 0) -> Region:
-        """Return the down product with the residual."""
+        """Return the region of the feed-forward layer's down product, to which the residual is added.
+
+        ``width`` and ``layers`` are the width and the number of gated layers, if they differ from the model's.
+        """
         s = self.shape
         return self._region(
             "down",
@@ -425,7 +442,7 @@ class _Regions:
         )
 
     def router(self) -> Region:
-        """Return the norm with the choice of experts for each token."""
+        """Return the region of the norm before the experts, and of the choice of experts for each token."""
         s = self.shape
         body = (
             "h = normalized(x, g)\n"
@@ -454,9 +471,12 @@ class _Regions:
         )
 
     def expert(self, layers: int = 0) -> Region:
-        """Return the layer of one expert for the tokens that chose it, as many as an even choice gives."""
+        """Return the region of one expert for the tokens that chose it, as many as if all experts were chosen equally
+        often.
+        """
         s, chosen = self.shape, self.step.tokens * self.shape.active
-        # Of E experts, C independent choices reach E (1 - (1 - 1/E)^C): with few tokens most are left out.
+        # C independent choices among E experts reach E (1 - (1 - 1/E)^C) of them. With few tokens most experts are not
+        # used.
         reached = max(1, min(s.experts, round(s.experts * (1 - (1 - 1 / s.experts) ** chosen))))
         rows = max(1, math.ceil(chosen / reached))
         return self._region(
@@ -474,7 +494,9 @@ class _Regions:
         )
 
     def combined(self, layers: int = 0, *, shared: bool = False) -> Region:
-        """Return the sum of each token's experts and the residual; with ``shared``, also of the shared experts."""
+        """Return the region that adds the results of each token's experts and the residual; with ``shared`` also the
+        shared experts'.
+        """
         s, tokens = self.shape, self.step.tokens
         return self._region(
             "combine",
@@ -488,10 +510,12 @@ class _Regions:
             Operand("places", (tokens, s.active), "int32", high=tokens * s.active - 1),
         )
 
-    # attention over a latent, experts in groups
+    # latent attention, and experts in groups
 
     def latents(self, latent: Latent) -> Region:
-        """Return the norm with the products that make the short rows of queries and of keys and values."""
+        """Return the region of the norm before attention, and of the products for the latents of queries and of keys
+        and values.
+        """
         s, rank = self.shape, latent.kv_rank
         return self._region(
             "norm_latents",
@@ -509,21 +533,22 @@ class _Regions:
         )
 
     def latent_queries(self, latent: Latent) -> Region:
-        """Return the product that makes the heads' queries."""
+        """Return the region of the product that makes the queries of all heads from their latent."""
         rows = self.shape.heads * (latent.nope + latent.rope)
         return self._product("queries", "Queries of all heads from their latent.", latent.q_rank, rows)
 
     def latent_keys(self, latent: Latent) -> Region:
-        """Return the product that makes the heads' keys and values."""
+        """Return the region of the product that makes the keys and values of all heads from their latent."""
         rows = self.shape.heads * (latent.nope + latent.value)
         return self._product("keys_values", "Keys and values of all heads from their latent.", latent.kv_rank, rows)
 
     def _product(self, name: str, title: str, columns: int, rows: int) -> Region:
+        """Return a region that multiplies rows of ``columns`` elements by a weight of ``rows`` x ``columns``."""
         operands = (self._values("c", self.step.tokens, columns), self._weights("w", rows, columns))
         return self._region(name, title, "", "return c @ w.T", self.shape.layers, *operands)
 
     def latent_positions(self, latent: Latent) -> Region:
-        """Return rotary positions for the parts of queries and of the key that have positions."""
+        """Return the region of rotary positions, for the parts of queries and of the shared key that have positions."""
         s, tokens, half = self.shape, self.step.tokens, latent.rope // 2
         return self._region(
             "rope",
@@ -538,7 +563,9 @@ class _Regions:
         )
 
     def latent_attention(self, latent: Latent) -> Region:
-        """Return causal attention of whole sequences: scores of the parts with and without positions are added."""
+        """Return the region of causal attention over whole sequences. Scores of the parts with and without positions
+        are added.
+        """
         s, batch, length = self.shape, self.step.batch, self.step.length
         scores, seen = "q @ np.swapaxes(k, -1, -2) + qr @ np.swapaxes(kr, -1, -2)[:, None]", _causal(length)
         body = _attended(scores, latent.scale, seen, "seen", s.dtype, "v")
@@ -556,7 +583,9 @@ class _Regions:
         )
 
     def absorbed(self, latent: Latent) -> Region:
-        """Return queries times the weights that would make keys: the cache then needs no keys."""
+        """Return the region that multiplies queries by the weights that would make keys, so that the cache needs no
+        keys.
+        """
         s = self.shape
         return self._region(
             "absorb_queries",
@@ -569,7 +598,7 @@ class _Regions:
         )
 
     def latent_decoding(self, latent: Latent) -> Region:
-        """Return attention of one token over the cache of latents, which all heads share."""
+        """Return the region of attention of one new token over the cached latents, which all heads share."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         scores, seen = "q @ np.swapaxes(c, -1, -2) + qr @ np.swapaxes(kr, -1, -2)", _cached(length)
         body = _attended(scores, latent.scale, seen, "seen[:, None, :]", s.dtype, "c")
@@ -587,7 +616,7 @@ class _Regions:
         )
 
     def latent_values(self, latent: Latent) -> Region:
-        """Return each head's values from its sum of latents."""
+        """Return the region that makes each head's values from its weighted sum of latents."""
         s = self.shape
         return self._region(
             "absorb_values",
@@ -600,7 +629,9 @@ class _Regions:
         )
 
     def grouped_router(self, grouped: Grouped, layers: int) -> Region:
-        """Return the norm with the choice of groups, then of experts in them, for each token."""
+        """Return the region of the norm before the experts, and of the choice of groups and of experts in them for each
+        token.
+        """
         s, tokens = self.shape, self.step.tokens
         of = s.experts // grouped.groups
         body = [
@@ -635,7 +666,7 @@ class _Regions:
         )
 
     def shared(self, grouped: Grouped, layers: int) -> Region:
-        """Return gate and up products of the experts that every token has."""
+        """Return the region of the gate and up products of the experts that every token uses."""
         s = self.shape
         return self._region(
             "shared_gate_up",
@@ -649,7 +680,7 @@ class _Regions:
         )
 
     def shared_down(self, grouped: Grouped, layers: int) -> Region:
-        """Return the down product of the experts that every token has."""
+        """Return the region of the down product of the experts that every token uses."""
         s = self.shape
         return self._region(
             "shared_down",
@@ -662,7 +693,9 @@ class _Regions:
         )
 
     def logits(self) -> Region:
-        """Return the last norm with the product with the vocabulary, for the last token of each sequence."""
+        """Return the region of the last norm and of the product with the vocabulary, for the last token of each
+        sequence.
+        """
         s = self.shape
         return self._region(
             "logits",
@@ -677,7 +710,7 @@ class _Regions:
 
 
 def _drawn(operands: tuple[Operand, ...]) -> str:
-    """Return the text of ``get_inputs``."""
+    """Return the text of a region's ``get_inputs``, which draws the arguments."""
     lines = ["def get_inputs():", '    """Draw the arrays in order from numpy\'s global generator."""']
     for one in operands:
         if one.high is not None:
@@ -691,7 +724,9 @@ def _drawn(operands: tuple[Operand, ...]) -> str:
 
 
 def _attended(scores: str, scale: float, seen: str, mask: str, dtype: str, values: str) -> str:
-    """Return lines that weight values by a softmax of scaled scores, without the places that ``mask`` leaves out."""
+    """Return statements that weight ``values`` by a softmax of scaled scores. Positions where ``mask`` is False get no
+    weight.
+    """
     return (
         f"scores = cast({scores}, 'float32') * {scale!r}\n"
         f"seen = {seen}\n"
@@ -702,10 +737,10 @@ def _attended(scores: str, scale: float, seen: str, mask: str, dtype: str, value
 
 
 def _causal(length: int) -> str:
-    """Return a mask of the tokens up to a query's own."""
+    """Return the text of a mask that is True for the tokens up to the query's own."""
     return f"np.arange({length})[:, None] >= np.arange({length})[None, :]"
 
 
 def _cached(length: int) -> str:
-    """Return a mask of the tokens that a sequence has in its cache."""
+    """Return the text of a mask that is True for the tokens in a sequence's cache."""
     return f"np.arange({length})[None, :] < lengths[:, None]"

@@ -1,4 +1,4 @@
-"""Build a kernel statement by statement."""
+"""Build the statements of a kernel."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from acceld.lowering.statements import ZERO, Block, Call, Declaration, Loop, Pie
 
 
 class Builder:
-    """A kernel under construction: unique names, and the block to which statements go."""
+    """Hold a kernel under construction: the names in use, and the open blocks of statements."""
 
     def __init__(self, taken: Sequence[str]) -> None:
         self.taken = {*taken, *keyword.kwlist}
         self.blocks: list[list[Statement]] = [[]]
 
     def fresh(self, base: str) -> str:
-        """Return a name that nothing else has."""
+        """Return ``base``, or ``base`` with a number, as a name that nothing in the kernel has yet."""
         name, number = base, 1
         while name in self.taken:
             number += 1
@@ -26,11 +26,11 @@ class Builder:
         return name
 
     def put(self, statement: Statement) -> None:
-        """Append a statement."""
+        """Append a statement to the innermost open block."""
         self.blocks[-1].append(statement)
 
     def call(self, operation: str, dst: Piece | Block, **args: Value) -> None:
-        """Append an instruction. What a memset puts into integers is one."""
+        """Append an instruction. The value of a memset of integers is converted to an integer."""
         if operation == "memset" and isinstance(dst, Piece) and "int" in dst.tile.dtype:
             args = {"value": int(float(args["value"]))}  # type: ignore[arg-type]
         self.put(Call(operation, dst, tuple(args.items())))
@@ -43,7 +43,7 @@ class Builder:
 
     @contextmanager
     def loop(self, base: str, count: int, ordered: bool = False) -> Iterator[str | None]:
-        """Open a loop and give its variable; a loop of one trip is none."""
+        """Open a loop of ``count`` trips and yield its variable. For one trip no loop is written, and None is yielded."""
         if count == 1:
             yield None
             return
@@ -55,5 +55,5 @@ class Builder:
 
 
 def full(tile: Tile) -> Piece:
-    """Return all of a tile."""
+    """Return the whole of a tile as a piece."""
     return Piece(tile, tuple(Span(ZERO, extent) for extent in tile.shape))

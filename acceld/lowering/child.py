@@ -1,4 +1,4 @@
-"""Lower a reference in a process of its own: tracing calls a person's code, and replaces numpy's constructors meanwhile.
+"""Lower a reference in a process of its own, because tracing runs a user's code and replaces numpy's constructors.
 
 ``python -m acceld.lowering.child REF.py`` reads a request from its standard input and answers with one line of JSON.
 """
@@ -22,14 +22,16 @@ from acceld.lowering.spelling import SPELLINGS, printed_by_shape
 
 
 def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[str, int]] = ()) -> dict[str, Any]:
-    """Return the kernel of each API, or why there is none, and the work of the reference at the first of ``shapes``.
-    ``plainer`` asks for further kernels of each API, with pieces of at most these sizes.
+    """Return the lowered kernel for each API, or the reason why there is none, and the work of the reference.
+
+    The work is counted at the first of ``shapes``. ``plainer`` asks for further kernels of each API, with pieces of at
+    most these sizes.
 
     Each shape has ``arguments`` and ``output_shapes``. Arguments have ``name`` and ``value``, or ``name``, ``shape``,
     ``dtype`` and the kernel's shape as ``kernel_shape``; ``output_shapes`` are the kernel's. The reference is traced at
     each shape, so a branch on shapes goes into the kernel.
     """
-    sys.dont_write_bytecode = True  # a person's folder gets no __pycache__
+    sys.dont_write_bytecode = True  # so that no __pycache__ is made in the user's folder
     spec = importlib.util.spec_from_file_location("reference", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -72,21 +74,23 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
             continue
         found["plainer"][api] = []
         for sizes in plainer:
-            with contextlib.suppress(NotLowered):  # smaller pieces may not fit one another
+            with contextlib.suppress(NotLowered):  # there may be no kernel with such small pieces
                 found["plainer"][api].append(kernel(api, Pieces(**sizes)))
     return found
 
 
 def _doc(module: Any) -> str:
-    """Return what the reference says it computes, in one paragraph."""
+    """Return the docstring of the kernel: the first paragraph of the reference's docstring, and where the kernel comes
+    from.
+    """
     text = (module.forward.__doc__ or module.__doc__ or "").strip().split("\n\n")[0]
     words = " ".join(text.split())
     return f"{words} Lowered from the reference." if words else "Lowered from the reference."
 
 
 def main() -> None:
-    """Answer one request."""
-    gc.disable()  # the process ends with its answer, and all nodes are in use until then
+    """Answer the one request on the standard input."""
+    gc.disable()  # collecting garbage would free nothing, because all nodes are in use until the process ends
     request = json.loads(sys.stdin.read())
     print(json.dumps(answer(Path(sys.argv[1]), request["shapes"], request.get("plainer", ()))))  # noqa: T201
 

@@ -1,4 +1,8 @@
-"""Decide how a region runs: rows on partitions, order of loops, what stays on the chip, at which level each node runs."""
+"""Decide how a region runs: which rows lie on partitions, the order of loops, what stays on the chip, when each node
+runs.
+
+The level of a node is the number of passes over the columns that must be complete before the node can run.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +30,17 @@ from acceld.lowering.statements import (
 )
 
 BANK = 512
-"""Columns of one PSUM bank in float32."""
+"""Number of float32 columns of a PSUM bank."""
 SBUF = 176 * 1024
-"""Bytes of a partition that tiles may take together: 192 KiB, less what other nests hold."""
+"""Bytes of a partition that tiles may take together: 192 KiB, less 16 KiB for other loop nests."""
 CHUNK_BYTES = 16 * 1024
-"""Most bytes a partition of one chunk of element-wise work."""
+"""Limit on the bytes of a partition for one chunk of element-wise work."""
 WIDEST = CHUNK_BYTES // 4
-"""Most columns of a chunk of element-wise work."""
+"""Limit on the float32 columns of one chunk of element-wise work."""
 VECTORS = 96 * 1024
-"""Most bytes a partition of rows that all partitions read."""
+"""Limit on the bytes of a partition for rows that are copied to all partitions."""
 RESIDENT = 100 * 1024
-"""Most bytes a partition of a right operand that stays on the chip."""
+"""Limit on the bytes of a partition for a right operand that stays on the chip."""
 BYTES = {
     "float32": 4,
     "int32": 4,
@@ -53,20 +57,25 @@ BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Hold where values lie in HBM: the tensor of each node that has one, and the stores of each node's result."""
+    """Hold where values lie in HBM: the tensor of each node, the parts of tensors to which its result is stored, and
+    its name.
+    """
 
     tensors: dict[int, Tensor]
     targets: dict[int, list[View]]
     names: dict[int, str]
 
     def tensor(self, node: Node) -> Tensor:
-        """Return the tensor of an input, a buffer or a value that another region reads."""
+        """Return the tensor in HBM of an input, a buffer, or a value that another region reads."""
         return self.tensors[id(node)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Equal regions as one: the trips of the loops around it, and each access's step in each of them."""
+    """Describe equal regions as one region inside of loops.
+
+    ``counts`` has the trips of each loop, ``steps`` for each access how far it moves in each loop.
+    """
 
     region: Region
     counts: tuple[int, ...]
@@ -75,7 +84,7 @@ class Rolled:
 
 @dataclass(slots=True)
 class Reach:
-    """An access of HBM with its rows merged: strides along the nest's row axes, and columns."""
+    """Describe an access of HBM with its rows merged: its stride along each row axis of the loop nest, and its columns."""
 
     access: Access
     strides: list[int]
@@ -84,7 +93,7 @@ class Reach:
 
     @property
     def scalar(self) -> bool:
-        """Return True if all columns read one element."""
+        """Return True if the access has one element in each row."""
         return not any(stride for _, stride in self.columns)
 
     @property
@@ -94,12 +103,12 @@ class Reach:
 
     @property
     def dtype(self) -> str:
-        """Return the dtype."""
+        """Return the dtype of the elements."""
         return self.access.view.dtype
 
 
 class Choices:
-    """Hold all that is decided about a region before a statement is written."""
+    """Make all decisions about a region before its statements are written."""
 
     def __init__(
         self, memory: Memory, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool, sums_beside: bool
@@ -119,7 +128,7 @@ class Choices:
         self._residents()
 
     def _rows(self, accesses: Sequence[Access]) -> None:
-        """Merge the region's row axes, and choose columns for a region that is element-wise."""
+        """Merge the region's row axes, and choose the columns of a region that is element-wise."""
         counts, steps = self.rolled.counts, self.rolled.steps
         rows = [access.rows for access in accesses]
         extents = list(self.region.layout.rows)
@@ -143,7 +152,9 @@ class Choices:
             self.folds = {key: axis + len(counts) for key, axis in self.folds.items()}
 
     def _pure_columns(self, extents: list[int], accesses: int) -> int:
-        """Return how many elements of the last axis a partition takes: rows fill 128 partitions first."""
+        """Return how many elements of the last axis are columns of an element-wise region. Filling 128 partitions comes
+        first.
+        """
         if not extents:
             return 1
         live = max(3, len(self.nodes) // 2 + accesses)
@@ -157,7 +168,9 @@ class Choices:
         return max((d for d in range(1, min(last, limit) + 1) if last % d == 0), key=worth)
 
     def _levels(self) -> None:
-        """Give each node the level at which it can run: a fold of columns and a left operand need whole rows of a level before."""
+        """Give each node its level. A fold over columns and a left operand need whole rows, so they come one level
+        later.
+        """
         self.level: dict[int, int] = {}
         self.attached: dict[int, tuple[int, int]] = {}
         for node in self.nodes:
@@ -175,7 +188,7 @@ class Choices:
                 level = max(level, 1)
                 self.attached[id(node)] = (level - 1, self._over(node))
             self.level[id(node)] = level
-        # A fold runs at the level of its operand.
+        # A fold is computed together with its operand, one level before its result can be used.
         self.kept: set[int] = set()
         for node in self.nodes:
             for read in node.views:
@@ -184,17 +197,23 @@ class Choices:
         self._fit()
 
     def _part_of(self, node: Node, view: View) -> Access | None:
-        """Return how an element-wise node reads a part of each row of another; None if it reads all in place."""
+        """Return how an element-wise node reads a part of each row of another node; None if it reads whole rows or
+        other data.
+        """
         if node.kind != "elementwise" or id(view.node) not in self.inside or self.region.pure:
             return None
         found = next(a for a in accesses_of(node, self.region.layout.rows) if a is not None and a.view is view)
         return None if conforms(found, self.width[id(view.node)]) else found
 
     def _fit(self) -> None:
-        """Compute values again, instead of keeping whole rows of them, until what is kept fits a partition."""
+        """Choose values to compute again instead of keeping their rows, until the kept rows fit a partition.
+
+        NotLowered if they do not fit.
+        """
         self.again: set[int] = set()
 
         def kept_bytes() -> int:
+            """Return the bytes of a partition that the kept rows take."""
             return sum(self.width[id(n)] * BYTES[n.dtype] for n in self.nodes if id(n) in self.kept)
 
         for node in sorted(self.nodes, key=lambda n: -self.width[id(n)]):
@@ -216,7 +235,7 @@ class Choices:
             )
 
     def _with_sources(self, nodes: list[Node], level: int, width: int) -> list[Node]:
-        """Return the nodes of a group, and those of earlier groups whose values it computes again."""
+        """Return the nodes of a group together with nodes of earlier groups whose values are computed again for it."""
         found = {id(node) for node in nodes}
         todo = list(nodes)
         while todo:
@@ -229,7 +248,7 @@ class Choices:
         return [node for node in self.nodes if id(node) in found]
 
     def _only_again(self, node: Node) -> bool:
-        """Return True if all readers of a node are in later groups, which compute it again."""
+        """Return True if a node's value is only used in later groups, each of which computes it again."""
         here = (self.level[id(node)], self.width[id(node)])
         readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
         return (
@@ -240,11 +259,12 @@ class Choices:
         )
 
     def _over(self, node: Node) -> int:
+        """Return the number of elements that a fold combines into each result."""
         view = node.views[0]
         return math.prod(view.shape[len(view.shape) - node.folded :])
 
     def _needs_tile(self, node: Node, source: Node) -> bool:
-        """Return True if a reader runs in another group than the node that it reads."""
+        """Return True if ``node`` runs in another group than ``source``, so that the value of ``source`` must be kept."""
         if self.column_width(source) == 1 and source.kind != "dot":
             return False
         if node.kind == "reduce":
@@ -256,19 +276,19 @@ class Choices:
         )
 
     def read_from_hbm(self, node: Node, place: int) -> bool:
-        """Return True if an operand comes from HBM."""
+        """Return True if operand ``place`` of a node is read from HBM."""
         return (id(node), place, "value") in self.by_key
 
     def scalar_in_hbm(self, node: Node, place: int) -> bool:
-        """Return True if an operand from HBM is one number a row."""
+        """Return True if operand ``place`` of a node, which is read from HBM, has one element in each row."""
         return self.reach[self.by_key[(id(node), place, "value")]].scalar
 
     def column_width(self, node: Node) -> int:
-        """Return the number of columns of a node."""
+        """Return the number of columns of a node's value."""
         return self.width[id(node)]
 
     def _axes(self) -> None:
-        """Choose the partition axis and the order of the loops around it."""
+        """Choose the row axis that lies on partitions, and the order of the loops over the other row axes."""
         rights = [reach for reach in self.reach if reach.access.role == "right"]
         folded = set(self.folds.values())
         able = [
@@ -303,7 +323,9 @@ class Choices:
         self.rows = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
 
     def _residents(self) -> None:
-        """Choose what stays on the chip: right operands while they fit, else rows in blocks that share each load."""
+        """Choose what stays on the chip: right operands that fit. Otherwise several row tiles share each load of an
+        operand.
+        """
         left = {n: self._depth(n) for n, reach in enumerate(self.reach) if reach.access.role == "right"}
         self.vectors = self._vectors()
         row_bytes = sum(self.width[id(node)] * BYTES[node.dtype] for node in self.nodes if id(node) in self.kept)
@@ -336,7 +358,7 @@ class Choices:
             self.together = max(d for d in (1, 2, 4, 8, 16) if d == 1 or (d <= fits and tiles % d == 0))
 
     def traffic(self) -> int:
-        """Return the bytes that go between HBM and the chip, as far as these choices tell."""
+        """Return an estimate of the bytes that move between HBM and the chip."""
         total = 0
         for n, reach in enumerate(self.reach):
             elements = math.prod(e for e, _ in (*reach.columns, *reach.access.depth))
@@ -351,7 +373,7 @@ class Choices:
         return total
 
     def _vectors(self) -> list[int]:
-        """Return the rows that all partitions read, as far as whole ones fit: longer rows are loaded by chunks."""
+        """Return the accesses of rows that are copied to all partitions as a whole. Longer rows are loaded in chunks."""
         found, room = [], VECTORS
         for n, reach in sorted(enumerate(self.reach), key=lambda item: item[1].width):
             alike = reach.access.role == "value" and reach.access.node.kind != "gather" and not reach.scalar
@@ -361,12 +383,15 @@ class Choices:
         return sorted(found)
 
     def _dot_depth(self, node: Node, number: int) -> Axes:
+        """Return the axes that a dot sums over, in its operand ``number``."""
         view = node.views[number]
         kept = len(view.shape) - node.folded
         return tuple((n, s) for n, s in zip(view.shape[kept:], view.strides[kept:], strict=True) if n != 1)
 
     def _depth_pairs(self, node: Node, pair: int) -> tuple[Axes, Axes]:
-        """Return the contracted axes of one product, alike for its two operands and merged."""
+        """Return the axes that one product of a dot sums over, for its left and for its right operand, with the same
+        extents.
+        """
         left, right = self._dot_depth(node, 2 * pair), self._dot_depth(node, 2 * pair + 1)
         extents = refined([n for n, _ in left], [n for n, _ in right])
         if extents is None:
@@ -380,27 +405,31 @@ class Choices:
             a, b = in_slices(sides, [self._shape_of(view.node) for view in node.views[2 * pair : 2 * pair + 2]])
         if not a:
             return ((1, 0),), ((1, 0),)
-        # The order of a sum is free: the axis that fills the partitions best is the one that lies on them.
+        # A sum may be computed in any order, so the axis that fills most partitions comes last, where it lies on
+        # partitions.
         order = sorted(range(len(a)), key=lambda at: (block_of(a[at][0]), at))
         return tuple(a[at] for at in order), tuple(b[at] for at in order)
 
     def _shape_of(self, node: Node) -> Shape:
-        """Return the shape in which a node lies in HBM; one long axis for a value on the chip."""
+        """Return the shape of a node's tensor in HBM; one long axis for a value that stays on the chip."""
         held = self.memory.tensors.get(id(node)) if id(node) not in self.inside else None
         return held.shape if held is not None else (2**62,)
 
     def _depth(self, n: int) -> tuple[int, int]:
-        """Return partitions and blocks of a right operand."""
+        """Return the number of partitions that a right operand takes, and the number of blocks that it is loaded in."""
         access = self.reach[n].access
         axes, _ = self._depth_pairs(access.node, access.number // 2)
         part = block_of(axes[-1][0])
         return part, math.prod(e for e, _ in axes[:-1]) * -(-axes[-1][0] // part)
 
     def _group_of(self, node: Node) -> tuple[int, int]:
+        """Return the level and width of the group in which a node is computed."""
         return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return True if one pattern counts the positions that a node compares: only a nest knows the present chunk."""
+        """Return False: only a loop nest, which knows the present chunk, can tell whether one pattern counts a node's
+        positions.
+        """
         return False
 
     def stores_of(self, node: Node) -> list[int]:

@@ -1,7 +1,7 @@
-"""Constants of a reference: their values, and the functions of positions that give arrays of them again.
+"""Replace arrays of constants by functions of positions.
 
-A kernel has no tables. An array that a reference makes of shapes alone (a mask, a position, a slope) is computed on the
-chip, as an affine function of positions, or as one that is constant between some thresholds of such a function.
+A kernel has no tables. An array that depends on shapes alone (a mask, a position, a slope) is computed on the chip: as
+an affine function of positions, or as a function with a few steps.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from acceld.lowering.graph import INDEX, Graph, Node, NotLowered, View, elementw
 Array = np.ndarray[Any, Any]
 
 LARGEST = 3e38
-"""Stands for infinity: a masked score. A sum with a score does not leave float32."""
+"""The number that stands for infinity, for example in masked scores. A sum with a score stays within float32."""
 MOST_STEPS = 16
-"""Thresholds of a function of positions: one instruction for each."""
+"""Limit on the steps of a function of positions. Each takes an instruction."""
 MOST_ELEMENTS = 2**24
-"""Positions are exact in float32 up to here."""
+"""Limit on the elements of an array. Greater positions are not exact in float32."""
 FUNCTIONS: dict[str, Any] = {
     "abs": np.abs,
     "add": np.add,
@@ -53,21 +53,21 @@ FUNCTIONS: dict[str, Any] = {
     "tanh": np.tanh,
     "where": np.where,
 }
-"""Functions of elementwise nodes and folds, by kind."""
+"""numpy's functions for the names of elementwise nodes and folds."""
 
 
 def finite(value: float) -> float:
-    """Return a number of a kernel: infinity is a number that is greater than any score."""
+    """Return ``value``, or a large number in place of infinity, which kernels do not use."""
     return math.copysign(LARGEST, value) if math.isinf(value) else value
 
 
 def counted(shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> View:
-    """Return an affine function of positions."""
+    """Return an array of integers of ``shape`` that begins at ``start`` and grows by a step along each axis."""
     return View(INDEX, shape, steps, start)
 
 
 def values(view: View) -> Array | None:
-    """Return the values of a view that depends on no input, or None if it depends on one."""
+    """Return the values of a view that depends on no input; None if it depends on one or is very large."""
     if view.node is INDEX:
         return _counted_values(view)
     if not view.node.constant or math.prod(view.shape) > MOST_ELEMENTS:
@@ -92,6 +92,7 @@ def values(view: View) -> Array | None:
 
 
 def _counted_values(view: View) -> Array:
+    """Return the values of a view of positions."""
     found: Array = np.asarray(view.offset)
     for axis, (extent, step) in enumerate(zip(view.shape, view.strides, strict=True)):
         line = np.arange(extent)
@@ -100,6 +101,7 @@ def _counted_values(view: View) -> Array:
 
 
 def _value(node: Node, args: list[Any]) -> Array:
+    """Return the values of one node, from the values of its operands."""
     if node.kind == "reduce":
         axes = tuple(range(len(node.shape), len(node.shape) + node.folded))
         reduced: Array = FUNCTIONS[node.name].reduce(args[0], axis=axes)
@@ -120,9 +122,8 @@ def _value(node: Node, args: list[Any]) -> Array:
 
 
 def placed(array: Array, dtype: str, line: int) -> View:
-    """Return an array of constants as a function of positions.
-
-    :raises NotLowered: no such function with few thresholds was found.
+    """Return an array of constants as a function of positions. NotLowered if no function with few steps gives the
+    array.
     """
     if not array.size:
         raise NotLowered("an array without elements is not lowered", line)
@@ -141,6 +142,7 @@ def placed(array: Array, dtype: str, line: int) -> View:
 
 
 def _function(core: Array, line: int) -> View | None:
+    """Return an array of constants as a function of positions; None if no such function is found."""
     with np.errstate(all="ignore"):
         return (
             _affine(core, line)
@@ -153,7 +155,7 @@ def _function(core: Array, line: int) -> View | None:
 
 
 def _steps(core: Array) -> tuple[Array, list[float]]:
-    """Return the affine function through the first elements, and its step along each axis."""
+    """Return the affine function through the first elements of an array, and its step along each axis."""
     first = core.flat[0]
     steps = [float(np.moveaxis(core, axis, 0)[1].flat[0] - first) for axis in range(core.ndim)]
     found: Array = np.asarray(first)
@@ -164,6 +166,7 @@ def _steps(core: Array) -> tuple[Array, list[float]]:
 
 
 def _affine(core: Array, line: int) -> View | None:
+    """Return the array as an affine function of positions; None if it is none."""
     found, steps = _steps(core)
     scale = float(np.abs(core).max())
     if not bool((np.abs(found - core) <= 1e-9 * scale).all()):
@@ -178,7 +181,9 @@ def _affine(core: Array, line: int) -> View | None:
 
 
 def _stepped(core: Array, line: int) -> View | None:
-    """Return a function that is constant between thresholds of a position, a difference or a sum of two positions."""
+    """Return the array as a function with steps of one position, or of the difference or sum of two; None if it is
+    none.
+    """
     if core.ndim == 1:
         return _thresholds(core, counted(core.shape, (1,), 0), 0, line)
     if core.ndim != 2:
@@ -193,6 +198,10 @@ def _stepped(core: Array, line: int) -> View | None:
 
 
 def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
+    """Return the function of ``key`` that has the values ``by_key``; None if it has too many steps.
+
+    ``first`` is the key of the first value.
+    """
     edges = [int(at) + 1 for at in np.flatnonzero(by_key[1:] != by_key[:-1])]
     if not edges or len(edges) > MOST_STEPS:
         return None
@@ -212,7 +221,7 @@ def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
 
 
 def _in_blocks(core: Array, line: int) -> View | None:
-    """Return a function that is constant in blocks of positions: a table of blocks, repeated."""
+    """Return the array as a smaller one, each element of which is repeated over a block; None if it has no such blocks."""
     sizes = []
     for axis, extent in enumerate(core.shape):
         moved = np.moveaxis(core, axis, 0).reshape(extent, -1)
@@ -229,7 +238,7 @@ def _in_blocks(core: Array, line: int) -> View | None:
 
 
 def _repeated(core: Array, line: int) -> View | None:
-    """Return a function that repeats the table of a short period."""
+    """Return the array as repetitions of a shorter one; None if it does not repeat."""
     if core.ndim != 1:
         return None
     extent = core.shape[0]
@@ -244,7 +253,7 @@ def _repeated(core: Array, line: int) -> View | None:
 
 
 def _geometric(core: Array, line: int) -> View | None:
-    """Return powers of one number: the frequencies of positions, slopes of heads."""
+    """Return the array as powers of one number, such as the frequencies of rotary positions; None if it is none."""
     if core.ndim != 1 or not bool((core > 0).all()):
         return None
     found, steps = _steps(np.log(core))
@@ -256,7 +265,7 @@ def _geometric(core: Array, line: int) -> View | None:
 
 
 def _separated(core: Array, line: int) -> View | None:
-    """Return a sum or a product of functions of one position each."""
+    """Return the array as a sum or product of functions of one position each; None if it is none."""
     if core.ndim < 2:
         return None
     for name, inverse in (("add", np.subtract), ("mul", np.divide)):
@@ -274,7 +283,7 @@ def _separated(core: Array, line: int) -> View | None:
 
 
 def settled(view: View, line: int) -> View:
-    """Return a buffer of constants as a function of positions, if one gives it."""
+    """Return a buffer of constants as a function of positions, if such a function is found; any other view unchanged."""
     known = values(view) if view.node.kind == "buffer" and view.node.constant else None
     if known is None:
         return view
@@ -285,7 +294,7 @@ def settled(view: View, line: int) -> View:
 
 
 def shifted_index(name: str, args: list[Any]) -> View | None:
-    """Return an affine function of positions for arithmetic on such functions; None for anything else."""
+    """Return the result of arithmetic on affine functions of positions as such a function; None for other operands."""
     views = [arg for arg in args if isinstance(arg, View)]
     if len(args) > 2 or not views or views[0].node is not INDEX or views[-1].node is not INDEX:
         return None
@@ -307,13 +316,13 @@ def shifted_index(name: str, args: list[Any]) -> View | None:
 
 
 def compared(name: str, args: list[Any], line: int) -> View | None:
-    """Return a comparison of functions of positions as one with 0, which an instruction selects by."""
+    """Return a comparison of two functions of positions as a comparison of one with 0; None for other operands."""
     difference = shifted_index("sub", args)
     return None if difference is None else whole(elementwise(name, [difference, 0.0], "float32", line))
 
 
 def runs(positions: Array) -> list[tuple[int, int, int]]:
-    """Return constant positions as runs: (first, step, count)."""
+    """Return constant positions as runs of equal steps: (first, step, count) for each."""
     found: list[list[int]] = []
     for place in positions.tolist():
         last = found[-1] if found else None

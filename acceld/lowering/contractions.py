@@ -1,4 +1,4 @@
-"""numpy's products of arrays: einsum and what is an einsum by another name."""
+"""Lower numpy's products of arrays: einsum, and functions that are written as an einsum or matrix product."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def einsum(
     order: str = "K",
     casting: str = "safe",
 ) -> Traced:
-    """Lower an einsum, two arrays at a time: a dot whose axes are permuted views, or an element-wise product."""
+    """Lower ``np.einsum``, two arrays at a time, to matrix products of views or to element-wise products."""
     if not isinstance(subscripts, str):
         refused("np.einsum without letters")
     if any(kind_of(one) == "b" for one in operands):
@@ -56,7 +56,7 @@ def einsum(
 
 
 def _diagonals(array: Traced, name: str) -> tuple[Traced, str]:
-    """Return an array without letters that stand twice: its diagonals."""
+    """Return an array and its letters, with the diagonal of the array in place of two axes with the same letter."""
     for letter in dict.fromkeys(name):
         while name.count(letter) > 1:
             first = name.index(letter)
@@ -67,7 +67,7 @@ def _diagonals(array: Traced, name: str) -> tuple[Traced, str]:
 
 
 def _paired(first: Traced, a: str, second: Traced, b: str, needed: set[str]) -> tuple[Traced, str]:
-    """Return the product of two arrays of an einsum, summed over the letters that nothing else needs."""
+    """Return the product of two arrays of an einsum and its letters, summed over the letters that are not needed later."""
     for alone, other in ((0, b), (1, a)):
         name = (a, b)[alone]
         gone = tuple(at for at, one in enumerate(name) if one not in other and one not in needed)
@@ -81,7 +81,9 @@ def _paired(first: Traced, a: str, second: Traced, b: str, needed: set[str]) -> 
     columns = [one for one in b if one not in a]
 
     def turned(array: Traced, name: str, order: Sequence[str]) -> Traced:
-        """Return an array with its axes in an order, and an axis of one element for a letter that it has not."""
+        """Return ``array`` with its axes in ``order``, and an axis of one element for each letter that it does not
+        have.
+        """
         found = array.transpose([name.index(one) for one in order if one in name])
         made: Traced = found[tuple(slice(None) if one in name else None for one in order)]
         return made
@@ -98,7 +100,7 @@ def _paired(first: Traced, a: str, second: Traced, b: str, needed: set[str]) -> 
 
 @lowers("tensordot")
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    """Lower a product over the axes that are named."""
+    """Lower ``np.tensordot``: a product summed over the given axes."""
     left, right = axes if not isinstance(axes, int) else (range(a.ndim - axes, a.ndim), range(axes))
     firsts, seconds = (
         [int(axis) % one.ndim for axis in (side if not isinstance(side, int) else (side,))]
@@ -115,7 +117,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 @lowers("dot")
 def dot(a: Any, b: Any) -> Any:
-    """Lower numpy's dot: for more than two axes it is no batch of products."""
+    """Lower ``np.dot``. For arrays of more than two axes it multiplies all pairs of matrices, unlike ``np.matmul``."""
     if not np.ndim(a) or not np.ndim(b):
         return a * b
     if np.ndim(b) == 1 or np.ndim(a) <= 2 >= np.ndim(b):
@@ -125,35 +127,35 @@ def dot(a: Any, b: Any) -> Any:
 
 @lowers("matvec")
 def matvec(x1: Any, x2: Any) -> Any:
-    """Lower a batch of matrices times vectors."""
+    """Lower ``np.matvec``: matrices times vectors."""
     return np.matmul(x1, x2[..., None])[..., 0]
 
 
 @lowers("outer")
 def outer(a: Any, b: Any) -> Any:
-    """Lower the product of each element with each other one."""
+    """Lower ``np.outer``: the product of each element of ``a`` with each element of ``b``."""
     return np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1))
 
 
 @lowers("inner")
 def inner(a: Any, b: Any) -> Any:
-    """Lower the product over the last axes."""
+    """Lower ``np.inner``: a product summed over the last axes."""
     return tensordot(a, b, (-1, -1))
 
 
 @lowers("vdot")
 def vdot(a: Any, b: Any) -> Any:
-    """Lower the sum of all products."""
+    """Lower ``np.vdot``: the sum of the products of all elements."""
     return (np.ravel(a) * np.ravel(b)).sum()
 
 
 @lowers("vecdot")
 def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
-    """Lower the sums of products along an axis."""
+    """Lower ``np.vecdot``: the sum of products along an axis."""
     return (x1 * x2).sum(axis)
 
 
 @lowers("multi_dot")
 def multi_dot(arrays: Sequence[Any]) -> Any:
-    """Lower a chain of products."""
+    """Lower ``np.linalg.multi_dot``: a chain of matrix products, from left to right."""
     return functools.reduce(lambda a, b: a @ b, arrays)

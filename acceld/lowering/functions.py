@@ -1,4 +1,4 @@
-"""numpy's functions of arrays: element-wise ones made of others, folds, scans, and views."""
+"""Lower numpy's functions of arrays: element-wise functions made of simpler ones, folds, scans, and views."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from acceld.lowering.constants import counted, placed
 from acceld.lowering.graph import INDEX, Node, View, elementwise, fill, reduced, scanned, whole
 
 GREATEST = 3.4028235e38
-"""The greatest float32."""
+"""The greatest float32 value."""
 _NEUTRAL = {"add": 0.0, "mul": 1.0}
 _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-# -- element-wise functions made of others
+# -- element-wise functions made of simpler ones
 
 
 UFUNCS.update(
@@ -71,6 +71,7 @@ UFUNCS.update(
 
 
 def _bitwise(name: str, x: Any, y: Any) -> Any:
+    """Return a bitwise operation of truth values as a logical one. NotLowered for integers that depend on an input."""
     if kind_of(x) == kind_of(y) == "b":
         return getattr(np, f"logical_{name}")(x, y)
     return evaluated(getattr(np, f"bitwise_{name}"), f"bitwise_{name}", (x, y), {})
@@ -82,7 +83,7 @@ def _floor(x: Any) -> Any:
         return evaluated(np.floor, "floor", (x,), {})
     if x.kind != "f":
         return x
-    # A cast to an integer goes to a neighbor of the value, whichever way an engine rounds.
+    # An engine's cast to an integer may round up or down, so the result is compared with the value.
     number = whole(elementwise("copy", [operand(x)], "int32", line_now()))
     near = Traced(whole(elementwise("copy", [number], "float32", line_now())))
     return near - (near > x)
@@ -107,11 +108,11 @@ def _rounded(a: Any, decimals: int = 0) -> Any:
 
 
 def _quotient(x: Any, y: Any, name: str) -> Any:
-    """Return the greatest integer whose product with a number is at most ``x``."""
+    """Return ``x // y`` for a positive number ``y``. ``name`` is numpy's function in messages."""
     if isinstance(y, Traced) or not isinstance(y, int | float | np.number) or y <= 0:
         return refused(f"np.{name} by anything but a positive number")
     found = np.floor(x * (1.0 / float(y)))
-    if math.frexp(float(y))[0] == 0.5:  # a power of two: the quotient is exact
+    if math.frexp(float(y))[0] == 0.5:  # for a power of two, the product with the reciprocal is exact
         return found
     rest = x - found * float(y)
     return found + (rest >= y) - (rest < 0)
@@ -161,7 +162,7 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 
 def _weak(value: Any) -> Any:
-    """Return what numpy promotes of a value: its dtype, or the number itself."""
+    """Return what numpy's promotion of types sees: a Python number itself, or the dtype of another value."""
     if type(value) in (int, float):
         return value
     return {"b": np.dtype(np.bool_), "i": np.dtype(np.int64), "f": np.dtype(np.float64)}[kind_of(value)]
@@ -179,7 +180,7 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
 def _astype(
     a: Traced, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
 ) -> Traced:
-    """Return a cast array. float64 becomes float32, because a kernel does not have the oracle's wide type."""
+    """Return an array cast to a dtype. float64 becomes float32, because a kernel has no type of 64 bits."""
     wanted = np.dtype(dtype)
     kind = kind_named(wanted.kind)
     if wanted.kind == "c":
@@ -187,7 +188,7 @@ def _astype(
     found = wrapped(cast(a, kind))
     name = held_as(wanted)
     if found.view.node is INDEX or kind == "b" or (kind == "i" and a.kind != "f" and wanted.itemsize >= 4):
-        name = found.view.dtype  # integers and truth values stay as they are held
+        name = found.view.dtype  # the graph's type can already hold these integers or truth values
     view = found.view if name == found.view.dtype else whole(elementwise("copy", [operand(found)], name, line_now()))
     return a if not copy and kind == a.kind and view == a.view else Traced(view, kind)
 
@@ -196,7 +197,7 @@ def _astype(
 
 
 def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, initial: Any = None) -> Any:
-    """Return a fold over some axes, of which each may be there once."""
+    """Return the fold of an array over the given axes, with numpy's ``keepdims``, ``where`` and ``initial``."""
     given: Any = wrapped(a)
     if where is not True:
         neutral = _NEUTRAL.get(name) if initial is None else initial
@@ -207,7 +208,7 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
     if view.dtype == "bool":
         view = whole(elementwise("copy", [view], "float32", line_now()))
     if not view.shape and axis in (0, -1):
-        axis = ()  # a number is its own fold
+        axis = ()  # numpy allows this axis for a number, whose fold is the number
     axes = range(len(view.shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     for one in axes:
         if not -len(view.shape) <= one < len(view.shape):
@@ -321,7 +322,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
 
 
 def _extreme(a: Any, name: str, axis: Any, keepdims: bool) -> Any:
-    """Return the least position at which a fold's result stands."""
+    """Return the first position along an axis at which the maximum or minimum of the array is found."""
     shape = a.shape
     if axis is None or not shape:
         a, axis = a.reshape(-1), 0
@@ -343,6 +344,7 @@ def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:
+    """Return a running fold along an axis, such as numpy's cumsum. ``name`` is a key of ``instructions.SCANS``."""
     given = wrapped(a) if dtype is None else wrapped(a).astype(dtype)
     if axis is None or not given.shape:
         given, axis = given.reshape(-1), 0
@@ -431,7 +433,7 @@ def _transposed(a: Any, *axes: Any, **named: Any) -> Any:
 
 
 def _shaping(name: str, *parameters: str) -> None:
-    """Enter a function of numpy that returns a view, with the names of its parameters after the array."""
+    """Register a numpy function that returns a view. ``parameters`` are its parameters after the array."""
     function = getattr(np, name)
 
     def viewed(a: Any, *args: Any, **named: Any) -> Any:
@@ -485,7 +487,7 @@ FUNCTIONS["trace"] = lambda a, offset=0, axis1=0, axis2=1: np.diagonal(a, offset
 
 
 def new(shape: Any, dtype: Any, value: Any) -> Traced:
-    """Return a new array, filled with a value if one is given."""
+    """Return a new array of ``shape``, filled with ``value`` unless that is None."""
     wanted = (int(shape),) if isinstance(shape, int | np.integer | Traced) else tuple(int(n) for n in shape)
     given = np.dtype(dtype)
     kind = kind_named(given.kind)
@@ -644,12 +646,12 @@ def _rolled(a: Any, shift: Any, axis: Any = None) -> Any:
 
 
 def positions(shape: tuple[int, ...], axis: int) -> Traced:
-    """Return each element's position along an axis."""
+    """Return an array of ``shape`` in which each element is its position along ``axis``."""
     return Traced(counted(shape, tuple(1 if at == axis else 0 for at in range(len(shape))), 0))
 
 
 def _triangle(a: Any, k: int, upper: bool) -> Any:
-    """Return the elements on one side of a diagonal, and 0 for the others."""
+    """Return ``a`` with 0 in place of the elements on one side of a diagonal."""
     if a.ndim < 2:
         a = np.broadcast_to(a, (a.shape[0], a.shape[0]))
     rows, columns = a.shape[-2:]
@@ -674,7 +676,7 @@ def _upper(m: Any, k: int = 0) -> Any:
 
 @lowers("diag")
 def _diagonal(v: Any, k: int = 0) -> Any:
-    """Return a matrix's diagonal; for a row, the matrix with this row as its diagonal, and 0 elsewhere."""
+    """Return the diagonal of a matrix; for a row, a matrix with that row as its diagonal and 0 elsewhere."""
     if v.ndim == 2:
         return np.diagonal(v, k)
     extent = v.shape[0] + abs(k)

@@ -1,4 +1,4 @@
-"""The graph of a reference: nodes of eight kinds, and affine views of their results."""
+"""Define the graph of a reference: nodes of eight kinds, and strided views of their results."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Kind = Literal["input", "index", "elementwise", "reduce", "dot", "scan", "gather
 Shape = tuple[int, ...]
 
 _ORDER = itertools.count()
-_EMPTY, _ARRAY = np.empty, np.asarray  # tracing replaces numpy's constructors while a reference runs
+_EMPTY, _ARRAY = np.empty, np.asarray  # kept here, because tracing replaces numpy's constructors while a reference runs
 _ELEMENT = _EMPTY(1, np.uint8)
 _ADDRESS: int = _ELEMENT.__array_interface__["data"][0]
 
 
 class _Fake:
-    """Stands for an array of one-byte elements, of which only the shape, the strides and the address are ever read."""
+    """Stand in for an array of one-byte elements, of which numpy reads only the shape, the strides and the address."""
 
     def __init__(self, shape: Shape, strides: Shape) -> None:
         self.__array_interface__ = {
@@ -36,7 +36,7 @@ class _Fake:
 
 
 class NotLowered(UsageError):
-    """A reference does something that has no lowering. The message names the line and the construct."""
+    """Report that a reference does something that is not lowered. The message names the line and the construct."""
 
     def __init__(self, what: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {what}" if line else what)
@@ -55,12 +55,14 @@ def dense(shape: Sequence[int]) -> Shape:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A value of the graph. Its result is dense and row-major; ``View`` reads parts of it.
+    """Hold a value of the graph. Its result is stored densely in row-major order; a View reads a part of it.
 
-    ``name`` is the function of an elementwise, reduce or scan node, and the argument's name of an input. ``folded`` counts the
-    last axes of the operands that a reduce or dot contracts. A ``buffer`` is its first operand, an earlier version or
-    nothing, after its last operand was stored to ``target``. A ``gather`` reads, for each element of its first operand, a
-    row of a table; its second operand is the table's row 0, repeated, and ``folded`` counts the axes of a row.
+    - ``name`` is the function of an elementwise, reduce or scan node, and the argument's name of an input.
+    - ``folded`` counts the last axes of the operands over which a reduce or dot sums.
+    - A ``buffer`` is the state of an array after its last operand was stored to ``target``. Its first operand, if it has
+      two, is the state before.
+    - A ``gather`` reads a row of a table for each element of its first operand. Its second operand is row 0 of the table,
+      repeated, and ``folded`` counts the axes of a row.
     """
 
     kind: Kind
@@ -73,25 +75,25 @@ class Node:
     target: View | None = None
     order: int = field(default_factory=lambda: next(_ORDER))
     constant: bool = field(init=False)
-    """True if the value depends on no input."""
+    """True if the value does not depend on an input."""
 
     def __post_init__(self) -> None:
         self.constant = self.kind != "input" and all(view.node.constant for view in self.views)
 
     @property
     def views(self) -> list[View]:
-        """Return the operands that are no numbers."""
+        """Return the operands that are views. The other operands are numbers."""
         return [arg for arg in self.args if isinstance(arg, View)]
 
     @property
     def size(self) -> int:
-        """Return the number of elements."""
+        """Return the number of elements of the result."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An affine part of a node's result: element ``i`` lies at ``offset + sum(i[axis] * strides[axis])``."""
+    """Read a strided part of a node's result: element ``i`` lies at ``offset + sum(i[axis] * strides[axis])``."""
 
     node: Node
     shape: Shape
@@ -100,23 +102,26 @@ class View:
 
     @property
     def dtype(self) -> str:
-        """Return the dtype of the node."""
+        """Return the dtype of the node's result."""
         return self.node.dtype
 
     @property
     def whole(self) -> bool:
-        """Return True if the view reads the whole result in its order, in whatever shape."""
+        """Return True if the view has all elements of the result in their order. The shape may differ."""
         own = ((n, s, d) for n, s, d in zip(self.shape, self.strides, dense(self.shape), strict=True) if n != 1)
         return self.offset == 0 and math.prod(self.shape) == self.node.size and all(s == d for _, s, d in own)
 
     def mapped(self, function: Callable[[Any], Any]) -> View:
-        """Return what ``function`` does to an array, done to this view. numpy computes the strides; no element is read."""
+        """Return the view that ``function`` makes of an array with this view's shape and strides.
+
+        numpy computes the new strides. No element is read.
+        """
         fake = function(_ARRAY(_Fake(self.shape, self.strides)))
         start = fake.__array_interface__["data"][0] - _ADDRESS
         return View(self.node, fake.shape, fake.strides, self.offset + start)
 
     def broadcast(self, shape: Sequence[int]) -> View:
-        """Return the view repeated to ``shape``, by numpy's rules."""
+        """Return the view repeated to ``shape`` by numpy's rules. NotLowered if it can not be broadcast."""
         wanted = tuple(shape)
         if wanted == self.shape:
             return self
@@ -127,7 +132,7 @@ class View:
         return View(self.node, wanted, (*(0,) * lead, *kept), self.offset)
 
     def reshaped(self, shape: Sequence[int], line: int = 0) -> View:
-        """Return the elements in another shape: a view where one exists, else a view of a copy."""
+        """Return the elements in another shape. If no strided view has them, a copy is made."""
         wanted = tuple(int(n) for n in _EMPTY(self.shape, "V0").reshape(tuple(shape)).shape)
         try:
             return self.mapped(lambda array: np.reshape(array, wanted, copy=False))
@@ -139,27 +144,29 @@ Operand = View | float
 
 
 def whole(node: Node) -> View:
-    """Return a view of all of a node's result."""
+    """Return a view of all elements of a node's result."""
     return View(node, node.shape, dense(node.shape))
 
 
 INDEX = Node("index", "index", (), (2**31,), "float32")
-"""The numbers 0, 1, 2 and so on. A view of them is an affine function of positions: positions, distances, masks."""
+"""A node whose result is the numbers 0, 1, 2 and so on. Positions, distances and masks are views of it."""
 
 
 def of_made(view: View, made: Mapping[int, Node]) -> View:
-    """Return a view of the node that was made in place of the view's node, if one was: ``made`` has them by the old id."""
+    """Return ``view`` as a view of the node that replaces its node. ``made`` has the replacements by the id of the old
+    node.
+    """
     found = made.get(id(view.node))
     return view if found is None else View(found, view.shape, view.strides, view.offset)
 
 
 def entry(name: str, shape: Sequence[int], dtype: str) -> Node:
-    """Return an input of the graph."""
+    """Return an input node of the graph."""
     return Node("input", name, (), tuple(shape), dtype)
 
 
 def common_shape(shapes: Sequence[Shape], line: int = 0) -> Shape:
-    """Return the shape to which numpy's rules broadcast ``shapes``. NotLowered if the shapes can not be broadcast."""
+    """Return the shape to which numpy broadcasts ``shapes``. NotLowered if they can not be broadcast."""
     found = []
     for extents in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
         wide = {extent for extent in extents if extent != 1}
@@ -170,13 +177,13 @@ def common_shape(shapes: Sequence[Shape], line: int = 0) -> Shape:
 
 
 def common_dtype(args: Iterable[Operand]) -> str:
-    """Return the dtype of an elementwise result: float32 unless all operands share another dtype."""
+    """Return the dtype of an element-wise result: the common dtype of the operands, or float32 if their dtypes differ."""
     dtypes = {arg.dtype for arg in args if isinstance(arg, View)}
     return dtypes.pop() if len(dtypes) == 1 else "float32"
 
 
 def elementwise(name: str, args: Sequence[Operand], dtype: str = "", line: int = 0, shape: Shape | None = None) -> Node:
-    """Return an element-wise function of operands, which numpy's rules broadcast."""
+    """Return a node that applies an element-wise function to operands, which are broadcast by numpy's rules."""
     if shape is None:
         shape = common_shape([arg.shape for arg in args if isinstance(arg, View)], line)
     spread = tuple(arg.broadcast(shape) if isinstance(arg, View) else arg for arg in args)
@@ -184,12 +191,12 @@ def elementwise(name: str, args: Sequence[Operand], dtype: str = "", line: int =
 
 
 def fill(value: float, shape: Sequence[int], dtype: str, line: int = 0) -> Node:
-    """Return a constant."""
+    """Return a node whose elements are all ``value``."""
     return Node("elementwise", "fill", (float(value),), tuple(shape), dtype, line)
 
 
 def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line: int = 0) -> View:
-    """Return a fold (add, max, min, mul) of an operand over some axes."""
+    """Return the fold (add, max, min or mul) of an operand over some axes, as a view."""
     rank = len(operand.shape)
     over = tuple(sorted({axis % rank for axis in axes}))
     kept = tuple(axis for axis in range(rank) if axis not in over)
@@ -202,7 +209,7 @@ def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line:
 
 
 def product(left: View, right: View, dtype: str = "", line: int = 0) -> View:
-    """Return ``left @ right`` by numpy's rules: vectors, and axes before the last two broadcast."""
+    """Return ``left @ right`` by numpy's rules, also for vectors and batches of matrices."""
     if not left.shape or not right.shape:
         raise NotLowered("a product of a number; multiply instead", line)
     row, column = len(left.shape) == 1, len(right.shape) == 1
@@ -217,9 +224,9 @@ def product(left: View, right: View, dtype: str = "", line: int = 0) -> View:
 
 
 def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "", line: int = 0) -> Node:
-    """Return a dot: ``left`` [batch, rows, K...] and ``right`` [batch, columns, K...] to [batch, rows, columns].
+    """Return a dot node: ``left`` [batch, rows, K...] and ``right`` [batch, columns, K...] to [batch, rows, columns].
 
-    The first ``batch`` axes are shared, the last ``folded`` axes contracted.
+    The first ``batch`` axes are shared. The last ``folded`` axes are summed over.
     """
     left, right = (_multiplied(one, line) for one in (left, right))
     rows = left.shape[batch : len(left.shape) - folded]
@@ -229,16 +236,18 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
 
 
 def _multiplied(operand: View, line: int) -> View:
-    """Return an operand as the tensor engine takes it: in memory, and in floating point."""
+    """Return an operand that the tensor engine can take: a value in memory with a float type. Other operands are
+    copied.
+    """
     if operand.node is INDEX or operand.dtype not in ("float32", "bfloat16", "float16"):
         return whole(elementwise("copy", [operand], "float32", line))
     return operand
 
 
 def gathered(table: View, index: View, line: int = 0) -> Node:
-    """Return the rows of a table, along its first axis, that an array of positions names."""
+    """Return a node with the rows of ``table``, along its first axis, at the positions in ``index``."""
     held = table
-    if not table.whole or table.node.kind != "input":  # a gather reads rows that lie together in HBM
+    if not table.whole or table.node.kind != "input":  # a gather needs rows that are contiguous in HBM
         held = whole(stored(None, table, whole(Node("buffer", "", (), table.shape, table.dtype, line)), line))
     rows = table.shape[1:]
     number = index if index.dtype == "int32" else whole(elementwise("copy", [index], "int32", line))
@@ -247,19 +256,22 @@ def gathered(table: View, index: View, line: int = 0) -> Node:
 
 
 def scanned(name: str, decay: View, drive: View, line: int = 0) -> View:
-    """Return a scan along the last axis, by its name in ``instructions.SCANS``."""
+    """Return a scan along the last axis. ``name`` is a key of ``instructions.SCANS``."""
     return whole(Node("scan", name, (decay, drive), drive.shape, drive.dtype, line))
 
 
 def stored(before: View | None, value: View, target: View, line: int = 0) -> Node:
-    """Return a buffer after ``value`` was stored to ``target``, a view of the buffer before."""
+    """Return a buffer node: the state of an array after ``value`` was stored to ``target``, a view of the array.
+
+    ``before`` is the state before, None for an array without values.
+    """
     held = target.node
     args = (value.broadcast(target.shape),) if before is None else (before, value.broadcast(target.shape))
     return Node("buffer", held.name, args, held.shape, held.dtype, line, target=target)
 
 
 def coordinates(offset: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the place of an element along each axis."""
+    """Return the position along each axis of the element at ``offset`` of a dense array of ``shape``."""
     found = []
     for stride in dense(shape):
         found.append(offset // stride)
@@ -268,7 +280,7 @@ def coordinates(offset: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
-    """Return each axis's step as steps along the axes of the node, or None if an axis runs over an edge."""
+    """Return, for each axis of a view, its step along each axis of ``shape``; None if an axis runs over an edge."""
     strides = dense(shape)
     start = coordinates(view.offset, shape)
     found = []
@@ -290,7 +302,9 @@ def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
 
 
 def box(view: View) -> list[tuple[int, int]] | None:
-    """Return the range of each axis of the node that a view reads (its bounding box), or None if it is no box."""
+    """Return the range of positions that a view reads along each axis of its node, the bounding box; None if an axis
+    runs over an edge.
+    """
     steps = steps_of(view, view.node.shape)
     if steps is None:
         return None
@@ -303,7 +317,7 @@ def box(view: View) -> list[tuple[int, int]] | None:
 
 
 def overlap(first: View, second: View) -> bool:
-    """Return True if two views of one array may have an element in common."""
+    """Return True if two views of one array may share an element."""
     one, other = box(first), box(second)
     if one is None or other is None:
         return True
@@ -311,8 +325,9 @@ def overlap(first: View, second: View) -> bool:
 
 
 def ordered(nodes: Iterable[Node], before: Mapping[int, Sequence[Node]]) -> list[Node] | None:
-    """Return the nodes, each after its operands and after what ``before`` has for its identity, else as the reference made
-    them; None if there is no such order.
+    """Return the nodes, each after its operands and after the nodes that ``before`` has for its id.
+
+    Otherwise they stay in the order in which the reference made them. None if there is no such order.
     """
     readers: dict[int, list[Node]] = {}
     missing: dict[int, int] = {}
@@ -338,14 +353,19 @@ def ordered(nodes: Iterable[Node], before: Mapping[int, Sequence[Node]]) -> list
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Inputs in the kernel's order, outputs in the reference's, and the reference's source lines by number."""
+    """Hold a reference as a graph: inputs in the order of the kernel's arguments, outputs, and the reference's source
+    lines.
+    """
 
     inputs: tuple[Node, ...]
     outputs: tuple[View, ...]
     lines: tuple[str, ...] = ()
 
     def nodes(self) -> list[Node]:
-        """Return every node that an output needs: operands first, else in the order in which the reference made them."""
+        """Return all nodes that an output needs, each after its operands.
+
+        Otherwise they stay in the order in which the reference made them.
+        """
         needed: dict[int, Node] = {}
         todo = [view.node for view in self.outputs]
         while todo:

@@ -1,4 +1,4 @@
-"""numpy's reads by arrays of positions: gathered rows, an element of each row, and constant positions."""
+"""Lower reads at arrays of positions: rows of a table, an element of each row, and constant positions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from acceld.lowering.functions import positions
 from acceld.lowering.graph import INDEX, NotLowered, View, gathered, whole
 
 MOST_RUNS = 64
-"""Runs of constant positions, each of which is copied by itself."""
+"""Limit on the runs of constant positions that one index may have. Each run becomes a copy."""
 
 
 @lowers("__getitem__")
 def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
-    """Return the parts that arrays of positions name."""
+    """Return a copy of the elements of ``a`` that an index with arrays of positions selects."""
     line = line_now()
     if any(one is None for one in key):
         refused("indexing by an array beside None")
@@ -39,7 +39,7 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
         if axis != place and any(isinstance(one, int | np.integer) for one in key[place + 1 :]):
             refused("indexing by an array between two numbers")
         advanced = [at for at, one in enumerate(key) if not isinstance(one, slice)]
-        if place and advanced[-1] - advanced[0] >= len(advanced):  # numpy puts the array's axes first then
+        if place and advanced[-1] - advanced[0] >= len(advanced):  # numpy would put the axes of the array first
             refused("indexing by an array and a number with a slice between them")
         others = (*key[:place], slice(None), *key[place + 1 :])
         rest = a[others] if any(one != slice(None) for one in others) else a
@@ -66,18 +66,22 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
 
 
 def _counts_rows(known: Any, rows: int) -> bool:
+    """Return True if ``known`` holds the numbers 0 to ``rows`` - 1, so that it names each row once in order."""
     return known is not None and known.shape == (rows,) and bool((known == np.arange(rows)).all())
 
 
 def _within(indices: Traced, extent: int) -> Any:
-    """Return positions that count from an axis's end as positions from its start."""
+    """Return positions with ``extent`` added to the negative ones, which count from the end of an axis."""
     if indices.kind != "i":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     return indices if _from_start(indices.view) else np.where(indices < 0, indices + extent, indices)
 
 
 def _from_start(view: View | float, depth: int = 8) -> bool:
-    """Return True if no value is below 0, as far as the functions that make the values tell."""
+    """Return True if the values are known to be 0 or more, by the functions that make them.
+
+    ``depth`` limits how many functions are looked at.
+    """
     if not isinstance(view, View):
         return view >= 0
     node = view.node
@@ -128,13 +132,17 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
 
 
 def _run(first: int, step: int, count: int) -> slice:
+    """Return the slice for ``count`` positions from ``first`` on."""
     end = first + step * count
     return slice(first, end if end >= 0 else None, step)
 
 
 @lowers("take_along_axis")
 def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
-    """Return elements that positions along an axis name: a sum of one element and of zeros."""
+    """Return the elements at the given positions along an axis.
+
+    Each is a sum over the axis, in which all other elements are replaced by zeros.
+    """
     if axis is None:
         return _chosen(arr.reshape(-1), indices, 0)
     at = int(axis) % arr.ndim

@@ -1,4 +1,4 @@
-"""Choose instructions for element-wise nodes: several nodes become one where an instruction does the work of all."""
+"""Choose instructions for element-wise nodes. One instruction does the work of several nodes where the hardware can."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ ALU = {
     "ne": "not_equal",
 }
 TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
-"""Comparisons with their operands exchanged; other functions but ``sub`` commute."""
+"""For each comparison: the one with the same result if the operands are swapped. All other functions but ``sub``
+commute.
+"""
 
 INVERSE = {"gt": "le", "lt": "ge", "ge": "lt", "le": "gt", "eq": "ne", "ne": "eq"}
-"""Comparisons that hold where others do not."""
+"""For each comparison: the one with the opposite result."""
 
 ACTIVATIONS = frozenset(
     "exp log sqrt rsqrt tanh sigmoid relu abs arctan sin cos sign erf gelu silu softplus square".split()
@@ -37,13 +39,16 @@ SCANS = {
     "greatest": ("maximum", "maximum", -3e38),
     "least": ("minimum", "minimum", 3e38),
 }
-"""A scan is ``step(turn(decay, before), drive)``: turn, step, and what stands before the first element."""
+"""For each kind of scan, ``result[i] = step(turn(decay[i], result[i-1]), drive[i])``: turn, step, and the result before
+the first element.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Operand ``place`` of ``node``, the ``number``-th that an instruction reads; ``negative`` if it is negated first,
-    ``spread`` if one number a row is repeated along the columns first.
+    """Describe operand ``place`` of ``node``, as the operand with this ``number`` of an instruction.
+
+    ``negative``: its sign is changed first. ``spread``: one number in each row is first repeated along the columns.
     """
 
     number: int
@@ -54,7 +59,7 @@ class Operand:
 
     @property
     def value(self) -> View | float:
-        """Return the view or the number."""
+        """Return the operand in the graph: a view or a number."""
         return self.node.args[self.place]
 
 
@@ -63,7 +68,7 @@ Argument = Operand | float | str | bool | int
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """An instruction, its keywords in order, and a sum over its columns that it makes as well."""
+    """Describe a chosen instruction: its operands, its arguments by name, and a sum over columns that it also computes."""
 
     operation: str
     operands: tuple[Operand, ...]
@@ -73,33 +78,34 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A read of a node's operand, through nodes that an instruction absorbed."""
+    """Identify operand ``place`` of a node."""
 
     node: Node
     place: int
 
     @property
     def arg(self) -> View | float:
+        """Return the operand in the graph: a view or a number."""
         return self.node.args[self.place]
 
 
 class Surroundings(Protocol):
-    """A region, as far as the choice of instructions asks."""
+    """Define what the choice of instructions asks about a region."""
 
     nodes: list[Node]
     kept: set[int]
     attached: dict[int, tuple[int, int]]
 
     def column_width(self, node: Node) -> int:
-        """Return the number of columns of a node."""
+        """Return the number of columns of a node's value."""
         ...
 
     def read_from_hbm(self, node: Node, place: int) -> bool:
-        """Return True if an operand comes from HBM."""
+        """Return True if operand ``place`` of a node is read from HBM."""
         ...
 
     def scalar_in_hbm(self, node: Node, place: int) -> bool:
-        """Return True if an operand from HBM is one number a row."""
+        """Return True if operand ``place`` of a node, which is read from HBM, has one element in each row."""
         ...
 
     def stores_of(self, node: Node) -> list[int]:
@@ -107,12 +113,14 @@ class Surroundings(Protocol):
         ...
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return True if a node compares positions that one pattern counts over rows and columns of the present chunk."""
+        """Return True if one pattern counts the positions that a node compares, over the rows and columns of the
+        present chunk.
+        """
         ...
 
 
 class Selection:
-    """The choice for one region."""
+    """Choose the instructions of one region."""
 
     def __init__(self, nest: Surroundings, *, sums_beside: bool) -> None:
         self.nest = nest
@@ -123,7 +131,10 @@ class Selection:
                 self.readers.setdefault(id(view.node), []).append(node)
 
     def of(self, nodes: Sequence[Node]) -> dict[int, Selected]:
-        """Return the instruction of each node of a group that needs one. A node that another absorbed has none."""
+        """Return the instruction of each node of a group, by the node's id.
+
+        A node whose work another node's instruction does has no instruction.
+        """
         self.group = {id(node) for node in nodes if node.kind == "elementwise"}
         self.sums = {
             id(n.views[0].node): n
@@ -143,10 +154,11 @@ class Selection:
     # -- what an operand is
 
     def _number(self, read: _Read) -> float | None:
+        """Return an operand that is a number; None for a view."""
         return read.arg if isinstance(read.arg, float) else None
 
     def _is_row(self, read: _Read) -> bool:
-        """Return True for one number a row beside columns."""
+        """Return True for an operand with one number in each row, while the node has several columns."""
         view = read.arg
         if not isinstance(view, View) or self.nest.column_width(read.node) == 1:
             return False
@@ -155,7 +167,9 @@ class Selection:
         return self.nest.column_width(view.node) == 1
 
     def _absorbable(self, read: _Read) -> Node | None:
-        """Return the node that makes an operand, if nothing else needs its value."""
+        """Return the node that makes an operand, if the reader's instruction may do its work; None if its value is
+        needed elsewhere.
+        """
         view = read.arg
         if not isinstance(view, View) or id(view.node) not in self.group:
             return None
@@ -168,6 +182,7 @@ class Selection:
     # -- selection
 
     def _select(self, node: Node) -> Selected:
+        """Return the instruction of a node."""
         args = [_Read(node, place) for place in range(len(node.args))]
         fused = self.sums.get(id(node))
         if node.name == "fill":
@@ -184,7 +199,9 @@ class Selection:
         return self._binary(node, args)
 
     def _by_position(self, node: Node, args: list[_Read]) -> Selected | None:
-        """Return one instruction that selects by positions between a tile and a number; None for other choices."""
+        """Return one affine_select that compares positions and chooses between a tile and a number; None for other
+        choices.
+        """
         test = self._absorbable(args[0])
         numbers = [self._number(read) for read in args[1:]]
         if test is None or test.name not in INVERSE or not self.nest.counts_in_place(test):
@@ -200,6 +217,7 @@ class Selection:
         return Selected("affine_select", operands, (*chosen, ("cmp_op", ALU[name])))
 
     def _unary(self, node: Node, read: _Read, fused: Node | None) -> Selected:
+        """Return the instruction of a node with one operand. ``fused`` is a sum over columns for it to compute too."""
         if node.name == "square" and fused is None:
             data = self._operand(0, read)
             return Selected("tensor_tensor", (data,), (("data1", data), ("data2", data), ("op", "multiply")))
@@ -218,7 +236,9 @@ class Selection:
         raise NotLowered(f"'{node.name}' has no instruction", node.line)
 
     def _activation(self, node: Node, read: _Read, fused: Node | None) -> Selected:
-        """Select an activation ``f(x * scale + bias)``, the scalar engine's own form."""
+        """Return an activation ``f(x * scale + bias)``, which also does the work of nodes that multiply and add before
+        ``f``.
+        """
         data, scale, bias, negative = read, None, None, False
         factor: float = 1.0
         if (inner := self._absorbable(data)) is not None and inner.name in ("add", "sub"):
@@ -258,16 +278,19 @@ class Selection:
         return Selected("activation", tuple(operands), tuple(arguments), fused)
 
     def _plain_row(self, read: _Read) -> bool:
+        """Return True for a number, and for an operand with one number in each row."""
         return self._number(read) is not None or self._is_row(read)
 
     def _operand(self, number: int, read: _Read) -> Operand:
+        """Return an operand of an instruction. One number in each row is repeated along the columns."""
         return Operand(number, read.node, read.place, spread=self._is_row(read))
 
     def _row_operand(self, number: int, read: _Read) -> Operand:
+        """Return an operand of an instruction that takes one number in each row directly."""
         return Operand(number, read.node, read.place)
 
     def _chained(self, node: Node, read: _Read, op: str, value: float | _Read, reverse: bool) -> Selected:
-        """Select ``x op value``. It follows another step of this form, if such a step can be absorbed."""
+        """Return a tensor_scalar ``x op value``. If another such step makes ``x``, the instruction does both steps."""
         data, steps = read, [(op, value, reverse)]
         if (inner := self._absorbable(read)) is not None:
             step = self._step(inner)
@@ -289,7 +312,10 @@ class Selection:
         return Selected("tensor_scalar", tuple(operands), tuple(arguments))
 
     def _step(self, node: Node) -> tuple[_Read, str, float | _Read, bool] | None:
-        """Return (x, op, value, reversed) for a node of the form ``x op value``, value a number or one a row."""
+        """Return (x, op, value, reversed) for a node of the form ``x op value``; None for a node of another form.
+
+        ``value`` is a number, or has one number in each row. If ``reversed``, the node is ``value op x``.
+        """
         if node.name in ("neg", "not"):
             return (_Read(node, 0), *(("multiply", -1.0) if node.name == "neg" else ("equal", 0.0)), False)
         if len(node.args) != 2 or node.name not in ALU:
@@ -304,6 +330,7 @@ class Selection:
         return None
 
     def _binary(self, node: Node, args: list[_Read]) -> Selected:
+        """Return the instruction of a node with two operands."""
         if node.name == "pow":
             power = self._number(args[1])
             if power is None:

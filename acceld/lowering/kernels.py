@@ -1,4 +1,4 @@
-"""Lower a graph to a kernel: regions, equal ones rolled up to loops, a nest for each."""
+"""Lower a graph to a kernel: divide it into regions, join equal regions into loops, and write a loop nest for each."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ from acceld.lowering.statements import Kernel, Tensor
 from acceld.lowering.stores import COMPUTED
 
 LESS_TRAFFIC = 0.7
-"""The share of the bytes that products apart must reach to be better than together: their results go through HBM. Fitted."""
+"""Greatest share of the bytes at which one region for each product is chosen over regions with several products.
+
+Separate regions exchange results through HBM, which takes time. Fitted.
+"""
 RESERVED = ("nki", "nisa", "nl")
-"""Names that a kernel's file has already."""
+"""Names that the file of a kernel defines already."""
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Greatest pieces of a kernel: it is plainer, and mostly slower, the smaller they are."""
+    """Limit the sizes of a kernel's pieces. With smaller pieces the kernel is simpler, and mostly slower."""
 
     nodes: int = MOST_NODES
-    """Nodes of a region. With 1, each value of the graph goes through HBM."""
+    """Most nodes of a region. With 1, each value of the graph goes through HBM."""
     columns: int = WIDEST
-    """Columns of a chunk."""
+    """Most columns of a chunk."""
 
 
 LARGEST = Pieces()
@@ -51,12 +54,12 @@ def lowered(
     parameters: Sequence[str] = (),
     pieces: Pieces = LARGEST,
 ) -> Kernel:
-    """Return a kernel of an API that computes what a graph does.
+    """Return a kernel for an API that computes what a graph does. NotLowered if the graph has no kernel.
 
-    ``shapes`` are the kernel's shapes of arguments that it takes in another shape than the reference, ``output_shapes``
-    those of its outputs. ``parameters`` are all parameters in order, if it also takes numbers, whose values the graph has.
-    ``pieces`` limits what the kernel does at once.
-    NotLowered for what has no lowering.
+    - ``shapes``: the kernel's shape of each argument whose shape differs from the reference's.
+    - ``output_shapes``: the kernel's shapes of its outputs.
+    - ``parameters``: all parameters in order. It is needed if some are numbers, whose values are already in the graph.
+    - ``pieces``: limits on the sizes of the kernel's pieces.
     """
     graph = simplified(vectorized(graph))
     found = _planned(graph, api, name, shapes or {}, output_shapes, MOST_NODES, pieces)
@@ -72,7 +75,7 @@ def lowered(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The nests of a kernel before they are written, and the tensors that it makes and returns."""
+    """Hold the loop nests of a kernel before they are written, and the tensors that it makes and returns."""
 
     build: Builder
     nests: list[Nest]
@@ -81,7 +84,7 @@ class _Plan:
 
     @property
     def traffic(self) -> int:
-        """Return the bytes that go between HBM and the chip."""
+        """Return an estimate of the bytes that move between HBM and the chip."""
         return sum(nest.traffic() for nest in self.nests)
 
 
@@ -94,7 +97,7 @@ def _planned(
     most_products: int,
     pieces: Pieces,
 ) -> _Plan:
-    """Return the nests of a graph whose regions have at most so many products."""
+    """Return the loop nests of a graph, whose regions have at most ``most_products`` products each."""
     divided, graph = regions(graph, most_products, pieces.nodes)
     build = Builder([*(node.name for node in graph.inputs), *RESERVED, name])
     memory, made, returned = _memory(graph, divided, build, shapes, output_shapes)
@@ -112,7 +115,7 @@ def _planned(
 
 
 def _names(graph: Graph) -> dict[int, str]:
-    """Return the reference's own name of a value: the variable that the last node of an assignment's line fills."""
+    """Return names for values, by node id: the variable to which a line of the reference assigns the line's last value."""
     last: dict[int, Node] = {}
     for node in graph.nodes():
         if node.kind in COMPUTED and node.line:
@@ -126,7 +129,7 @@ def _names(graph: Graph) -> dict[int, str]:
 
 
 def _root(node: Node) -> Node:
-    """Return the first version of a buffer."""
+    """Return the first state of a buffer; any other node itself."""
     while node.kind == "buffer" and len(node.args) == 2:
         before = node.args[0]
         assert isinstance(before, View)
@@ -137,7 +140,10 @@ def _root(node: Node) -> Node:
 def _memory(
     graph: Graph, divided: Sequence[Region], build: Builder, shapes: Mapping[str, Shape], output_shapes: Sequence[Shape]
 ) -> tuple[Memory, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Give each input, output, buffer and value that another region reads a tensor in HBM."""
+    """Return where values lie in HBM, the tensors that the kernel makes, and those that it returns.
+
+    Each input, output, buffer and value that another region reads has a tensor.
+    """
     tensors = {id(node): Tensor(node.name, shapes.get(node.name, node.shape), node.dtype) for node in graph.inputs}
     tensors[id(INDEX)] = Tensor("index", INDEX.shape, INDEX.dtype)
     targets: dict[int, list[View]] = {}
@@ -182,7 +188,7 @@ def _memory(
 
 
 def external(region: Region, memory: Memory) -> list[Access]:
-    """Return how a region reads and writes HBM."""
+    """Return the accesses with which a region reads and writes HBM."""
     inside = {id(node) for node in region.nodes}
     found = []
     rows = region.layout.rows
@@ -205,7 +211,7 @@ def external(region: Region, memory: Memory) -> list[Access]:
 
 
 def _signature(region: Region, found: Sequence[Access], memory: Memory) -> object:
-    """Return what two regions share that differ in offsets only."""
+    """Return a key that is the same for regions that differ only in the offsets of their accesses."""
     place = {id(node): number for number, node in enumerate(region.nodes)}
     nodes = tuple(
         (
@@ -226,7 +232,9 @@ def _signature(region: Region, found: Sequence[Access], memory: Memory) -> objec
 
 
 def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: Memory) -> list[Rolled]:
-    """Return neighboring regions that differ in offsets only as one, with loops around it."""
+    """Return the regions in order, with neighboring regions that differ only in offsets joined into one with loops
+    around it.
+    """
     result: list[Rolled] = []
     at = 0
     while at < len(found):
@@ -244,7 +252,9 @@ def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: Memory) -> l
 
 
 def _overwritten(block: Sequence[tuple[Region, list[Access]]]) -> bool:
-    """Return True if two regions store to one place: then their order matters, and a loop has none."""
+    """Return True if two of the regions store to the same elements. Their order then matters, so they can not be one
+    loop.
+    """
     for place, first in enumerate(block[0][1]):
         if first.role == "store" and any(overlap(first.view, found[place].view) for _, found in block[1:]):
             return True
@@ -252,7 +262,7 @@ def _overwritten(block: Sequence[tuple[Region, list[Access]]]) -> bool:
 
 
 def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
-    """Return equal regions as one nest of one or two loops, or each by itself if their offsets are not affine."""
+    """Return equal regions as one region inside of one or two loops, or each by itself if the offsets do not fit loops."""
     total = len(block)
     offsets = [[access.view.offset for access in found] for _, found in block]
     places = [[_place(access.view) for access in found] for _, found in block]
@@ -261,7 +271,7 @@ def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
         for column, place in zip(zip(*offsets, strict=True), zip(*places, strict=True), strict=True):
             step = _steps(column, inner)
             along = [_steps(axis, inner) for axis in zip(*place, strict=True)]
-            # An index counts along each axis: a step over the end of a row is none.
+            # A step must stay on its axes, because the kernel's indices count along each axis.
             if step is None or None in along or any(_turns(level) for level in zip(*filter(None, along), strict=True)):
                 break
             steps.append(step)
@@ -272,16 +282,19 @@ def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
 
 
 def _place(view: View) -> tuple[int, ...]:
+    """Return the position of a view's first element along each axis."""
     return (view.offset,) if view.node is INDEX else coordinates(view.offset, view.node.shape)
 
 
 def _turns(steps: Sequence[int]) -> bool:
-    """Return True for a step forward along one axis and back along another."""
+    """Return True if a step moves forward along one axis and back along another."""
     return min(steps, default=0) < 0 < max(steps, default=0)
 
 
 def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
-    """Return the steps (outer, inner) of numbers that count like two nested loops, or None."""
+    """Return the steps (outer, inner) by which the numbers grow like the index of two nested loops; None if they do
+    not.
+    """
     outer_step = column[inner] - column[0] if len(column) > inner else 0
     inner_step = column[1] - column[0] if inner > 1 else 0
     every = (column[0] + outer_step * (i // inner) + inner_step * (i % inner) for i in range(len(column)))
@@ -289,7 +302,7 @@ def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
 
 
 def work(graph: Graph) -> tuple[int, int, int]:
-    """Return floating-point operations of products, of everything else, and the bytes of inputs and outputs."""
+    """Return the floating-point operations of products, those of all other nodes, and the bytes of inputs and outputs."""
     products = others = 0
     for node in graph.nodes():
         if node.kind == "dot":

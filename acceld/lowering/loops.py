@@ -1,4 +1,4 @@
-"""Turn a loop over time, which a trace unrolls, into whole tensors with time as the last axis, and a scan."""
+"""Turn a loop over time, which tracing unrolls, into operations on whole tensors with time as last axis, and a scan."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from acceld.lowering.graph import Graph, Node, Operand, View, elementwise, fill, reduced, stored, whole
 
 LEAST_TRIPS = 16
-"""Shorter loops stay unrolled: their equal regions become one nest later."""
+"""Number of iterations below which a loop stays unrolled. Its equal regions are made one loop nest later."""
 
 
 class _NoLoopError(Exception):
-    """The steps of a loop are not alike, or carry something other than one linear recurrence."""
+    """Stop turning a loop into tensors: its iterations differ, or pass on something other than one linear recurrence."""
 
 
 def vectorized(graph: Graph) -> Graph:
-    """Return the graph with each loop over time that fills a buffer as tensor operations; other loops stay as they are."""
+    """Return the graph with each loop over time that fills a buffer replaced by tensor operations.
+
+    Loops that can not be replaced stay unrolled.
+    """
     nodes = graph.nodes()
     last: dict[int, Node] = {}
     previous = {id(node.args[0].node) for node in nodes if node.kind == "buffer" and len(node.args) == 2}  # type: ignore[union-attr]
@@ -41,12 +44,13 @@ def vectorized(graph: Graph) -> Graph:
 
 
 def _put(view: View, replaced: dict[int, View]) -> View:
+    """Return ``view`` as a view of the tensor that replaces its node, if one does."""
     found = replaced.get(id(view.node))
     return view if found is None else View(found.node, view.shape, view.strides, view.offset)
 
 
 def _stores(node: Node) -> list[Node]:
-    """Return the versions of a buffer that a loop's stores made, in order."""
+    """Return the states of a buffer, one for each store, in order."""
     found: list[Node] = []
     while node.kind == "buffer" and node.args:
         found.append(node)
@@ -60,7 +64,7 @@ def _stores(node: Node) -> list[Node]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An operand that is a value of a step of the loop: this one, or the one before (``carried``)."""
+    """Describe an operand that an iteration of the loop makes: the same iteration, or the one before it if ``carried``."""
 
     number: int
     view: View
@@ -72,7 +76,7 @@ _Argument = float | _Step | _Outside
 
 
 class _Loop:
-    """The steps of one loop: ``body[t][j]`` is the j-th node of step t."""
+    """Hold the iterations of one loop: ``body[t][j]`` is node ``j`` of iteration ``t``."""
 
     def __init__(self, computed: list[Node], place: dict[int, int], stores: list[Node]) -> None:
         ends = []
@@ -92,7 +96,9 @@ class _Loop:
         self.values: dict[int, View] = {}
 
     def tensors(self) -> View:
-        """Return the buffer's last version, made of whole tensors."""
+        """Return the last state of the buffer, computed by operations on whole tensors. Raises _NoLoopError if that is
+        not possible.
+        """
         body, stores = self.body, self.stores
         arguments = [self._arguments(j) for j in range(len(body[0]))]
         carried = {j for j, args in enumerate(arguments) if any(isinstance(a, _Step) and a.carried for a in args)}
@@ -120,6 +126,7 @@ class _Loop:
         return whole(stored(None, result.reshaped(target.shape), target, held.line))
 
     def _arguments(self, j: int) -> list[_Argument]:
+        """Return a description of each operand of node ``j``, which holds for all iterations."""
         node = self.body[0][j]
         for step in self.body:
             other = step[j]
@@ -129,6 +136,9 @@ class _Loop:
         return [self._argument(j, i) for i in range(len(node.args))]
 
     def _argument(self, j: int, i: int) -> _Argument:
+        """Return a description of operand ``i`` of node ``j``: a number, a value of an iteration, or a value from
+        outside.
+        """
         every: list[Operand] = [step[j].args[i] for step in self.body]
         second = every[1]
         if not isinstance(second, View):
@@ -146,7 +156,11 @@ class _Loop:
         return _Step(at[1], second, at[0] == 0)
 
     def _outside(self, every: list[Operand]) -> _Outside:
-        """Return an operand from outside of the loop, affine in time, as a function of the shape it spreads to."""
+        """Return a function that makes an operand from outside of the loop for all iterations, with time as last axis.
+
+        The function takes the shape to which the operand is broadcast. Raises _NoLoopError if the operand does not move
+        by equal steps.
+        """
         views = [arg for arg in every if isinstance(arg, View)]
         steps = {b.offset - a.offset for a, b in itertools.pairwise(views)}
         alike = {(id(view.node), view.shape, view.strides) for view in views}
@@ -161,7 +175,7 @@ class _Loop:
         return over_time
 
     def _value(self, argument: _Argument, shape: Sequence[int]) -> Operand:
-        """Return an operand of all steps, [*shape, time]."""
+        """Return an operand for all iterations, as [*shape, time]."""
         if isinstance(argument, float):
             return argument
         if not isinstance(argument, _Step):
@@ -175,6 +189,7 @@ class _Loop:
         return over if base.whole and view.shape == tuple(shape) else over.broadcast((*shape, self.trips))
 
     def _tensor(self, j: int, node: Node, arguments: list[list[_Argument]], carried: set[int]) -> View:
+        """Return the values of node ``j`` in all iterations, with time as last axis."""
         args = arguments[j]
         states = [i for i, a in enumerate(args) if isinstance(a, _Step) and a.number in carried]
         if states:
@@ -197,7 +212,7 @@ class _Loop:
         raise _NoLoopError
 
     def _scan(self, j: int, node: Node, arguments: list[list[_Argument]], at: int) -> View:
-        """Return ``state = decay * state before + drive`` over all steps: one scan along time, from zero."""
+        """Return ``state = decay * state + drive`` for all iterations, beginning with 0, as one scan along time."""
         step = arguments[j][at]
         assert isinstance(step, _Step)
         product = self.body[0][step.number]
@@ -218,4 +233,5 @@ class _Loop:
 
 
 def _on(target: View, node: Node) -> View:
+    """Return ``target`` as a view of another node."""
     return View(node, target.shape, target.strides, target.offset)

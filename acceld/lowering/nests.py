@@ -1,4 +1,7 @@
-"""Write a region as a loop nest: partitions for rows, chunks of columns, operands on the chip as long as they fit."""
+"""Write a region as a loop nest: rows on partitions, columns in chunks, operands on the chip as long as they fit.
+
+A *group* is the nodes of one level and width, which share their chunks of columns.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +49,16 @@ from acceld.lowering.statements import (
 INTEGERS = ("int32", "uint32", "int16", "uint16", "int8", "uint8")
 Pattern = tuple[tuple[int, int], ...]
 TURNED_TOGETHER = 4
-"""Transposes that share one PSUM bank, and so one copy out of it."""
+"""Number of transposes into one PSUM bank, which a single copy then moves to SBUF."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range of a group's columns: where it begins, its size, and for each access what it adds and walks."""
+    """Describe a range of a group's columns.
+
+    ``position`` is its first column, ``size`` its number of columns, ``number`` its place among the group's chunks.
+    Each access of HBM moves by its ``offsets`` from the start of a row, and walks the axes in ``inner``.
+    """
 
     position: Affine
     size: int
@@ -61,7 +68,7 @@ class Chunk:
 
 
 class Nest(Choices):
-    """One region, or several equal ones, as statements of a builder."""
+    """Write one region, or several equal ones, as statements."""
 
     def __init__(
         self,
@@ -79,7 +86,7 @@ class Nest(Choices):
         self.build, self.lines, self.most_columns = build, lines, most_columns
 
     def write(self) -> None:
-        """Append the nest."""
+        """Append the statements of the loop nest to the kernel."""
         for line in self._notes():
             self.build.put(Note(line))
         self.values: list[Affine] = [ZERO] * len(self.extents)
@@ -89,12 +96,13 @@ class Nest(Choices):
         self._around(0)
 
     def _notes(self) -> list[str]:
+        """Return the source lines of the reference that the region computes, for comments in the kernel."""
         numbers = sorted({node.line for node in self.nodes if node.line})
         texts = [self.lines[n - 1].strip() for n in numbers if 0 < n <= len(self.lines)]
         return list(dict.fromkeys(text for text in texts if text))[:12]
 
     def _around(self, level: int) -> None:
-        """Open the loops around the rows, and load at each what depends on no loop inside of it."""
+        """Open the loops around the rows. In each of them, load the operands that depend on no loop further inside."""
         for n in sorted(self.resident):
             if self._home(n) == level and not self._inside(n):
                 self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
@@ -112,14 +120,15 @@ class Nest(Choices):
         self.values[axis] = ZERO
 
     def _inside(self, n: int) -> bool:
-        """Return True if an access depends on a loop inside of a row tile."""
+        """Return True if access ``n`` depends on a loop inside of a row tile."""
         return any(self.reach[n].strides[a] for a in self.inner_axes)
 
     def _home(self, n: int) -> int:
-        """Return the number of outer loops that an access depends on."""
+        """Return the number of outer loops that must be open where access ``n`` is loaded."""
         return max((place + 1 for place, axis in enumerate(self.outer_axes) if self.reach[n].strides[axis]), default=0)
 
     def _row_loops(self) -> None:
+        """Open the loop over the row tiles and write each, with a smaller tile at the end if the rows do not divide."""
         extent = self.extents[self.partition]
         tiles = extent // self.rows
         within = self.together if self.shared_axis == self.partition else 1
@@ -131,7 +140,7 @@ class Nest(Choices):
             self._tile(extent % self.rows, 1)
 
     def _tile(self, rows: int, together: int) -> None:
-        """Write one tile of rows, or ``together`` tiles that share loads of right operands."""
+        """Write the statements of one row tile, or of ``together`` row tiles that share each load of a right operand."""
         self.part, self.block = rows, together
         self.tiles: dict[int, Tile] = {}
         self.parts: dict[int, Tile] = {}
@@ -160,7 +169,7 @@ class Nest(Choices):
 
     @contextmanager
     def _inner(self, place: int) -> Iterator[None]:
-        """Open the loops over rows that a sum folds."""
+        """Open the loops over row axes inside of a row tile."""
         if place == len(self.inner_axes):
             for n in self.vectors:
                 if self._inside(n):
@@ -178,17 +187,18 @@ class Nest(Choices):
         self.values[axis] = ZERO
 
     def _dims(self, width: int) -> tuple[int, ...]:
+        """Return the shape of an SBUF tile of ``width`` columns for the present row tiles."""
         return (self.part, width) if self.block == 1 else (self.part, self.block, width)
 
     def _piece(self, tile: Tile, start: Affine, size: int, row: str | None) -> Piece:
-        """Return columns of a tile, of one of the row tiles that share loads."""
+        """Return columns of a tile. ``row`` is the variable of the loop over row tiles that share loads."""
         spans = [Span(ZERO, self.part), Span(start, size)]
         if len(tile.shape) == 3:
             spans.insert(1, Span(variable(row), None))
         return Piece(tile, tuple(spans))
 
     def _shared_rows(self) -> None:
-        """Note which rows are read in several groups: they are loaded once, whole."""
+        """Choose the rows that are loaded once as a whole, because several groups read them."""
         groups: dict[object, set[object]] = {}
         widths = {self._key(n): math.prod(e for e, _ in (*r.columns, *r.depth)) for n, r in enumerate(self.reach)}
         for n, reach in enumerate(self.reach):
@@ -209,12 +219,13 @@ class Nest(Choices):
                 self.shared.remove(key)
 
     def _key(self, n: int) -> object:
-        """Return what two accesses of the same elements share."""
+        """Return a key that is the same for accesses of the same elements."""
         reach = self.reach[n]
         inner = merged([(*reach.columns, *reach.depth)]) if reach.columns or reach.depth else [()]
         return (id(reach.access.view.node), reach.access.view.offset, tuple(reach.strides), inner[0])
 
     def _level(self, level: int) -> None:
+        """Write the nodes of one level: first those with one number in each row, then the groups."""
         scalars = [
             n
             for n in self.nodes
@@ -246,7 +257,7 @@ class Nest(Choices):
             )
 
     def _scalars(self, nodes: Sequence[Node], selected: dict[int, Selected], row: str | None) -> None:
-        """Write the nodes that have one number a row."""
+        """Write the nodes that have one number in each row."""
         self.local: dict[int, Piece] = {}
         self.chunk = Chunk(ZERO, 1, ZERO, tuple(ZERO for _ in self.reach), tuple(r.columns for r in self.reach))
         self.row = row
@@ -261,7 +272,7 @@ class Nest(Choices):
                 self._compute(node, selected[id(node)])
 
     def _finish(self, node: Node) -> None:
-        """Fold the results of the chunks."""
+        """Fold the results that a reduction has for each chunk into one result."""
         if id(node) not in self.parts:
             tile = self.tiles[id(node)]
         else:
@@ -278,6 +289,7 @@ class Nest(Choices):
         self._store(node, self._piece(tile, ZERO, 1, self.row))
 
     def _scalar_tile(self, node: Node) -> Tile:
+        """Return the tile with one column for a node's value. It is declared at the first use."""
         if id(node) not in self.tiles:
             self.tiles[id(node)] = self.build.tile(
                 self._name(node), self._dims(1), "float32" if node.kind == "reduce" else node.dtype
@@ -285,7 +297,7 @@ class Nest(Choices):
         return self.tiles[id(node)]
 
     def _group(self, nodes: list[Node], width: int) -> None:
-        """Write the nodes of one level and width: chunk after chunk of columns."""
+        """Write the nodes of one group, chunk by chunk."""
         dots = [node for node in nodes if node.kind == "dot"]
         self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
         self._turn_lefts(dots)
@@ -320,7 +332,11 @@ class Nest(Choices):
             done += self._chunk_loops(nodes, plan, done, ordered=bool(carried))
 
     def _chunks(self, here: list[int], width: int, limit: int) -> Iterator[tuple[list[int], list[Axes], int, int]]:
-        """Yield (trips of the loops, axes of each access, size, first column) for the full chunks and for the rest."""
+        """Yield a plan for the full chunks of a group, and one for a smaller chunk at the end.
+
+        A plan has the trips of the loops over chunks, the axes of each access in ``here``, the size of a chunk and its
+        first column.
+        """
         extents: tuple[int, ...] | None = (width,) if width > 1 else ()
         for n in here:
             assert extents is not None
@@ -365,6 +381,7 @@ class Nest(Choices):
     def _chunk_loops(
         self, nodes: list[Node], plan: tuple[list[int], list[Axes], int, int], done: int, ordered: bool
     ) -> int:
+        """Write the loops and statements for one plan of chunks, and return the number of chunks."""
         outer, axes, size, first = plan
         here = [
             n
@@ -397,11 +414,13 @@ class Nest(Choices):
         return math.prod(outer)
 
     def _plan_width(self, nodes: Sequence[Node]) -> int:
+        """Return the number of columns of a group."""
         node = nodes[0]
         return self.attached[id(node)][1] if id(node) in self.attached else self.width[id(node)]
 
     @contextmanager
     def _nested(self, counts: Sequence[int], ordered: bool, names: list[str | None]) -> Iterator[None]:
+        """Open a loop over chunks for each of ``counts``, and append the variables of the loops to ``names``."""
         if not counts:
             yield
             return
@@ -411,6 +430,7 @@ class Nest(Choices):
                 yield
 
     def _chunk_body(self, nodes: list[Node]) -> None:
+        """Write the statements of one chunk: load the right operands, then compute each node."""
         rights = {}
         for node in nodes:
             if node.kind == "dot":
@@ -448,7 +468,7 @@ class Nest(Choices):
     # -- instructions
 
     def _destination(self, node: Node, dtype: str = "") -> Piece:
-        """Return where a node's value of this chunk goes."""
+        """Return the piece of a tile to which a node's value in this chunk is written."""
         if id(node) in self.tiles:
             return self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
         if self.width[id(node)] == 1 and node.kind != "dot":
@@ -465,7 +485,8 @@ class Nest(Choices):
         fused = selected.reduce
         data = [self._resolved(operand) for operand in selected.operands]
         read = [data[value.number] for _, value in selected.arguments if isinstance(value, Operand)]
-        banks = [one for one in read if isinstance(one, Piece) and one.tile.space == "psum"]  # twice for a square
+        # a square reads the same piece twice
+        banks = [one for one in read if isinstance(one, Piece) and one.tile.space == "psum"]
         if selected.operation in ("tensor_tensor", "scalar_tensor_tensor") and len(banks) > 1:
             copied = self._copied(banks[0])
             data = [copied if d is banks[0] else d for d in data]
@@ -489,19 +510,23 @@ class Nest(Choices):
         self._store(node, dst)
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return True if a node compares positions that one pattern counts over rows and columns of the present chunk."""
+        """Return True if one pattern counts the positions that a node compares, over the rows and columns of the
+        present chunk.
+        """
         n = self.by_key.get((id(node), 0, "value"))
         if n is None or node.args[1] != 0.0 or self.reach[n].access.view.node is not INDEX:
             return False
         return not self.reach[n].scalar and n not in self.broadcast and len(self.chunk.inner[n]) == 1
 
     def _select_by_position(self, node: Node, selected: Selected) -> None:
+        """Write an affine_select, which compares positions and chooses between a tile and a number."""
         n = self.by_key[(id(selected.operands[0].node), 0, "value")]
         ((extent, step),) = self.chunk.inner[n]
         offset = self._offset(n, self.row) + self.chunk.offsets[n]
         positions = Positions(offset, self.reach[n].strides[self.partition], ((step, extent),))
         data = self._resolved(selected.operands[1])
-        if isinstance(data, Piece) and data.tile.space == "psum":  # GpSimd, which selects, does not reach PSUM
+        # affine_select runs on GpSimd, which can not read PSUM
+        if isinstance(data, Piece) and data.tile.space == "psum":
             data = self._copied(data)
         dst = self._destination(node)
         further = {key: value for key, value in selected.arguments if not isinstance(value, Operand)}
@@ -509,12 +534,13 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _copied(self, bank: Piece) -> Piece:
-        """Return a chunk of PSUM in SBUF."""
+        """Return a copy in SBUF of a piece of PSUM."""
         copied = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
         self.build.call("tensor_copy", copied, src=bank)
         return copied
 
     def _where(self, dst: Piece, data: list[Value]) -> None:
+        """Write a selection between two values as a copy of one, and a predicated copy of the other over it."""
         condition, first, second = data
         assert isinstance(condition, Piece)
         if isinstance(second, Piece):
@@ -523,9 +549,7 @@ class Nest(Choices):
             self.build.call("memset", dst, value=second)
         predicate = full(self.build.tile("predicate", (self.part, self.chunk.size), "uint8"))
         self.build.call("tensor_copy", predicate, src=condition)
-        if (
-            not isinstance(first, Piece) or first.tile.dtype != dst.tile.dtype
-        ):  # a selection copies elements as they are
+        if not isinstance(first, Piece) or first.tile.dtype != dst.tile.dtype:  # a predicated copy converts no types
             spread = full(self.build.tile("chosen", (self.part, self.chunk.size), dst.tile.dtype))
             if isinstance(first, Piece):
                 self.build.call("tensor_copy", spread, src=first)
@@ -535,7 +559,9 @@ class Nest(Choices):
         self.build.call("tensor_copy_predicated", dst, src=first, predicate=predicate)
 
     def _resolved(self, operand: Operand) -> Value:
-        """Return an operand of a selected instruction: a number, a column of one number a row, or a tile of this chunk."""
+        """Return an operand of a selected instruction: a number, a piece with one number in each row, or a piece of
+        this chunk.
+        """
         value = operand.value
         if isinstance(value, float):
             return value
@@ -548,20 +574,20 @@ class Nest(Choices):
         return found
 
     def _wide(self, piece: Piece) -> Piece:
-        """Return one integer or narrow float a row in float32, as instructions take it beside columns."""
+        """Return one number in each row, copied to float32, because instructions take only float32 beside columns."""
         wide = full(self.build.tile("wide", (self.part, 1), "float32"))
         self.build.call("tensor_copy", wide, src=piece)
         return wide
 
     def _spread(self, piece: Piece) -> Piece:
-        """Return one number a row repeated along the columns of this chunk."""
+        """Return one number in each row, repeated along the columns of this chunk."""
         spread = full(self.build.tile("spread", (self.part, self.chunk.size), "float32"))
         self.build.call("memset", spread, value=0.0)
         self.build.call("tensor_scalar", spread, data=spread, op0="add", operand0=piece)
         return spread
 
     def _negative(self, operand: Operand) -> Piece:
-        """Return a column of one number a row with its sign changed, computed once before the group."""
+        """Return the negative of one number in each row. It is computed once, before the chunks of the group."""
         key = ("negative", operand.node.args[operand.place])
         if key not in self.rows_loaded:
             with self._before_group():
@@ -576,7 +602,7 @@ class Nest(Choices):
 
     @contextmanager
     def _before_group(self) -> Iterator[None]:
-        """Put statements before the chunks of the present group."""
+        """Put the statements of the block before the first chunk of the present group."""
         self.build.blocks.append([])
         yield
         made = self.build.blocks.pop()
@@ -586,14 +612,14 @@ class Nest(Choices):
 
     @contextmanager
     def _each_row(self) -> Iterator[None]:
-        """Open a loop over the row tiles that share loads."""
+        """Put the statements of the block into a loop over the row tiles that share loads."""
         held = self.row
         with self.build.loop("r", self.block) as self.row:
             yield
         self.row = held
 
     def operand(self, node: Node, place: int) -> Piece | Strided:
-        """Return a node's operand as a piece on the chip, loaded if it is not there."""
+        """Return operand ``place`` of a node as a piece of a tile. It is loaded first if it is not on the chip."""
         view = node.args[place]
         assert isinstance(view, View)
         source = view.node
@@ -615,9 +641,13 @@ class Nest(Choices):
         return self._loaded(n)
 
     def _piece_of_vector(self, n: int) -> Piece:
+        """Return the columns of this chunk of a row that is copied to all partitions."""
         return Piece(self.broadcast[n], (Span(ZERO, self.part), Span(self.chunk.position, self.chunk.size)))
 
     def _loaded(self, n: int) -> Piece:
+        """Return the piece of a tile with what access ``n`` reads in this chunk. It is loaded first if it is not on the
+        chip.
+        """
         reach = self.reach[n]
         key = self._key(n)
         if reach.scalar:
@@ -637,7 +667,7 @@ class Nest(Choices):
         return self.loaded[key]
 
     def _whole_rows(self, n: int) -> Tile:
-        """Return a tile with whole rows of an access, loaded once for all groups that read it."""
+        """Return a tile with the whole rows of access ``n``. They are loaded once for all groups that read them."""
         key = self._key(n)
         if key not in self.rows_loaded:
             reach = self.reach[n]
@@ -651,7 +681,7 @@ class Nest(Choices):
         return self.rows_loaded[key]
 
     def _offset(self, n: int, row: str | None) -> Affine:
-        """Return the first element that an access reads or writes in the present row tile."""
+        """Return the position in HBM of the first element of access ``n`` in the present row tile."""
         reach = self.reach[n]
         offset = Affine(reach.access.view.offset)
         for axis, stride in enumerate(reach.strides):
@@ -663,7 +693,9 @@ class Nest(Choices):
         return offset + variable(row) * apart
 
     def _fetch(self, dst: Piece, n: int, further: Affine, axes: Axes, row: str | None) -> None:
-        """Load rows of an access into a piece of a tile."""
+        """Load elements of access ``n`` into ``dst``: for each row the elements of ``axes``, ``further`` behind the
+        row's start.
+        """
         reach = self.reach[n]
         tensor = self.memory.tensor(reach.access.view.node)
         step = reach.strides[self.partition]
@@ -678,14 +710,16 @@ class Nest(Choices):
         self._read(shaped, tensor, offset, pattern)
 
     def _read(self, dst: Piece, tensor: Tensor, offset: Affine, pattern: Pattern) -> None:
-        """Load elements from HBM, or count positions."""
+        """Load elements from HBM into ``dst``, or make numbers on the chip if ``tensor`` is that of positions."""
         if tensor is self.memory.tensor(INDEX):
             self.build.call("iota", dst, pattern=Positions(offset, pattern[0][0], pattern[1:]))
         else:
             self.build.call("dma_copy", dst, src=Block(tensor, offset, pattern))
 
     def _fetch_turned(self, dst: Piece, tensor: Tensor, offset: Affine, axis: tuple[int, int]) -> None:
-        """Load columns that lie apart while rows lie together: the other way round, then turned on the tensor engine."""
+        """Load columns whose elements are far apart while rows are contiguous: load them transposed, then transpose on
+        the chip.
+        """
         extent, stride = axis
         for count, first, size in blocks_of(extent):
             with self.build.loop("strip", count) as name:
@@ -699,7 +733,7 @@ class Nest(Choices):
                 self.build.call("tensor_copy", _shifted(dst, at, size), src=full(across))
 
     def _load_vector(self, n: int) -> Tile:
-        """Load one row of columns into all partitions."""
+        """Return a tile with one row of access ``n`` in every partition."""
         reach = self.reach[n]
         width = reach.width
         tile = self.build.tile(self._source_name(n), (min(self.rows, PARTITIONS), width), reach.dtype)
@@ -713,7 +747,9 @@ class Nest(Choices):
         return tile
 
     def _load_right(self, n: int, further: Affine, size: int, inner: Axes | None) -> Tile:
-        """Load a right operand, contraction on the partitions: [partitions, blocks, columns]."""
+        """Return a tile with a right operand as [partitions, blocks, columns]. Partitions and blocks hold the axes
+        summed over.
+        """
         reach = self.reach[n]
         access = reach.access
         _, depth = self._depth_pairs(access.node, access.number // 2)
@@ -755,7 +791,11 @@ class Nest(Choices):
         return tile
 
     def _window(self, n: int, columns: Axes) -> int | None:
-        """Return how many neighboring elements hold all columns of a right operand for all taps, if taps share them."""
+        """Return the number of contiguous elements that hold the columns of a right operand for all taps of a
+        convolution.
+
+        None if loading the columns of each tap by itself takes less, or if the taps do not overlap.
+        """
         reach = self.reach[n]
         _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
         walked = [axis for axis in (*columns, *depth[:-1]) if axis[1] < depth[-1][1]]
@@ -765,7 +805,9 @@ class Nest(Choices):
         return hull if single and hull < math.prod(e for e, _ in walked) else None
 
     def _turned_right(self, tile: Tile, where: Span, tensor: Tensor, offset: Affine, columns: Axes, rows: int) -> None:
-        """Load a right operand whose contraction lies together in HBM: columns on the partitions, then turned."""
+        """Load a right operand that is contiguous along the axis summed over: load it transposed, then transpose on the
+        chip.
+        """
         *outer, (extent, stride) = columns
         names: list[str | None] = []
         with self._nested_steps([e for e, _ in outer], names):
@@ -786,6 +828,7 @@ class Nest(Choices):
 
     @contextmanager
     def _nested_steps(self, counts: Sequence[int], names: list[str | None]) -> Iterator[None]:
+        """Open a loop for each of ``counts``, and append the variables of the loops to ``names``."""
         if not counts:
             yield
             return
@@ -795,16 +838,19 @@ class Nest(Choices):
                 yield
 
     def _direct(self, n: int) -> bool:
-        """Return True if a left operand can be loaded with its contraction on the partitions."""
+        """Return True if a left operand can be loaded from HBM with the axis summed over on partitions."""
         reach = self.reach[n]
         return reach.strides[self.partition] == 1 and bool(reach.depth) and reach.depth[-1][1] != 1
 
     def _left_key(self, node: Node, pair: int) -> object:
+        """Return a key that is the same for products with the same left operand."""
         view = node.views[2 * pair]
         return (id(view.node), view.offset, view.shape, view.strides)
 
     def _turn_lefts(self, dots: Sequence[Node]) -> None:
-        """Put left operands on the chip with the contraction on the partitions: [partitions, blocks, rows]."""
+        """Put the left operands of ``dots`` on the chip as [partitions, blocks, rows], with the axes summed over on
+        partitions.
+        """
         todo: dict[object, tuple[Node, int]] = {}
         for node in dots:
             for pair in range(len(node.views) // 2):
@@ -828,6 +874,7 @@ class Nest(Choices):
                     self._turn_tile(source or self.tiles[id(view.node)], tile, placed, part, row)
 
     def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
+        """Load a left operand from HBM with the axis summed over on partitions."""
         reach = self.reach[n]
         tensor = self.memory.tensor(reach.access.view.node)
         names: list[str | None] = []
@@ -847,13 +894,14 @@ class Nest(Choices):
                     )
 
     def _left_piece(self, tile: Tile, rows: int, block: Affine, row: str | None) -> Piece:
+        """Return one block of a left operand that lies transposed on the chip."""
         spans = [Span(ZERO, rows), Span(block, None), Span(ZERO, self.part)]
         if len(tile.shape) == 4:
             spans.insert(1, Span(variable(row), None))
         return Piece(tile, tuple(spans))
 
     def _turn_tile(self, source: Tile, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
-        """Turn rows that are on the chip, some transposes for each copy out of PSUM."""
+        """Transpose rows that are on the chip into ``tile``. Several transposes share one copy out of PSUM."""
         names: list[str | None] = []
         extent, step = axes[-1]
         per = -(-extent // part)
@@ -880,14 +928,14 @@ class Nest(Choices):
                     self.build.call("tensor_copy", Piece(tile, tuple(spans)), src=full(across))
 
     def _apart(self, tile: Tile, start: Affine, size: int, step: int, row: str | None) -> Piece | Strided:
-        """Return columns of a tile that lie ``step`` apart."""
+        """Return ``size`` columns of a tile that are ``step`` elements apart."""
         if step == 1 or size == 1:
             return self._piece(tile, start, size, row)
         between = (variable(row),) if len(tile.shape) == 3 else ()
         return Strided(tile, self.part, start, ((step, size),), between)
 
     def _product(self, node: Node, rights: dict[int, Tile]) -> None:
-        """Write the products of one chunk, added in PSUM, and what brings them out if a tile in SBUF is needed."""
+        """Write the products of a dot for one chunk, added in PSUM, and a copy to SBUF if the result is needed there."""
         psum = self.build.tile("product", (self.part, self.chunk.size), "float32", psum=True)
         started: list[str] = []
         begun = False
@@ -931,7 +979,7 @@ class Nest(Choices):
             self._store(node, dst)
 
     def _windowed(self, n: int, right: Tile, rows: int, names: Sequence[str | None], block: Affine) -> Strided:
-        """Return the columns of one tap out of the elements that all taps share."""
+        """Return the columns of one tap of a convolution, out of the contiguous elements that all taps share."""
         reach = self.reach[n]
         _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
         offset = ZERO
@@ -942,6 +990,7 @@ class Nest(Choices):
         return Strided(right, rows, offset, tuple((s, e) for e, s in self.chunk.inner[n]), (block,))
 
     def _moved(self, node: Node) -> Piece:
+        """Return the piece of an SBUF tile to which the result of a dot is copied."""
         if id(node) in self.tiles:
             piece = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
         else:
@@ -950,18 +999,20 @@ class Nest(Choices):
         return piece
 
     def _part_piece(self, node: Node) -> Piece:
+        """Return the place for the result of a reduction in this chunk."""
         if id(node) in self.parts:
             return self._piece(self.parts[id(node)], self.chunk.number, 1, self.row)
         return self._piece(self.tiles[id(node)], ZERO, 1, self.row)
 
     def _partial(self, node: Node, selected: dict[int, Selected]) -> None:
-        """Fold the columns of this chunk."""
+        """Fold the columns of this chunk, unless an instruction of the chunk has already folded them."""
         if any(one.reduce is node for one in selected.values()):
             return
         data = self.operand(node, 0)
         self.build.call("tensor_reduce", self._part_piece(node), op=_FOLD[node.name], data=data, axis=1)
 
     def _scan(self, node: Node) -> None:
+        """Write a scan of this chunk. It starts from the last column of the chunk before."""
         decay, drive = (self._resolved(Operand(place, node, place, spread=True)) for place in (0, 1))
         dst = self._destination(node)
         carry = self.carried.get(id(node))
@@ -974,7 +1025,7 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _gather(self, node: Node) -> None:
-        """Load the rows of a table that one position a row names."""
+        """Load one row of a table for each row, at the position that the row's operand has."""
         n = self.by_key[(id(node), 1, "value")]
         table = self.reach[n].access.view
         row = math.prod(table.shape[len(table.shape) - node.folded :])
@@ -992,7 +1043,7 @@ class Nest(Choices):
         self.build.call("tensor_tensor", total, data1=total, data2=data, op="add")
 
     def _store(self, node: Node, source: Piece) -> None:
-        """Write a value of this chunk to HBM, wherever it is needed there."""
+        """Write a node's value in this chunk to every place in HBM that needs it."""
         for n in self.stores_of(node):
             tensor = self.memory.tensor(self.reach[n].access.view.node)
             inner = self.chunk.inner[n] or ((1, 1),)
@@ -1016,9 +1067,11 @@ class Nest(Choices):
     # -- names
 
     def _name(self, node: Node) -> str:
+        """Return a name for the tile of a node: the variable of the reference, else a word for its function."""
         return self.memory.names.get(id(node)) or _PLAIN.get(node.name, node.name)
 
     def _source_name(self, n: int) -> str:
+        """Return a name for the tile of access ``n``."""
         return f"{self.memory.tensor(self.reach[n].access.view.node).name}_tile"
 
 
@@ -1040,15 +1093,17 @@ _PLAIN = {
 
 
 def _reshaped(piece: Piece, shape: tuple[int, ...]) -> Piece:
+    """Return a piece that an instruction sees in ``shape``."""
     return Piece(piece.tile, piece.spans, shape)
 
 
 def _as(value: Value, part: int, shape: tuple[int, ...]) -> Value:
-    """Return a tile of this chunk in the shape of the parts that it is combined with."""
+    """Return a piece with several columns in ``shape``; any other value unchanged."""
     wide = isinstance(value, Piece) and (value.spans[-1].count or 1) > 1
     return _reshaped(value, (part, *shape)) if wide and isinstance(value, Piece) else value
 
 
 def _shifted(piece: Piece, start: Affine, size: int) -> Piece:
+    """Return ``size`` columns of a piece, from ``start`` on."""
     last = piece.spans[-1]
     return Piece(piece.tile, (*piece.spans[:-1], Span(last.start + start, size)))

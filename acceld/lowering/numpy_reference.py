@@ -1,4 +1,4 @@
-"""Trace a numpy reference: call it with arrays that record what is done with them."""
+"""Trace a numpy reference: call it with arrays that record its operations in a graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-# The import of contractions, functions and indexing enters their functions in FUNCTIONS.
+# Importing contractions, functions and indexing registers their functions in FUNCTIONS.
 from acceld.lowering import contractions, functions, indexing
 from acceld.lowering.arrays import ELEMENTWISE, FUNCTIONS, SOURCE, Traced, applied, kind_named, line_now
 from acceld.lowering.constants import counted, placed
@@ -48,7 +48,7 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> A
 
 
 def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
-    """Return a function of ``math``, such as ``math.erf``, for arrays."""
+    """Return ``np.vectorize(pyfunc)`` for traced arrays. Only functions of ``math``, such as ``math.erf``, are lowered."""
     name = ELEMENTWISE.get(getattr(pyfunc, "__name__", ""))
     plain = np.vectorize(pyfunc, otypes)
 
@@ -63,7 +63,7 @@ def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
 
 
 def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
-    """Return a numpy constructor that takes traced arrays, and lists of traced arrays."""
+    """Return a version of ``np.array`` or ``np.asarray`` that also takes traced arrays, and lists of traced arrays."""
 
     def made(value: Any, dtype: Any = None, **further: Any) -> Any:
         if isinstance(value, list | tuple) and any(isinstance(one, Traced) for one in value):
@@ -79,7 +79,9 @@ def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
 
 
 def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a numpy constructor of constants whose array is traced, so that a traced array can index it."""
+    """Return a version of a numpy constructor of constants that returns a traced array, so that traced arrays can index
+    it.
+    """
 
     def made(*args: Any, **further: Any) -> Traced:
         array = original(*args, **further)
@@ -89,7 +91,7 @@ def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls ``made`` for references, and ``original`` for modules of numpy, acceld or scipy."""
+    """Return a function that calls ``made``, or ``original`` if its caller is a module of numpy, acceld or scipy."""
 
     def constructed(*args: Any, **further: Any) -> Any:
         caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
@@ -100,7 +102,10 @@ def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> C
 
 @contextlib.contextmanager
 def _traced_constructors() -> Iterator[None]:
-    """Let numpy's constructors make traced arrays. For a process that only traces, because numpy itself is changed."""
+    """Replace numpy's constructors in the block, so that a reference gets traced arrays from them.
+
+    numpy itself is changed, so a process that uses this must do nothing but trace.
+    """
     made: dict[str, Callable[..., Any]] = {
         "empty": _empty,
         "zeros": _zeros,
@@ -122,10 +127,10 @@ def _traced_constructors() -> Iterator[None]:
 
 
 def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[str, Any]]) -> Graph:
-    """Return the graph of ``forward``, defined in the file ``source``.
+    """Return the graph of ``forward``, a function that is defined in the file ``source``.
 
-    ``arguments`` are names with (shape, dtype) for an array, or with a number. NotLowered if an operation has no
-    lowering.
+    ``arguments`` has (name, (shape, dtype)) for an array, and (name, number) for a number. NotLowered for an operation
+    that is not lowered.
     """
     SOURCE[0] = forward.__code__.co_filename
     inputs = [entry(name, *value) for name, value in arguments if isinstance(value, tuple)]

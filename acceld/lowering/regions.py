@@ -1,7 +1,8 @@
-"""Divide a graph into regions: nodes that work on the same rows, so that each value is a tile [rows, columns] on the chip.
+"""Divide a graph into regions.
 
-An edge stays inside a region if the reader sees its operand's rows in place; any other value goes through HBM. Softmax, norms,
-attention, gated layers and epilogues become single regions by this one rule.
+A region is a set of nodes that work on the same rows, so that each value is a tile [rows, columns] on the chip. A value
+stays inside a region if its reader uses the rows where they are. Any other value goes through HBM. By this one rule
+softmax, norms, attention, gated layers and epilogues become single regions.
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ from acceld.lowering.graph import Graph, Node, Shape, View, dense
 from acceld.lowering.stores import COMPUTED, in_order
 
 WIDEST_VALUES = 40 * 1024
-"""Most elements in a row of the three widest values of a region together, if the region has products: in float32, 160
-of the 192 KiB of a partition. Without products, wide values are computed again instead of kept.
+"""Limit on the elements in a row of the three widest values of a region together, if the region has products.
+
+In float32 they take 160 of the 192 KiB of a partition. Without products, wide values are computed again instead of
+kept.
 """
 LEAST_COLUMNS = 64
-"""Least columns of a product. Fewer columns leave the tensor engine idle."""
+"""Least number of columns of a product. With fewer columns the tensor engine is mostly idle."""
 MOST_NODES = 40
 Role = Literal["value", "left", "right", "store"]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A region's read or write of HBM, or a node's read of another node of the same region.
+    """Describe a read or write of HBM by a region, or a node's read of another node of its region.
 
-    ``rows`` has an axis for each row axis of the region; ``columns`` walks the tile's columns; ``depth`` has the axes
-    that a dot contracts.
+    ``number`` is the number of the operand. ``rows`` has an axis for each row axis of the region, ``columns`` has the
+    axes of the tile's columns, and ``depth`` the axes that a dot sums over.
     """
 
     node: Node
@@ -45,7 +48,7 @@ class Access:
 
 
 def fixed_rows(node: Node) -> Axes | None:
-    """Return the row axes that a reduce, dot or scan prescribes; None for an element-wise node."""
+    """Return the row axes that a node other than an element-wise one needs; None for an element-wise node."""
     if node.kind == "elementwise":
         return None
     operand = node.views[0]
@@ -55,18 +58,18 @@ def fixed_rows(node: Node) -> Axes | None:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Rows of a region, and the columns of each of its nodes. ``folds`` has the nodes that sum over a row axis."""
+    """Describe the rows of a region, and the columns of each of its nodes."""
 
     rows: Shape
     columns: dict[int, int]
-    """Elements in a row, by id of the node."""
+    """Number of elements in a row of each node, by the node's id."""
     folds: dict[int, int]
-    """The row axis that a node sums, by id of the node: its result has the rows of the other axes."""
+    """Row axis over which a node sums, by the node's id. Its result has only the other row axes."""
 
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """Nodes in order, the regions that must run before, and what the nodes share."""
+    """Hold the nodes of a region in order, their layout, and the ids of the regions that must run before."""
 
     nodes: list[Node]
     layout: Layout
@@ -74,15 +77,15 @@ class Region:
 
     @property
     def pure(self) -> bool:
-        """Return True if all nodes are element-wise: then all axes are rows."""
+        """Return True if all nodes are element-wise, so that every axis can be a row axis."""
         return all(node.kind == "elementwise" for node in self.nodes)
 
 
 def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) -> Layout | None:
-    """Return how nodes share rows, or None if the nodes can not be one region.
+    """Return how ``nodes`` share rows; None if they can not be one region.
 
-    ``read_outside`` has the ids of nodes whose result is needed in HBM. ``rows_in_all`` asks for more rows than
-    products prescribe: leading axes of the products' columns become rows, such as the image rows of a convolution.
+    ``read_outside`` has the ids of nodes whose result is needed in HBM. ``rows_in_all`` asks for more rows than the
+    products need: leading axes of their columns then become rows, such as the image rows of a convolution.
     """
     inside = {id(node) for node in nodes}
     folds: dict[int, int] = {}
@@ -129,6 +132,7 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
 
 
 def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
+    """Return how element-wise ``nodes`` share rows; None if a node does not read the whole of another node in order."""
     rows: Shape | None = None
     for node in nodes:
         extents = tuple(n for n in node.shape if n != 1)
@@ -140,7 +144,7 @@ def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
 
 
 def _sums_rows(node: Node, inside: set[int]) -> bool:
-    """Return True if a node sums another node of the region over an axis that may be among the region's rows."""
+    """Return True if a node sums another node of the region over an axis that can be one of the region's row axes."""
     operand = node.views[0] if node.views else None
     return (
         node.kind == "reduce"
@@ -152,7 +156,9 @@ def _sums_rows(node: Node, inside: set[int]) -> bool:
 
 
 def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
-    """Return the row axis over which a node sums a tile of the region; None if the operand is laid out otherwise."""
+    """Return the row axis over which a node sums a tile of the region; None if the operand's axes do not match the
+    tile's.
+    """
     operand = node.views[0]
     width = columns.get(id(operand.node))
     if width is None or operand.offset:
@@ -171,7 +177,7 @@ def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
 
 
 def accesses(node: Node, rows: Shape) -> list[Access | None]:
-    """Return how a node reads each operand in a region of these rows; None for an operand whose rows can not be split."""
+    """Return how a node reads each operand in a region with these rows; None for an operand whose rows do not match."""
     total = math.prod(rows)
     found: list[Access | None] = []
     for number, view in ((i, arg) for i, arg in enumerate(node.args) if isinstance(arg, View)):
@@ -186,6 +192,9 @@ def accesses(node: Node, rows: Shape) -> list[Access | None]:
 
 
 def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | None:
+    """Return how a dot reads its operand ``number`` in a region with these rows; None if the operand's rows do not
+    match.
+    """
     left, right = node.views[2 * (number // 2) : 2 * (number // 2) + 2]
     kept = len(view.shape) - node.folded
     depth = squeezed(view.shape[kept:], view.strides[kept:])
@@ -206,13 +215,13 @@ def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | No
 
 
 def batch_axes(node: Node) -> int:
-    """Return the number of axes that both operands of a dot share."""
+    """Return the number of leading axes that both operands of a dot share."""
     left, right = node.views[:2]
     return len(left.shape) + len(right.shape) - 2 * node.folded - len(node.shape)
 
 
 def stores(node: Node, target: View, rows: Shape, columns: int) -> Access:
-    """Return how a node writes its result to a target in HBM."""
+    """Return how a node writes its result to ``target`` in HBM."""
     parts = prefix(squeezed(target.shape, target.strides), math.prod(rows))
     if parts is None or columns != math.prod(n for n, _ in parts[1]) or refined(rows, [n for n, _ in parts[0]]) != rows:
         raise AssertionError("a stored value has its target's shape")
@@ -220,7 +229,9 @@ def stores(node: Node, target: View, rows: Shape, columns: int) -> Access:
 
 
 def conforms(access: Access, width: int) -> bool:
-    """Return True if an access reads the rows of a node of its region in place; ``width`` is that node's columns."""
+    """Return True if an access reads each whole row of a node of its region. ``width`` is the number of that node's
+    columns.
+    """
     extents = [n for n, _ in access.rows]
     steps = [s * width for s in dense(extents)]
     if access.role == "right" or access.view.offset or [s for _, s in access.rows] != steps:
@@ -246,22 +257,25 @@ def within_rows(access: Access, width: int) -> bool:
 
 
 def in_place(access: Access, width: int) -> bool:
-    """Return True if an access reads rows of a node of its region where they are."""
+    """Return True if an access reads all or a part of each row of a node of its region, so that the value stays on the
+    chip.
+    """
     return conforms(access, width) or within_rows(access, width)
 
 
 def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOST_NODES) -> tuple[list[Region], Graph]:
-    """Return the regions of a graph in an order in which they can run, and the graph with copies where stores need them.
+    """Return the regions of a graph in an order in which they can run, and the graph with the copies that its stores
+    need.
 
-    A region has at most ``most_products`` products, because the right operands of many products are loaded in turn for
-    each row tile. It has at most ``most_nodes`` nodes of any kind.
+    A region has at most ``most_products`` products, because the right operands of its products are loaded in turn for
+    each row tile, and at most ``most_nodes`` nodes.
     """
     graph, nodes, before = in_order(graph)
     return _Division(graph, nodes, before, most_products, most_nodes).result(), graph
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:
-    """Return the number of terms that products of each left operand add up, by the operand's node, offset and shape."""
+    """Return the number of terms that products with each left operand add, by the operand's node, offset and shape."""
     return {
         (id(left.node), left.offset, left.shape): math.prod(left.shape[len(left.shape) - node.folded :])
         for node in products
@@ -275,7 +289,7 @@ def _widest(found: Layout) -> int:
 
 
 def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
-    """Return numbers of rows, ascending, that a region may have if leading axes of a product's columns become rows."""
+    """Return the possible numbers of rows of a region, ascending, if leading axes of a product's columns become rows."""
     left, right = product.views[:2]
     batch = batch_axes(product)
     own = math.prod(left.shape[: len(left.shape) - product.folded])
@@ -289,13 +303,13 @@ def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
 
 
 def _own_inputs(node: Node) -> list[View]:
-    """Return the inputs that a node reads by its rows: all but the right operands of a dot."""
+    """Return the inputs that a node reads by its rows: all operands but the right ones of a dot."""
     views = node.views[::2] if node.kind == "dot" else node.views
     return [view for view in views if view.node.kind == "input"]
 
 
 class _Division:
-    """Divide one graph into regions, node by node, then join regions that share rows."""
+    """Divide one graph into regions, node by node, and then join regions that can share rows."""
 
     def __init__(
         self, graph: Graph, nodes: list[Node], before: dict[int, list[Node]], most_products: int, most_nodes: int
@@ -320,7 +334,7 @@ class _Division:
         return self._ordered()
 
     def _outside(self, nodes: Sequence[Node]) -> set[int]:
-        """Return the ids of nodes that something outside of ``nodes`` reads."""
+        """Return the ids of those of ``nodes`` that are an output or that other nodes read."""
         inside = {id(node) for node in nodes}
         return {
             id(node)
@@ -329,6 +343,7 @@ class _Division:
         }
 
     def _add(self, node: Node) -> None:
+        """Put a node into the first region that can have it, or into a new region."""
         sources = [self.home[id(view.node)] for view in node.views if id(view.node) in self.home]
         shared = set(_own_inputs(node))
         near = [r for r in self.regions if any(view in shared for one in r.nodes for view in _own_inputs(one))]
@@ -349,8 +364,9 @@ class _Division:
         self._depend(made, [node])
 
     def _fit(self, nodes: list[Node]) -> Layout | None:
+        """Return the layout of ``nodes`` as one region; None if they can not be one."""
         inside = {id(node) for node in nodes}
-        # The tiles of a region run one after another, so no tile may store over what a later tile has yet to read.
+        # The tiles of a region run one after another, so no tile may overwrite elements that a later tile reads.
         if any(id(one) in inside for node in nodes for one in self.before.get(id(node), ())):
             return None
         products = [node for node in nodes if node.kind == "dot"]
@@ -381,7 +397,7 @@ class _Division:
         return found
 
     def _above(self, region: Region) -> set[int]:
-        """Return the ids of all regions that must run before a region."""
+        """Return the ids of all regions that must run before ``region``, directly or through others."""
         seen: set[int] = set()
         by_id = {id(one): one for one in self.regions}
         todo = list(region.before)
@@ -393,23 +409,27 @@ class _Division:
         return seen
 
     def _needs(self, nodes: Sequence[Node]) -> list[Region]:
-        """Return the regions that must run before nodes: regions whose results the nodes read, and regions whose stores
-        and reads must precede those of the nodes.
+        """Return the regions that must run before ``nodes``.
+
+        They make values that the nodes read, or read and store elements that the nodes then overwrite.
         """
         found = [region for node in nodes for view in node.views for region in self._writers(view)]
         return found + [self.home[id(one)] for node in nodes for one in self.before.get(id(node), ())]
 
     def _depend(self, region: Region, nodes: Sequence[Node]) -> None:
+        """Note that ``region`` must run after the regions that ``nodes`` need."""
         region.before |= {id(other) for other in self._needs(nodes) if other is not region}
 
     def _cycle(self, region: Region, node: Node) -> bool:
-        """Return True if a node in a region would have to run before and after another region."""
+        """Return True if ``region`` with ``node`` in it would have to run both before and after another region."""
         needs = [other for other in self._needs([node]) if other is not region]
         through_hbm = any(view.node.kind == "buffer" and region in self._writers(view) for view in node.views)
         return through_hbm or any(id(region) in self._above(other) for other in needs)
 
     def _join(self) -> bool:
-        """Join a region with one that must run before it, if both can share rows. Return True if a pair was joined."""
+        """Join one region with a region that must run before it, if both can share rows. Return True if two were
+        joined.
+        """
         by_id = {id(region): region for region in self.regions}
         for later in self.regions:
             for key in later.before:
@@ -443,6 +463,7 @@ class _Division:
         return False
 
     def _ordered(self) -> list[Region]:
+        """Return the regions in an order in which they can run."""
         by_id = {id(region): region for region in self.regions}
         done: list[Region] = []
         seen: set[int] = set()

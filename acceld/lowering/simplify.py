@@ -1,4 +1,7 @@
-"""Rewrite a graph into one that costs less and means the same: constants fold, casts and divisions go where they are cheap."""
+"""Rewrite a graph into one that costs less and has the same results.
+
+For example, operations on constants are computed, and divisions become products with reciprocals.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,19 @@ from acceld.lowering.instructions import INVERSE
 
 Rule = Callable[[Node, set[int]], View | None]
 MOST_STORES = 256
-"""Most stores to one buffer that are compared with each other."""
+"""Limit on the stores to one buffer that are compared with each other."""
 MOST_FOLDED = 9
-"""Most elements of a window that is folded step by step."""
+"""Limit on the elements of a window that is folded step by step."""
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"}
 
 
 def simplified(graph: Graph) -> Graph:
-    """Return the graph with every rule of this module applied, and equal nodes made one."""
+    """Return the graph with every rule of this module applied. Nodes that compute the same value become one node."""
     return _swept(_swept(_swept(_without_dead_stores(graph), RULES), LAST), LONG)
 
 
 def _without_dead_stores(graph: Graph) -> Graph:
-    """Return the graph without stores to a buffer that later stores overwrite before anything reads them."""
+    """Return the graph without those stores to a buffer whose elements are overwritten before any node reads them."""
     nodes = graph.nodes()
     read = Counter(id(view.node) for node in nodes for view in node.views)
     read.update(id(view.node) for view in graph.outputs)
@@ -67,6 +70,9 @@ def _without_dead_stores(graph: Graph) -> Graph:
 
 
 def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
+    """Return the graph after one pass in which the first rule that applies replaces each node, and equal nodes become
+    one.
+    """
     uses = Counter(id(view.node) for node in graph.nodes() for view in node.views)
     uses.update(id(view.node) for view in graph.outputs)
     once: set[int] = set()
@@ -92,17 +98,21 @@ def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
 
 
 def _moved(arg: Operand, made: dict[int, View]) -> Operand:
+    """Return an operand that reads the replacement of its node; a number unchanged."""
     return _moved_view(arg, made) if isinstance(arg, View) else arg
 
 
 def _moved_view(view: View, made: dict[int, View]) -> View:
-    """Return a view of a node as a view of what replaced the node."""
+    """Return a view of a replaced node as a view of its replacement. ``made`` has the replacements by the id of the old
+    node.
+    """
     base = made.get(id(view.node))
     if base is None:
         return view
     if base.whole:
         return View(base.node, view.shape, view.strides, view.offset)
-    # The replacement is itself a strided view: compose the two by coordinates of the old result.
+    # The replacement is a strided view itself. Its strides and those of ``view`` are combined by coordinates of the old
+    # result.
     strides = dense(base.shape)
     offset, rest = base.offset, view.offset
     for stride, step in zip(strides, base.strides, strict=True):
@@ -125,7 +135,7 @@ def _moved_view(view: View, made: dict[int, View]) -> View:
 
 
 def _held(node: Node, made: dict[int, View]) -> View | None:
-    """Return the target of a store on the present version of its buffer."""
+    """Return the part of the buffer to which a store writes, as a view of the buffer's newest version."""
     if node.target is None:
         return None
     base = made.get(id(node.target.node))
@@ -133,7 +143,7 @@ def _held(node: Node, made: dict[int, View]) -> View | None:
 
 
 def _identity(node: Node) -> object:
-    """Return a key that equal nodes share; None for a node that equals no other."""
+    """Return a key that is the same for nodes that compute the same value; None for a node that must stay alone."""
     if node.kind in ("input", "index", "buffer"):
         return None
     args = tuple(
@@ -143,7 +153,9 @@ def _identity(node: Node) -> object:
 
 
 def _cheaper(node: Node, once: set[int], rules: Mapping[str, tuple[Rule, ...]] | None = None) -> View:
-    """Return a value equal to the node's, made by the first rule that applies."""
+    """Return the value that the first applicable rule makes in place of the node; the node's own value if no rule
+    applies.
+    """
     for rule in (RULES if rules is None else rules).get(node.kind, ()):
         found = rule(node, once)
         if found is not None:
@@ -152,6 +164,7 @@ def _cheaper(node: Node, once: set[int], rules: Mapping[str, tuple[Rule, ...]] |
 
 
 def _derived(node: Node, name: str, args: list[Operand]) -> Node:
+    """Return an element-wise node with the type, shape, source line and order of ``node``."""
     made = elementwise(name, args, node.dtype, node.line, node.shape)
     made.order = node.order
     return made
@@ -176,13 +189,14 @@ def _constant(node: Node, once: set[int]) -> View | None:
 
 
 def _number(arg: Operand) -> float | None:
+    """Return the number of which an operand is full; None for an operand of other values."""
     if isinstance(arg, View) and arg.node.name == "fill" and arg.node.kind == "elementwise":
         return float(arg.node.args[0])  # type: ignore[arg-type]
     return None
 
 
 def _narrow(node: Node, once: set[int]) -> View | None:
-    """Drop casts to float32 before arithmetic, because the engines compute in float32 anyway."""
+    """Drop casts to float32 before element-wise operations, because the engines compute in float32 anyway."""
     if node.name in ("copy", "where") or node.dtype != "float32":
         return None
     args = [_uncast(arg) if isinstance(arg, View) else arg for arg in node.args]
@@ -194,7 +208,7 @@ def _narrow(node: Node, once: set[int]) -> View | None:
 
 
 def _uncast(view: View) -> View:
-    """Return what a view reads, without a cast to float32 on the way."""
+    """Return the operand from before its cast to float32; an operand without such a cast unchanged."""
     inner = view.node
     narrow = inner.args[0] if inner.kind == "elementwise" and inner.name == "copy" else None
     if isinstance(narrow, View) and inner.dtype == "float32" and narrow.dtype in ("bfloat16", "float16"):
@@ -225,7 +239,7 @@ def _power(node: Node, once: set[int]) -> View | None:
 
 
 def _negation(node: Node, once: set[int]) -> View | None:
-    """Replace the negation of a comparison, or its comparison with 0, by the opposite comparison."""
+    """Replace the negation of a comparison, or a comparison of its result with 0, by the opposite comparison."""
     view = node.args[0]
     negated = node.name == "not" or (node.name == "eq" and node.args[1] == 0.0)
     if not negated or not isinstance(view, View) or view.node.name not in INVERSE or view.node.kind != "elementwise":
@@ -249,7 +263,7 @@ def _cosine(node: Node, once: set[int]) -> View | None:
 def _divided(node: Node, once: set[int]) -> View | None:
     """Replace a division by a product with the reciprocal, because no engine divides.
 
-    The reciprocal of a number is a constant. That of an array is computed where the array has the fewest elements.
+    The reciprocal of a number is a constant. The reciprocal of a repeated array is computed once for each element.
     """
     if node.name != "div":
         return None
@@ -263,7 +277,7 @@ def _divided(node: Node, once: set[int]) -> View | None:
 
 
 def _reciprocal(below: View, node: Node) -> View:
-    """Return the reciprocals of a view, each computed once: axes that the view repeats are left out."""
+    """Return the reciprocals of a view. Axes along which the view repeats elements are left out of the computation."""
     small = below.mapped(lambda array: array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)])
     made = elementwise("recip", [small], node.dtype, node.line)
     made.order = node.order
@@ -271,7 +285,7 @@ def _reciprocal(below: View, node: Node) -> View:
 
 
 def _scaled_sum(node: Node, once: set[int]) -> View | None:
-    """Replace a sum of products with one number by the product of the sum with the number."""
+    """Replace the sum of ``x * number`` by the sum of ``x``, times the number."""
     operand = node.args[0]
     assert isinstance(operand, View)
     inner = operand.node
@@ -289,7 +303,7 @@ def _scaled_sum(node: Node, once: set[int]) -> View | None:
 
 
 def _small_fold(node: Node, once: set[int]) -> View | None:
-    """Replace a fold over a few elements that do not lie together, as in pooling, by a chain of element-wise steps."""
+    """Replace a fold over a few elements that are not neighbors, as in pooling, by element-wise steps."""
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
@@ -311,7 +325,10 @@ def _small_fold(node: Node, once: set[int]) -> View | None:
 
 
 def _through(view: View, argument: View) -> View | None:
-    """Return the part of ``argument`` that a view of an element-wise result reads; None if that part is not affine."""
+    """Return the part of ``argument`` from which the elements of a view of an element-wise result are computed.
+
+    None if that part is not a strided view.
+    """
     base = {id(view.node): argument}
     found = _moved_view(view, base)
     return found if found.node is argument.node else None
@@ -328,7 +345,7 @@ def _wide(node: Node, once: set[int]) -> View | None:
 
 
 def _gathered(node: Node, once: set[int]) -> View | None:
-    """Let a product read the source of a copy, if the product's axes can be divided so that the strides stay affine."""
+    """Let a product read the source of a copy in place of the copy, where a strided view of the source can."""
     if len(node.args) != 2:
         return None
     batch = len(node.views[0].shape) + len(node.views[1].shape) - 2 * node.folded - len(node.shape)
@@ -349,7 +366,10 @@ def _gathered(node: Node, once: set[int]) -> View | None:
 
 
 def _opened(view: View, source: View, axes: range) -> View | None:
-    """Return what a view of a copy reads in the copy's source. None if no view can, even with ``axes`` divided."""
+    """Return a view of ``source`` with the elements that ``view`` reads in a copy of ``source``.
+
+    The axes in ``axes`` may be divided into several. None if no strided view has these elements.
+    """
     strides = dense(source.shape)
     shape: list[int] = []
     steps: list[int] = []
@@ -379,7 +399,7 @@ def _opened(view: View, source: View, axes: range) -> View | None:
 
 
 def _summed(node: Node, once: set[int]) -> View | None:
-    """Replace a sum of two products by one product of more terms, because PSUM adds terms."""
+    """Replace a sum of two products by one product with more terms, because PSUM adds products."""
     if node.name != "add" or len(node.views) != 2 or node.dtype != "float32":
         return None
     first, second = (view.node for view in node.views)
@@ -393,8 +413,9 @@ def _summed(node: Node, once: set[int]) -> View | None:
 
 
 def _rolled_terms(node: Node, once: set[int]) -> View | None:
-    """Replace terms of a product that differ by steps only, such as the taps of a convolution, by one term with more
-    contracted axes.
+    """Replace the terms of a product that read at equal distances, such as the taps of a convolution, by one term.
+
+    That term has further contracted axes, which count the old terms.
     """
     lefts, rights = node.views[::2], node.views[1::2]
     terms = len(lefts)
@@ -425,7 +446,11 @@ def _rolled_terms(node: Node, once: set[int]) -> View | None:
 
 
 def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
-    """Return the steps (outer, inner) of offsets that count like two nested loops, or None."""
+    """Return the steps (outer, inner) by which ``offsets`` grow like the index of two nested loops; None if they do
+    not.
+
+    ``inner`` is the number of iterations of the inner loop.
+    """
     outer_step = offsets[inner] - offsets[0] if len(offsets) > inner else 0
     inner_step = offsets[1] - offsets[0] if inner > 1 else 0
     every = (offsets[0] + outer_step * (i // inner) + inner_step * (i % inner) for i in range(len(offsets)))
@@ -433,7 +458,7 @@ def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
 
 
 def _scaled_product(node: Node, once: set[int]) -> View | None:
-    """Scale the results of a product instead of its left operand's rows, if there are fewer results."""
+    """Scale the results of a product in place of the rows of its left operand, if there are fewer results."""
     if len(node.args) != 2:
         return None
     left, right = node.views
@@ -461,7 +486,7 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
 
 
 def _cut_depth(node: Node, once: set[int]) -> View | None:
-    """Replace a product of more terms than a partition holds twice by a sum of products."""
+    """Replace a product with more terms than fit a partition by a sum of products with fewer terms."""
     left = node.views[0]
     kept = len(left.shape) - node.folded
     total = math.prod(left.shape[kept:])
@@ -488,11 +513,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _gathered, _scaled_product),
 }
-"""Rules tried on each kind of node, in order."""
+"""Rules that are tried first, by kind of node, in order."""
 
 
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_rolled_terms,)}
-"""Rules tried on the result of ``RULES``: terms can be counted when all sums are products."""
+"""Rules that are tried on the results of :data:`RULES`, when all sums of products have become single products."""
 
 LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,)}
-"""Rules tried last, since they undo other rules."""
+"""Rules that are tried at the end, because they undo results of other rules."""

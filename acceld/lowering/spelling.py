@@ -1,4 +1,4 @@
-"""Print a kernel in an API: where a result goes, how an access and a loop are written, what an operation is called."""
+"""Print a kernel as source text for either API: where results go, and how accesses, loops and calls are written."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ from acceld.lowering.statements import (
 
 WIDTH = 120
 _TYPED = frozenset("activation reciprocal scalar_tensor_tensor tensor_reduce tensor_scalar tensor_tensor".split())
-"""Legacy calls whose result has the type of the operands, unless ``dtype`` says another."""
+"""Legacy calls whose result has the dtype of the operands, unless ``dtype`` gives another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Hold the differences between the APIs."""
+    """Describe how the source of an API differs from that of the other API."""
 
     imports: tuple[str, ...]
     returns_results: bool
-    """True if an instruction returns its result; False if it takes a ``dst``."""
+    """True if a call returns the instruction's result; False if it takes a ``dst``."""
 
     has_patterns: bool
-    """True if an access can be a pattern of strides; False if it is an index of each axis."""
+    """True if an access can be given as strides and counts; False if it needs an index for each axis."""
 
     sums_beside: bool
-    """True if an activation beside products may sum its columns too. The legacy compiler would compute it twice."""
+    """True if an activation may also sum its columns in a region with products. The legacy compiler would compute it
+    twice.
+    """
 
 
 SPELLINGS = {
@@ -72,18 +74,18 @@ _SIGNS = {
     "equal": "==",
     "not_equal": "!=",
 }
-"""Comparisons of instructions as Python's operators."""
+"""Python's operators for the comparisons of instructions."""
 
 
 def printed(kernel: Kernel, api: str) -> str:
-    """Return the source of a kernel in an API."""
+    """Return the source of a kernel for an API."""
     return _Printer(kernel, SPELLINGS[api]).text()
 
 
 def printed_by_shape(kernels: Sequence[tuple[Mapping[str, tuple[int, ...]], Kernel]], api: str) -> str:
-    """Return the source of one kernel for several shapes: a kernel for each, and a branch on the arguments' shapes.
+    """Return the source of a kernel that runs a different function for each shape of its arguments.
 
-    Each kernel comes with the shapes of its arguments by name.
+    Each of ``kernels`` has the shapes of its arguments by name, and the kernel for these shapes.
     """
     first = kernels[0][1]
     differing = [name for name in kernels[0][0] if len({shapes[name] for shapes, _ in kernels}) > 1]
@@ -107,6 +109,8 @@ def printed_by_shape(kernels: Sequence[tuple[Mapping[str, tuple[int, ...]], Kern
 
 
 class _Printer:
+    """Print one kernel."""
+
     def __init__(self, kernel: Kernel, spelling: Spelling) -> None:
         self.kernel = kernel
         self.spelling = spelling
@@ -115,18 +119,18 @@ class _Printer:
         self.lines: list[str] = []
 
     def text(self) -> str:
-        """Return the source."""
+        """Return the source of the whole file."""
         kernel = self.kernel
         lines = [*self.head(), "", "", "@nki.jit", f"def {kernel.name}({', '.join(kernel.parameters)}):", *self.body()]
         return "\n".join(lines) + "\n"
 
     def head(self) -> list[str]:
-        """Return the docstring and the imports."""
+        """Return the lines with the file's docstring and imports."""
         doc = textwrap.fill(self.kernel.doc, WIDTH - 8) if self.kernel.doc else "A lowered kernel."
         return [f'"""{doc}"""', "", *self.spelling.imports]
 
     def body(self) -> list[str]:
-        """Return the lines of the function."""
+        """Return the lines of the kernel function's body."""
         kernel = self.kernel
         for tensor in kernel.made:
             shape = tensor.shape or (1,)
@@ -137,6 +141,7 @@ class _Printer:
         return self.lines
 
     def _put(self, depth: int, text: str) -> None:
+        """Append a line, broken at its brackets if it is too long."""
         line = "    " * depth + text
         if len(line) <= WIDTH or "(" not in text or text.startswith("#"):
             self.lines.append(line)
@@ -153,6 +158,7 @@ class _Printer:
         self.lines.append("    " * depth + ")" + tail)
 
     def _statements(self, statements: Iterable[Statement], depth: int) -> None:
+        """Append the lines of statements."""
         for statement in statements:
             match statement:
                 case Note(text):
@@ -167,10 +173,12 @@ class _Printer:
                     self._put(depth, self._called(statement))
 
     def _declared(self, tile: Tile) -> str:
+        """Return the declaration of a tile as text."""
         made = "zeros" if self.spelling.returns_results and tile in self.sums else "ndarray"
         return f"{tile.name} = nl.{made}({tile.shape}, dtype={_nl(tile.dtype)}, buffer=nl.{tile.space})"
 
     def _called(self, call: Call) -> str:
+        """Return an instruction as text."""
         if call.operation == "iota":
             return self._counted(call)
         if call.operation == "affine_select":
@@ -207,6 +215,7 @@ class _Printer:
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
 
     def _counted(self, call: Call) -> str:
+        """Return an ``iota`` as text."""
         values = dict(call.args)["pattern"]
         assert isinstance(values, Positions) and isinstance(call.dst, Piece)
         if not self.spelling.returns_results:
@@ -219,6 +228,7 @@ class _Printer:
         return f"{place} = nisa.iota({_gridded_positions(values, counts)}, dtype={_nl(call.dst.tile.dtype)})"
 
     def _chosen(self, call: Call) -> str:
+        """Return an ``affine_select`` as text."""
         args = dict(call.args)
         values, other = args["pattern"], args["on_false_value"]
         assert isinstance(values, Positions) and isinstance(call.dst, Piece)
@@ -236,6 +246,7 @@ class _Printer:
         )
 
     def _gathered(self, call: Call, source: Gathered) -> str:
+        """Return a gather of rows as text."""
         tensor = source.tensor
         rows = math.prod(tensor.shape) // source.row
         table = tensor.name if tensor.shape == (rows, source.row) else f"{tensor.name}.reshape(({rows}, {source.row}))"
@@ -253,7 +264,9 @@ class _Printer:
         return f"{self._place(call.dst)} = nl.load({table}[{index}, {columns}])"
 
     def _transfer(self, call: Call) -> str:
-        """Return a load or a store. Where slices can not name the elements in HBM, both sides are index grids."""
+        """Return a legacy load or store as text. If slices can not name the elements in HBM, both sides are index
+        grids.
+        """
         source = dict(call.args)["src"]
         block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
         assert isinstance(block, Block) and isinstance(piece, Piece)
@@ -271,14 +284,17 @@ class _Printer:
         return f"{tile} = nl.load({memory})"
 
     def _place(self, piece: Piece | Block) -> str:
+        """Return a destination as the left side of an assignment."""
         text = self._value("dst", piece)
         return text if text.endswith("]") else f"{text}[...]"
 
     def _shape(self, piece: Piece | Block) -> str:
+        """Return the shape of a piece as text."""
         assert isinstance(piece, Piece)
         return str(tuple(span.count for span in piece.spans if span.count is not None))
 
     def _value(self, name: str, value: Value) -> str:
+        """Return an argument of an instruction as text. ``name`` is the argument's name."""
         match value:
             case Piece():
                 return self._piece(value)
@@ -296,6 +312,7 @@ class _Printer:
                 return repr(value)
 
     def _piece(self, piece: Piece) -> str:
+        """Return a piece of a tile as text."""
         tile = piece.tile
         if piece.reshaped is not None and not self.spelling.has_patterns:
             return _gridded_piece(piece, list(piece.reshaped))
@@ -307,6 +324,7 @@ class _Printer:
         return text if piece.reshaped is None else f"{text}.reshape({piece.reshaped})"
 
     def _strided(self, part: Strided) -> str:
+        """Return strided elements of a tile as text."""
         tile = part.tile
         elements = math.prod(tile.shape[1:])
         if not self.spelling.returns_results:
@@ -323,12 +341,13 @@ class _Printer:
         return f"{tile.name}[{', '.join((grids[0], *map(affine, part.between), f'{affine(part.offset)} + {inner}'))}]"
 
     def _block(self, block: Block) -> str:
+        """Return a part of a tensor in HBM as text."""
         slices = sliced(block, self.trips)
         if slices is not None:
             return f"{block.tensor.name}[{', '.join(map(_span, slices))}]"
         pattern = [list(pair) for pair in block.pattern]
         if not self.spelling.returns_results:
-            # Backward steps may cross the edges of axes. The tensor reshaped to one axis has no such edges.
+            # Backward steps may cross the edge of an axis. Reshaped to one axis, the tensor has no such edges.
             flat = len(block.tensor.shape) > 1 and any(stride < 0 for stride, _ in block.pattern)
             name = f"{block.tensor.name}.reshape(({math.prod(block.tensor.shape)},))" if flat else block.tensor.name
             return f"{name}.ap(pattern={pattern}, offset={affine(block.offset)})"
@@ -336,7 +355,7 @@ class _Printer:
 
 
 def _opening(text: str) -> int:
-    """Return the place of the last bracket that is open at the end of a text."""
+    """Return the place of the innermost bracket that is still open at the end of ``text``."""
     depth = 0
     for at in range(len(text) - 1, -1, -1):
         depth += (text[at] in ")]}") - (text[at] in "([{")
@@ -346,7 +365,7 @@ def _opening(text: str) -> int:
 
 
 def _arguments(text: str) -> list[str]:
-    """Divide the text of arguments at the commas that are not inside of brackets."""
+    """Return the arguments in ``text``, which commas outside of brackets separate."""
     found, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")
@@ -357,16 +376,17 @@ def _arguments(text: str) -> list[str]:
 
 
 def _nl(dtype: str) -> str:
-    """Return a dtype's name in ``nl``."""
+    """Return the name of a dtype in ``nl``, such as ``nl.float32``."""
     return f"nl.{'bool_' if dtype == 'bool' else dtype}"
 
 
 def _dtype(place: Piece | Block) -> str:
+    """Return the dtype of a piece or block."""
     return place.tile.dtype if isinstance(place, Piece) else place.tensor.dtype
 
 
 def _accumulated(statements: Iterable[Statement]) -> set[Tile]:
-    """Return the tiles to which products are added."""
+    """Return the tiles in which products are added."""
     found: set[Tile] = set()
     for statement in statements:
         if isinstance(statement, Loop):
@@ -377,7 +397,7 @@ def _accumulated(statements: Iterable[Statement]) -> set[Tile]:
 
 
 def affine(value: Affine) -> str:
-    """Return the text of an affine expression."""
+    """Return an affine expression as text."""
     parts = [name if by == 1 else f"{by} * {name}" for name, by in value.terms]
     if value.constant or not parts:
         parts.append(str(value.constant))
@@ -385,10 +405,12 @@ def affine(value: Affine) -> str:
 
 
 def _grid(count: int, place: int, rank: int) -> str:
+    """Return an ``nl.arange`` along axis ``place`` of ``rank`` axes, as text."""
     return f"nl.arange({count})[{', '.join(':' if at == place else 'None' for at in range(rank))}]"
 
 
 def _span(span: Span) -> str:
+    """Return a range of an axis as the text of an index."""
     if span.count is None:
         return affine(span.start)
     if not span.start.terms:
@@ -397,7 +419,10 @@ def _span(span: Span) -> str:
 
 
 def sliced(block: Block, trips: Mapping[str, int]) -> list[Span] | None:
-    """Return a block as slices of its tensor's axes; None if slices can not name the block."""
+    """Return the range of each axis of the tensor that a block covers; None if slices can not name the block.
+
+    ``trips`` has the trips of each loop variable.
+    """
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
     starts = _axes_of(block.offset, shape, trips)
@@ -423,7 +448,9 @@ def sliced(block: Block, trips: Mapping[str, int]) -> list[Span] | None:
 
 
 def _axes_of(offset: Affine, shape: tuple[int, ...], trips: Mapping[str, int]) -> list[Affine] | None:
-    """Divide an offset into a start on each axis, or return None if a variable runs over an axis's end."""
+    """Return the start on each axis of a tensor for an offset; None if a loop variable moves it over the end of an
+    axis.
+    """
     strides = dense(shape)
     constants, rest = [], offset.constant
     for stride in strides:
@@ -441,7 +468,7 @@ def _axes_of(offset: Affine, shape: tuple[int, ...], trips: Mapping[str, int]) -
 
 
 def walks(block: Block) -> list[tuple[int, int]]:
-    """Return the pattern of a block with each axis inside one axis of its tensor."""
+    """Return the pattern of a block, divided such that each of its axes walks along one axis of the tensor."""
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
     found: list[tuple[int, int]] = []
@@ -459,7 +486,7 @@ def walks(block: Block) -> list[tuple[int, int]]:
 
 
 def _gridded_piece(piece: Piece, counts: list[int]) -> str:
-    """Return a part of a tile as index grids: partitions, then columns in the shape of ``counts``."""
+    """Return a piece of a tile as index grids: partitions, then columns in the shape of ``counts``."""
     rank = len(counts)
     *fixed, columns = piece.spans[1:]
     steps = dense(counts[1:])
@@ -471,7 +498,7 @@ def _gridded_piece(piece: Piece, counts: list[int]) -> str:
 
 
 def _gridded_positions(values: Positions, counts: Sequence[int]) -> str:
-    """Return positions as a sum of index grids, for an API without patterns."""
+    """Return positions as a sum of index grids, for the API without patterns."""
     terms = [affine(values.offset)] if values.offset != Affine() else []
     for axis, step in enumerate((values.step, *(step for step, _ in values.pattern))):
         grid = _grid(counts[axis], axis, len(counts))
@@ -480,8 +507,9 @@ def _gridded_positions(values: Positions, counts: Sequence[int]) -> str:
 
 
 def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> str:
-    """Return a block with index grids, for an API without access patterns. Where steps cross the edges of the tensor's
-    axes, the tensor is seen as one axis.
+    """Return a block as index grids, for the API without patterns.
+
+    If steps cross the edges of the tensor's axes, the tensor is reshaped to one axis.
     """
     walked = list(pattern)
     parts = _by_axis(block, walked, trips)
@@ -495,7 +523,7 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
 
 
 def _by_axis(block: Block, walked: Sequence[tuple[int, int]], trips: Mapping[str, int]) -> list[str] | None:
-    """Return an index for each axis of a block's tensor; None if the block runs over the end of an axis."""
+    """Return an index for each axis of a block's tensor as text; None if the block runs over the end of an axis."""
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
     starts = _axes_of(block.offset, shape, trips)
@@ -513,7 +541,7 @@ def _by_axis(block: Block, walked: Sequence[tuple[int, int]], trips: Mapping[str
         single = next((a for a, s in enumerate(strides) if stride % s == 0 and abs(stride) >= s and shape[a] > 1), None)
         if single is not None and abs(stride) // strides[single] * (count - 1) < shape[single]:
             steps = {single: stride // strides[single]}
-        else:  # a diagonal: one step along several axes
+        else:  # one step moves along several axes, as in a diagonal
             sign = -1 if stride < 0 else 1
             steps = {axis: sign * step for axis, step in enumerate(coordinates(abs(stride), shape))}
         for axis, factor in steps.items():

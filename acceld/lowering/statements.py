@@ -1,4 +1,4 @@
-"""Kernels as data: tiles, accesses that are affine in loop variables, loops, and instructions without an API's spelling."""
+"""Represent a kernel as data, independent of the API: tiles, accesses affine in loop variables, loops and instructions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.lowering.graph import Shape
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """``constant`` plus each variable times its coefficient."""
+    """Represent an integer expression: ``constant`` plus each loop variable times its coefficient."""
 
     constant: int = 0
     terms: tuple[tuple[str, int], ...] = ()
@@ -33,13 +33,13 @@ ZERO = Affine()
 
 
 def variable(name: str | None) -> Affine:
-    """Return a loop's variable as an affine value; 0 for a loop that runs once and has no variable."""
+    """Return a loop variable as an affine expression; 0 for None, the variable of a loop that runs once."""
     return Affine(0, ((name, 1),)) if name else ZERO
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Memory on the chip: partitions first."""
+    """Describe a tensor on the chip. Its first axis is partitions."""
 
     name: str
     shape: Shape
@@ -49,7 +49,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor in HBM, in the kernel's shape."""
+    """Describe a tensor in HBM, with the shape that the kernel's arguments and results have."""
 
     name: str
     shape: Shape
@@ -58,7 +58,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """``count`` places of an axis from ``start`` on. If ``count`` is None, only ``start``, and the axis is dropped."""
+    """Select ``count`` positions of an axis from ``start`` on. If ``count`` is None, select ``start`` and drop the
+    axis.
+    """
 
     start: Affine
     count: int | None
@@ -66,7 +68,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a tile. ``reshaped`` is the shape in which an instruction sees the part, if it is another shape."""
+    """Select a part of a tile. ``reshaped`` is the shape in which an instruction sees it, if that differs."""
 
     tile: Tile
     spans: tuple[Span, ...]
@@ -75,7 +77,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of a tensor in HBM: the first element, and (stride, count) of each axis, partitions first."""
+    """Select a part of a tensor in HBM: the offset of its first element, and (stride, count) of each axis, partitions
+    first.
+    """
 
     tensor: Tensor
     offset: Affine
@@ -84,7 +88,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Numbers made on the chip: ``offset`` plus a step for each partition, and for each free axis (step, count)."""
+    """Represent numbers made on the chip: ``offset`` plus ``step`` times the partition, plus (step, count) for each
+    free axis.
+    """
 
     offset: Affine
     step: int
@@ -93,7 +99,10 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Rows of a table in HBM that a tile of positions names, from column ``offset`` on."""
+    """Select the rows of a table in HBM at the positions in the tile ``index``.
+
+    A row has ``row`` elements. ``count`` of them are read, from ``offset`` on.
+    """
 
     tensor: Tensor
     row: int
@@ -104,9 +113,10 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """Elements of each partition of a tile that lie apart: (stride, count) of each axis, from ``offset`` on the last axis.
+    """Select strided elements in each partition of a tile: (stride, count) of each axis, from ``offset`` on the last
+    axis.
 
-    ``between`` are indices of the axes between partitions and the last one.
+    ``between`` has the indices of the axes between the partitions and the last axis.
     """
 
     tile: Tile
@@ -118,7 +128,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """True from the second trip of the named loops on."""
+    """Represent a condition that is True from the second trip of the named loops on."""
 
     variables: tuple[str, ...]
 
@@ -128,7 +138,7 @@ Value = Piece | Strided | Block | Positions | Gathered | Condition | float | int
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An instruction. ``operation`` is its name in ``nki.isa``; ``args`` are its keywords in order, without ``dst``."""
+    """Represent an instruction: its name in ``nki.isa``, its destination, and its other arguments by name in order."""
 
     operation: str
     dst: Piece | Block
@@ -137,21 +147,21 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The declaration of a tile, from which on the tile exists."""
+    """Represent the declaration of a tile."""
 
     tile: Tile
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A comment."""
+    """Represent a comment in the kernel."""
 
     text: str
 
 
 @dataclass(slots=True)
 class Loop:
-    """A loop with its body. ``ordered`` is True if a trip needs results of the trip before."""
+    """Represent a loop with its body. ``ordered`` is True if an iteration needs results of the iteration before."""
 
     variable: str
     count: int
@@ -164,7 +174,9 @@ Statement = Call | Declaration | Note | Loop
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel: parameters in order, tensors it makes (outputs and intermediates), statements, and what it returns."""
+    """Represent a kernel: its parameters, the tensors in HBM that it makes, its statements, and the tensors that it
+    returns.
+    """
 
     name: str
     doc: str
@@ -175,7 +187,7 @@ class Kernel:
 
 
 def extents(statements: Iterable[Statement]) -> dict[str, int]:
-    """Return the trips of every loop by its variable."""
+    """Return the number of trips of every loop by the loop's variable."""
     found: dict[str, int] = {}
     for statement in statements:
         if isinstance(statement, Loop):

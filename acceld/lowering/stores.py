@@ -1,4 +1,4 @@
-"""Put the stores to a buffer in order with each other and with the reads of older versions: all of them share one memory."""
+"""Order the stores to a buffer and the reads of its older states, because all states share one memory."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from acceld.lowering.graph import (
 )
 
 COMPUTED = ("elementwise", "reduce", "dot", "scan", "gather")
-"""Kinds of nodes that a region computes."""
+"""Kinds of nodes whose values regions compute."""
 Change = Callable[[Node, tuple[Operand, ...]], tuple[Operand, ...]]
 
 
 def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
-    """Return the graph, its nodes in an order in which they can run, and what must run before a node beside its operands.
+    """Return the graph, its nodes in an order in which they can run, and the nodes that must run before each node.
 
-    Each output and each stored value is a whole computed node, or a buffer. Values are copied where no order is right
-    without: an array that is read after a store to it, a value that is needed before its store may happen.
+    The last are given by the node's id, besides its operands. In the returned graph each output and each stored value
+    is a whole computed node or a buffer. Values are copied where no order would be right otherwise: arrays that are
+    read after a store to them, and values that are needed before their store may happen.
     """
     graph = _with_computed_outputs(_apart(graph))
     if all(len(chain) < 2 for chain in _Memory(graph).chains):
@@ -48,7 +49,7 @@ def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
 
 
 def _rebuilt(graph: Graph, change: Change) -> Graph:
-    """Return the graph with other operands, which ``change`` gives for each node."""
+    """Return the graph with the operands that ``change`` returns for each node."""
     made: dict[int, Node] = {}
     for node in graph.nodes():
         args = change(node, tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args))
@@ -59,14 +60,17 @@ def _rebuilt(graph: Graph, change: Change) -> Graph:
 
 
 def _copy(view: View, dtype: str, order: int, line: int = 0) -> View:
-    """Return a copy that a reference would have made at a place in its order."""
+    """Return a copy of a view. ``order`` is its place in the order in which the reference makes values."""
     made = elementwise("copy", [view], dtype, line)
     made.order = order
     return whole(made)
 
 
 def _apart(graph: Graph) -> Graph:
-    """Return the graph with a memory of its own for each array to which stores go: a copy does not share its stores."""
+    """Return the graph with a buffer of its own for each array that the reference stores to.
+
+    If two arrays begin as the same state of a buffer, the second one becomes a copy.
+    """
     following: dict[int, list[Node]] = {}
     for node in graph.nodes():
         if node.kind == "buffer" and len(node.args) == 2:
@@ -90,7 +94,7 @@ def _apart(graph: Graph) -> Graph:
 
 
 def _with_computed_outputs(graph: Graph) -> Graph:
-    """Return the graph with each output and each stored value a whole computed node, or a buffer."""
+    """Return the graph with copies, so that each output and each stored value is a whole computed node or a buffer."""
 
     def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
         if node.kind != "buffer" or not args:
@@ -118,7 +122,7 @@ def _with_computed_outputs(graph: Graph) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A node that reads a version of a buffer, and the later stores over the elements that it reads."""
+    """Describe a read of a state of a buffer, and the later stores that overwrite elements of it."""
 
     node: Node
     view: View
@@ -126,7 +130,7 @@ class _Read:
 
 
 class _Memory:
-    """The buffers of a graph: their versions in order, what reads them, and which elements overlap."""
+    """Find which reads and stores of a graph's buffers share elements."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = graph.nodes()
@@ -146,7 +150,7 @@ class _Memory:
         self.boxes = [_boxes(chain) for chain in self.chains]
 
     def reads(self) -> list[_Read]:
-        """Return every read of a version to which later stores go."""
+        """Return every read of a buffer whose elements a later store overwrites."""
         found = []
         for node in self.nodes:
             for view in node.views if node.kind != "buffer" else ():
@@ -158,7 +162,7 @@ class _Memory:
         return found
 
     def overwritten(self) -> dict[int, list[Node]]:
-        """Return the earlier stores to elements of each store, by the id of its node."""
+        """Return, by the id of each store, the earlier stores whose elements it overwrites."""
         found = {}
         for chain, boxes in zip(self.chains, self.boxes, strict=True):
             for number, node in enumerate(chain):
@@ -168,7 +172,7 @@ class _Memory:
         return found
 
     def before(self) -> dict[int, list[Node]]:
-        """Return the nodes that must run before a node whose result is stored, by its id."""
+        """Return, by the id of each node whose result is stored, the nodes that must run before it."""
         found: dict[int, list[Node]] = {}
         for read in self.reads():
             for store in read.later:
@@ -181,7 +185,7 @@ class _Memory:
 
 
 def _boxes(chain: list[Node]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return the first and the last place along each axis of every store of a chain: [stores, 2, axes]."""
+    """Return the first and the last position along each axis of every store, in an array [stores, 2, axes]."""
     found = []
     for node in chain:
         assert node.target is not None
@@ -191,7 +195,7 @@ def _boxes(chain: list[Node]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def _overlapping(boxes: np.ndarray[tuple[int, ...], np.dtype[np.int64]], view: View, first: int, end: int) -> list[int]:
-    """Return which stores may write elements of a view, of those from ``first`` to before ``end``."""
+    """Return the numbers of the stores from ``first`` to before ``end`` that may write elements of a view."""
     ranges = box(view) or [(0, extent) for extent in view.node.shape]
     low, high = (np.array([one[at] for one in ranges], dtype=np.int64) for at in (0, 1))
     part = boxes[first:end]
@@ -200,7 +204,7 @@ def _overlapping(boxes: np.ndarray[tuple[int, ...], np.dtype[np.int64]], view: V
 
 
 def _ancestors(node: Node) -> set[int]:
-    """Return the ids of all nodes that a node needs, its own included."""
+    """Return the ids of a node and of all nodes that it needs."""
     found = {id(node)}
     todo = [node]
     while todo:
@@ -212,7 +216,7 @@ def _ancestors(node: Node) -> set[int]:
 
 
 def _with_kept_reads(graph: Graph) -> Graph:
-    """Return the graph with copies of what a node reads of an older version, if it needs a later store as well."""
+    """Return the graph with a copy of each value that a node reads before a store, if the node also needs that store."""
     above: dict[int, set[int]] = {}
     kept: dict[int, list[View]] = {}
     for read in _Memory(graph).reads():
@@ -238,7 +242,10 @@ def _with_kept_reads(graph: Graph) -> Graph:
 
 
 def _with_late_stores(graph: Graph, *, every: bool) -> Graph:
-    """Return the graph with copies of stored values that are needed before their store may happen; or of every one."""
+    """Return the graph with copies of stored values that are needed before their store may happen.
+
+    With ``every``, all stored values are copied.
+    """
     memory = _Memory(graph)
     late: set[int] = set()
     above: dict[int, set[int]] = {}

@@ -1,5 +1,6 @@
-"""Write a PyTorch module as a numpy reference: torch.export records its operators, a table says each in numpy.
+"""Write a PyTorch module as a numpy reference: torch.export records its operators, and a table has each of them in
+numpy.
 
-The reference then takes the way of every reference: it is the oracle, and ``numpy_reference`` lowers it to a kernel.
-Here only ``export.py`` imports torch, in a process of its own.
+The reference is then used as any other: it is the oracle, and ``numpy_reference`` lowers it to a kernel. Only
+``export.py``, which runs in a process of its own, imports torch.
 """

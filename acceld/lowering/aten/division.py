@@ -1,6 +1,6 @@
-"""Divide a recorded module into regions, each a program of its own. Cuts are where the fewest bytes cross.
+"""Divide a recorded module into regions, each a program of its own. They end where the fewest bytes pass on.
 
-A region has the products that read one value, or the products of an attention, with what is computed around them.
+A region has the products that read the same value, or the products of an attention, with the calls around them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _VIEWS = frozenset(
     "getitem view reshape _unsafe_view unflatten flatten squeeze unsqueeze permute transpose t expand slice select split "
     "split_with_sizes chunk unbind alias clone contiguous detach".split()
 )
-"""Operators that move no byte, or only the bytes that the reader of their result reads."""
+"""Operators that move no bytes, or only those that the reader of their result reads."""
 _TABLES = frozenset({"embedding", "index", "index_select"})
 """Operators that read some rows of their first operand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A region of a module: what it computes, how often the module computes it, and what its calls are named."""
+    """Describe a region of a module: its program, and each place where the module runs it."""
 
     name: str
     program: Program
     places: tuple[tuple[Program, tuple[str, ...]], ...]
-    """For each run of the region: the program with the module's own names, and the names of the module's calls."""
+    """For each run of the region: its program with the module's own names, and the names of the module's calls."""
 
     @property
     def count(self) -> int:
@@ -50,14 +50,14 @@ class Part:
 
     @property
     def product_dtype(self) -> str:
-        """Return the type in which the region multiplies."""
+        """Return the dtype of the region's products; without products, that of its inputs."""
         found = [call.results[0].dtype for call in self.program.calls if call.operator in PRODUCTS]
         floats = [one.array.dtype for one in self.program.inputs if "float" in one.array.dtype]
         return next(iter([*found, *floats]), "float32")
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes of tables whose rows are not all read."""
+        """Return the bytes of tables that the region does not read, because it reads only some of their rows."""
         arrays = {one.name: one.array for one in self.program.inputs}
         readers: dict[str, list[Call]] = {}
         for call in self.program.calls:
@@ -72,12 +72,12 @@ class Part:
 
 
 def divided(program: Program) -> list[Part]:
-    """Return the regions of a program in the order of their first run."""
+    """Return the regions of a program, in the order of their first run."""
     return _Division(program).parts()
 
 
 def signature(program: Program) -> str:
-    """Return a text that is the same for programs that differ in names only."""
+    """Return a text that is the same for programs that differ only in names."""
     names: dict[str, str] = {}
     for name in [
         *(i.name for i in program.inputs),
@@ -110,7 +110,7 @@ def signature(program: Program) -> str:
 
 
 class _Division:
-    """Cut the calls of a program into regions."""
+    """Divide the calls of a program into regions."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -119,7 +119,7 @@ class _Division:
         self.arrays = {one.name: one.array for one in program.inputs}
         self.arrays |= {one.name: one.array for one in program.constants}
         self.free = {one.name for one in program.constants}
-        """Values that hold no data of an argument or weight. Each region makes the values that it reads."""
+        """Values that depend on no argument or weight. Each region computes those that it reads."""
         self.calls: list[Call] = []
         taken = {one.name: [other for other in calls if _takes(other, one)] for one in calls if len(one.results) > 1}
         for call in calls:
@@ -141,7 +141,7 @@ class _Division:
         self.calls = [one for one in self.calls if one.name not in self.free]
 
     def parts(self) -> list[Part]:
-        """Return the regions, equal ones together."""
+        """Return the regions. Equal ones are one Part."""
         bounds = [0, *self._cuts(), len(self.calls)]
         found: dict[str, list[tuple[Program, tuple[str, ...]]]] = {}
         for start, end in itertools.pairwise(bounds):
@@ -163,7 +163,7 @@ class _Division:
     # where to cut
 
     def _cuts(self) -> list[int]:
-        """Return the places between calls at which regions end."""
+        """Return the numbers of the calls at which a new region begins."""
         cuts: list[int] = []
         for start, end in self._layers():
             if start:
@@ -171,12 +171,12 @@ class _Division:
             groups = self._groups(start, end)
             for before, after in itertools.pairwise(groups):
                 between = [at for at in range(before[-1] + 1, after[0] + 1) if self.calls[at].operator != "getitem"]
-                # Among equal places the last is taken, so that work after a product stays in the product's region.
+                # Of equally good places the last is taken, so that work after a product stays in the product's region.
                 cuts.append(min(between, key=lambda at: (self._crossing(at), -at)))
         return cuts
 
     def _layers(self) -> list[tuple[int, int]]:
-        """Return the stretches of calls that belong to one layer of a list of layers, or to none."""
+        """Return the ranges of calls that belong to the same layer of a list of layers, or to no layer."""
         keys = [_layer(call.module) for call in self.calls]
         products = [key for key, call in zip(keys, self.calls, strict=True) if call.operator in PRODUCTS]
         keys = [key if products.count(key) > 1 else "" for key in keys]
@@ -192,7 +192,7 @@ class _Division:
         return found
 
     def _groups(self, start: int, end: int) -> list[list[int]]:
-        """Return the products of a stretch in groups that one region computes."""
+        """Return the products in a range of calls, in groups that one region computes."""
         groups: list[list[int]] = []
         reach: dict[str, set[int]] = {}
         for at in range(start, end):
@@ -207,10 +207,10 @@ class _Division:
         return groups
 
     def _joins(self, call: Call, behind: set[int], group: Sequence[int]) -> bool:
-        """Return True if a product belongs to the region of the products before it.
+        """Return True if a product belongs to the region of the products in ``group``.
 
-        It reads the same value as they do, in the same member of a list of modules. Or it reads a result of theirs, and
-        none of them multiplies weights.
+        It does if it reads the same value as they do, in the same member of a list of modules. It also does if it reads
+        a result of theirs and none of them multiplies by weights.
         """
         inside = behind & set(group)
         if inside:
@@ -221,16 +221,17 @@ class _Division:
         return any(own & {self._source(n) for n in self.calls[at].reads if n not in self.held} for at in group)
 
     def _weighted(self, call: Call) -> bool:
+        """Return True if a call reads a weight or a view of one."""
         return any(self._source(name) in self.held for name in call.reads)
 
     def _source(self, name: str) -> str:
-        """Return the value that a chain of views begins with."""
+        """Return the value of which ``name`` is a view, directly or through other views."""
         while name in self.by_name and self.by_name[name].operator in _VIEWS:
             name = self.by_name[name].reads[0]
         return name
 
     def _crossing(self, at: int) -> int:
-        """Return the bytes of values that are made before a place and read after it."""
+        """Return the bytes of the values that are made before call ``at`` and read from it on."""
         before = {call.name for call in self.calls[:at]}
         read = {name for call in self.calls[at:] for name in call.reads} | set(self.program.outputs)
         return sum(array_bytes(self.arrays[name]) for name in before & read)
@@ -238,6 +239,7 @@ class _Division:
     # what a region is
 
     def _program(self, start: int, end: int) -> Program:
+        """Return the calls from ``start`` to before ``end`` as a program of their own."""
         own = self.calls[start:end]
         inside = {call.name for call in own}
         after = {name for call in self.calls[end:] for name in call.reads} | set(self.program.outputs)
@@ -259,7 +261,7 @@ class _Division:
         return Program(title, tuple(inputs), constants, calls, outputs, results=results)
 
     def _free_behind(self, own: Sequence[Call]) -> tuple[Call, ...]:
-        """Return the calls without data that a region's calls read, in order."""
+        """Return the calls without data whose results the calls ``own`` read, in order."""
         wanted: dict[str, Call] = {}
         todo = [name for call in own for name in call.reads]
         while todo:
@@ -271,13 +273,13 @@ class _Division:
 
 
 def _filling(call: Call) -> Call:
-    """Return a call such as ``zeros_like`` as a call that reads no array, such as ``zeros``; other calls unchanged."""
+    """Return a call such as ``zeros_like`` as a call that reads no array, such as ``zeros``; any other call unchanged."""
     operator = {"zeros_like": "zeros", "ones_like": "ones", "full_like": "full"}.get(call.operator)
     return call if operator is None else replace(call, operator=operator, args=call.args[1:])
 
 
 def _filled(keys: Sequence[str]) -> list[str]:
-    """Return the layer of each call. Calls in the middle of a layer that name no module belong to the layer."""
+    """Return the layer of each call. A call without a layer between calls of one layer belongs to that layer."""
     found = list(keys)
     for key in {one for one in keys if one}:
         first, last = found.index(key), len(found) - 1 - found[::-1].index(key)
@@ -299,11 +301,12 @@ def _numbered(module: str) -> str:
 
 
 def _name(program: Program) -> str:
+    """Return a name for a region, as a Python identifier."""
     return re.sub(r"\W+", "_", _name_of(program.calls)).strip("_") or "region"
 
 
 def _name_of(calls: Sequence[Call]) -> str:
-    """Return a name made of the names of modules that multiply; without such names, the operator that computes last."""
+    """Return a name made of the names of the submodules that multiply; without names, the operator of the last call."""
     products = [call for call in calls if call.operator in PRODUCTS]
     paths = dict.fromkeys(call.module.partition(" ")[0] for call in products or calls)
     last = dict.fromkeys(re.sub(r"\.?\d+\b", "", path).rpartition(".")[2] for path in paths)
@@ -312,10 +315,11 @@ def _name_of(calls: Sequence[Call]) -> str:
 
 
 def _takes(call: Call, source: Call) -> bool:
+    """Return True if ``call`` selects one of the results of ``source``."""
     return call.operator == "getitem" and call.args[0] == Named(source.name)
 
 
 def array_bytes(array: Array) -> int:
-    """Return the bytes of an array."""
+    """Return the number of bytes of an array."""
     width = re.search(r"\d+$", array.dtype)
     return math.prod(array.shape) * (int(width[0]) // 8 if width else 1)

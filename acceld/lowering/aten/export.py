@@ -1,7 +1,7 @@
 """Record a PyTorch module's operators with torch.export, and write its reference.
 
-``python -m acceld.lowering.aten.export`` reads one request a line from its standard input and answers each with a line of
-JSON. It runs a person's module, so it is always a process of its own.
+``python -m acceld.lowering.aten.export`` reads requests from its standard input, one on each line, and answers each
+with a line of JSON. It runs a user's module, so it is always a process of its own.
 """
 
 from __future__ import annotations
@@ -44,29 +44,30 @@ _EXTENTS = frozenset(
     "depth height width H W D dim1 dim2 input_size length seq_len sequence_length input_length".split()
 )
 _SMALL = 24
-"""Greatest extent of images below 128 at reduced sizes. Chosen so that checks take seconds."""
+"""Limit on the extents of images and sequences at reduced sizes. It was chosen such that checks take seconds."""
 _ON_CHIP = {"float64": "float32", "int64": "int32"}
-"""Types that a chip has in place of types of 64 bits."""
+"""Dtypes that a chip has in place of dtypes of 64 bits."""
 _LONGEST_CONSTANT = 64
 _CHECKED_ELEMENTS = 2**26
-"""Most elements in a module's arguments and weights. A module with more is not run to check its reference."""
+"""Limit on the elements of a module's arguments and weights. A larger module is not run to check its reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A module and the arguments of its call. ``draw`` is the file's own function for arguments, if there is one."""
+    """Hold a module and the arguments of its call. ``draw`` is the file's own function for arguments, if it has one."""
 
     title: str
     module: torch.nn.Module
     arguments: tuple[Any, ...]
     draw: Callable[[], Any] | None = None
     named: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments that are passed by name, because an argument before them is left to its default."""
+    """Arguments that are passed by name, because a parameter before them keeps its default."""
 
     @property
     def places(self) -> list[tuple[tuple[str | int, ...], Any]]:
-        """Return every value of the arguments in the order of torch.export, with its place: the name of forward's
-        parameter, then the places in lists and dicts.
+        """Return every value in the arguments with its place, in the order of torch.export.
+
+        A place is the name of forward's parameter, followed by the indices and keys in lists and dicts.
         """
         own = inspect.signature(self.module.forward).parameters.values()
         names = [one.name for one in own if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
@@ -84,9 +85,10 @@ class Subject:
 
     @property
     def others(self) -> dict[str, Any]:
-        """Return forward's arguments that are not arrays, also defaults, with ``...`` for arrays in lists and dicts.
+        """Return forward's arguments that are not arrays, defaults too, with ``...`` in place of arrays in lists and
+        dicts.
 
-        NotLowered for an argument that no literal makes.
+        NotLowered for an argument that can not be written as a Python literal.
         """
         signature = inspect.signature(self.module.forward)
         found = signature.bind(*self.arguments, **self.named)
@@ -107,7 +109,9 @@ class Subject:
 
 
 class _Untouched(torch.overrides.TorchFunctionMode):
-    """Leave parameters without values: nobody reads the values, and those of a large module take minutes to draw."""
+    """Skip the initialization of weights while a module is made. Nothing reads their values, and drawing many takes
+    minutes.
+    """
 
     _SKIPPED = frozenset(
         "normal_ uniform_ trunc_normal_ kaiming_uniform_ kaiming_normal_ xavier_uniform_ orthogonal_".split()
@@ -121,15 +125,17 @@ class _Untouched(torch.overrides.TorchFunctionMode):
 
 
 def program_of(subject: Subject) -> Program:
-    """Return a module's program. NotLowered if torch can not export the module, or if a part of it is not lowered."""
+    """Return a module's operators as a Program. NotLowered if torch can not export the module, or if a part is not
+    lowered.
+    """
     return recorded(exported_of(subject), subject)
 
 
 def exported_of(subject: Subject) -> ExportedProgram:
-    """Return the operators of a module as torch has them. NotLowered if torch can not export the module."""
+    """Return a module as torch.export records it. NotLowered if torch can not export it."""
     try:
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # torch.export calls what torch deprecates
+            warnings.simplefilter("ignore", FutureWarning)  # torch.export itself calls deprecated functions of torch
             exported = export(subject.module, subject.arguments, dict(subject.named), strict=False)
             table = {
                 operator: how
@@ -137,14 +143,14 @@ def exported_of(subject: Subject) -> ExportedProgram:
                 if operator.name().split("::")[1].split(".")[0] not in OPERATORS | RANDOM
             }
             exported = exported.run_decompositions(table)
-    except Exception as error:  # torch.export fails in any way that a module's code and torch itself can
+    except Exception as error:  # torch.export runs the module's code, so any exception is possible
         words = [line for line in str(error).splitlines() if line.strip()]
         raise NotLowered(f"torch.export refuses the module: {words[0] if words else type(error).__name__}") from error
     return exported
 
 
 def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True) -> Program:
-    """Return a module's program as plain data. Without ``values`` the module's buffers are arguments, not constants."""
+    """Return a recorded module as a Program. Without ``values`` the module's buffers are arguments and not constants."""
     kinds = {spec.arg.name: spec for spec in exported.graph_signature.input_specs}
     inputs: list[Input] = []
     constants: list[Constant] = []
@@ -157,7 +163,8 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
             if spec.kind == InputKind.USER_INPUT:
                 place, given = next(user)
                 if isinstance(value, torch.Tensor):
-                    low, high = (None, None) if subject.draw is None else _bounds(given)  # examples have no values
+                    # examples made of shapes have no values
+                    low, high = (None, None) if subject.draw is None else _bounds(given)
                     path = ".".join(map(str, place))
                     inputs.append(Input(node.name, _array(value), "argument", path, low, high, place))
                 continue
@@ -180,7 +187,7 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
             constants.append(_constant(node.name, held))
     arrays = {one.name: one.array for one in inputs} | {one.name: one.results[0] for one in calls if one.results}
     inputs = [_reaching(one, calls, arrays) for one in inputs]
-    # Arguments first, as forward takes them; the weights come after.
+    # The reference takes forward's arguments first, and then the weights.
     inputs.sort(key=lambda one: one.role != "argument")
     specs = exported.graph_signature.output_specs
     paths = {one.name: one.path for one in inputs}
@@ -208,9 +215,9 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
 
 
 def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
-    """Return an input of indices with the range of the indices, which name rows of a table or classes.
+    """Return an input that holds indices with the least and the greatest index that an operator accepts.
 
-    An input of any other kind is returned as it is.
+    Any other input is returned unchanged.
     """
     if one.high is not None or not one.array.dtype.startswith("int"):
         return one
@@ -228,14 +235,14 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
 
 
 def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:
-    """Return the least and the greatest value of an argument of whole numbers; None for any other argument."""
+    """Return the least and the greatest value of an array of integers; None for any other array."""
     if value.dtype.is_floating_point or not value.numel() or isinstance(value, FakeTensor):
         return None, None
     return float(value.min()), float(value.max())
 
 
 def _key(one: Any) -> str | int:
-    """Return the index or key that one step of torch's path names. NotLowered if the container is no list or dict."""
+    """Return the index or key in one step of torch's path to a value. NotLowered if the container is no list or dict."""
     found = getattr(one, "idx", getattr(one, "key", None))
     if not isinstance(found, str | int):
         raise NotLowered(f"an argument of forward with arrays at {one} is not lowered: give lists or dicts of arrays")
@@ -245,7 +252,7 @@ def _key(one: Any) -> str | int:
 def _structure(exported: ExportedProgram) -> Any:
     """Return the structure of forward's result, with the number of an output in place of each array.
 
-    If no literal makes the structure, return the name of the result's type.
+    If it can not be written as a Python literal, return the name of the result's type.
     """
     spec = exported.call_spec.out_spec
     assert spec is not None
@@ -257,19 +264,21 @@ def _structure(exported: ExportedProgram) -> Any:
 
 
 def _held(exported: ExportedProgram, spec: Any) -> torch.Tensor:
+    """Return the value of a parameter, buffer or constant of a recorded module."""
     found = exported.state_dict.get(spec.target)
     held: torch.Tensor = exported.constants[spec.target] if found is None else found
     return held
 
 
 def _array(value: torch.Tensor) -> Array:
+    """Return the shape and dtype of an array. NotLowered if the shape depends on values."""
     if any(not isinstance(extent, int) for extent in value.shape):
         raise NotLowered("a shape that depends on values is not lowered")
     return Array(tuple(value.shape), str(value.dtype).removeprefix("torch."))
 
 
 def _described(name: str, held: torch.Tensor, spec: Any) -> Constant | None:
-    """Return a buffer or constant that a short text makes; None if a checkpoint has to hold it."""
+    """Return a buffer as a constant that a short text makes; None if its values have to come from a checkpoint."""
     array = _array(held)
     kept = spec.kind == InputKind.BUFFER and spec.persistent
     if not kept and held.numel() <= _LONGEST_CONSTANT:
@@ -279,6 +288,9 @@ def _described(name: str, held: torch.Tensor, spec: Any) -> Constant | None:
 
 
 def _constant(name: str, held: torch.Tensor) -> Constant:
+    """Return a constant, by its values if it is short and else by a text that makes it. NotLowered if no short text
+    does.
+    """
     array = _array(held)
     if held.numel() <= _LONGEST_CONSTANT:
         return Constant(name, array, tuple(float(one) for one in held.reshape(-1).to(torch.float64)))
@@ -289,7 +301,11 @@ def _constant(name: str, held: torch.Tensor) -> Constant:
 
 
 def _words(held: torch.Tensor, array: Array, *, state: bool) -> str | None:
-    """Return numpy's words for a triangle, for equal values or for values at equal distances; None for any others."""
+    """Return a numpy expression for a triangle, for equal values or for equally spaced values; None for any other
+    values.
+
+    With ``state``, for a buffer that a checkpoint has, only a triangle is recognized.
+    """
     flat = held.reshape(-1).to(torch.float64)
     rows, columns = array.shape[-2:] if len(array.shape) > 1 else (1, 0)
     if rows > 1 and held.numel() == rows * columns:
@@ -311,15 +327,17 @@ def _words(held: torch.Tensor, array: Array, *, state: bool) -> str | None:
 
 
 def _number(value: float) -> str:
+    """Return a number as Python writes it."""
     return f"{value!r}" if np.isfinite(value) else f"float({str(value)!r})"
 
 
 def _call(node: Any) -> Call:
+    """Return a node of torch's graph as a Call."""
     if node.target.__name__ == "getitem":
         return Call(node.name, "getitem", tuple(map(_argument, node.args)), {}, (), "")
     if not hasattr(node.target, "_schema"):
         raise NotLowered(f"{node.target.__name__} is not lowered")
-    value = node.meta.get("val")  # a node that checks metadata has no value
+    value = node.meta.get("val")  # a node that only checks metadata has no value
     every = list(value) if isinstance(value, tuple | list) else [value]
     results = tuple(_array(one) if isinstance(one, torch.Tensor) else Array((), "float32") for one in every)
     packet, _, overload = node.target.name().split("::")[1].partition(".")
@@ -333,6 +351,7 @@ def _call(node: Any) -> Call:
 
 
 def _argument(value: Any) -> Argument:
+    """Return an operand of torch's graph as an Argument. NotLowered for a type that has none."""
     if isinstance(value, torch.fx.Node):
         return Named(value.name)
     if isinstance(value, list | tuple):
@@ -348,13 +367,13 @@ def _argument(value: Any) -> Argument:
     raise NotLowered(f"an operand of type {type(value).__name__} is not lowered")
 
 
-# what a request names
+# modules of requests
 
 
 def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
-    """Return the module that a request names, made and with arguments. NotLowered if it can not be made.
+    """Return the module that a request names, with its arguments. NotLowered if it can not be made.
 
-    ``least`` is the greatest extent of images below 128 if the request asks for reduced sizes.
+    ``least`` is the limit on extents of images and sequences, if the request asks for reduced sizes.
     """
     where, _, name = request["module"].rpartition(":")
     if not where:
@@ -386,7 +405,7 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
             raise NotLowered("nothing says what the module is called with: give --arg for each array")
     except NotLowered:
         raise
-    except Exception as error:  # a person's module may fail in any way, and the command says how
+    except Exception as error:  # a user's module may raise anything, and the command reports it
         own = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == where]
         place = f"{where}:{own[-1]}" if own else where
         raise NotLowered(f"{place}: the module can not be made: {type(error).__name__}: {error}") from error
@@ -394,7 +413,9 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
 
 
 def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
-    """Give weights and buffers another type. Module.to can not convert weights without memory."""
+    """Convert a module's weights and buffers to another dtype. ``Module.to`` can not do this for weights without
+    memory.
+    """
     made: dict[int, torch.nn.Parameter] = {}
     for one in module.modules():
         for name, value in list(one.named_parameters(recurse=False)):
@@ -406,9 +427,9 @@ def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
 
 
 def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments that forward takes by place, and those by name.
+    """Return the arguments that forward takes by position, and those it takes by name.
 
-    An argument without a name of its own gets the parameter's name. NotLowered for a name that forward does not have.
+    An argument with a default name gets the parameter's name. NotLowered for a name that forward does not have.
     """
     signature = inspect.signature(module.forward)
     if any(one.kind == one.VAR_POSITIONAL for one in signature.parameters.values()):
@@ -428,6 +449,7 @@ def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tupl
 
 
 def _example(one: Mapping[str, Any]) -> Any:
+    """Return the value of a requested argument; for an array, zeros."""
     if one.get("value") is not None:
         return one["value"]
     dtype = getattr(torch, one["dtype"])
@@ -435,7 +457,7 @@ def _example(one: Mapping[str, Any]) -> Any:
 
 
 def _loaded(where: str, text: str) -> Any:
-    """Return the Python module that a text defines."""
+    """Return the Python module that ``text`` defines."""
     import types
 
     module = types.ModuleType("subject")
@@ -446,11 +468,11 @@ def _loaded(where: str, text: str) -> Any:
 
 
 def reduced(text: str, least: int = _SMALL) -> str:
-    """Return a problem's text with smaller sizes, by one rule for all problems.
+    """Return the text of a module's file with smaller sizes, by one rule for all files.
 
-    A whole number of 128 and more at the top of the file becomes 128 and the rest of its division by 128. Smaller
-    numbers are kept, because layers depend on them. Only extents of images and sequences are reduced, to at most
-    ``least``. A batch of images is 2.
+    An integer of at least 128 at the top of the file becomes 128 plus its remainder by 128. Smaller integers stay,
+    because layers depend on them, except that extents of images and sequences become at most ``least``. A batch of
+    images is 2.
     """
     tree = parse(text)
     assigned = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
@@ -477,6 +499,7 @@ def reduced(text: str, least: int = _SMALL) -> str:
 
 
 def _whole(value: ast.expr) -> int | None:
+    """Return the value of an expression of integers; None for any other expression."""
     try:
         found = eval(compile(ast.Expression(value), "", "eval"), {"__builtins__": {}})
     except (NameError, TypeError, ValueError, ZeroDivisionError):
@@ -485,6 +508,9 @@ def _whole(value: ast.expr) -> int | None:
 
 
 def _smaller(name: str, number: int, images: bool, least: int) -> int:
+    """Return the reduced size for the variable ``name``. ``images`` is True if the file has extents of images or
+    sequences.
+    """
     if name in _BATCHES and images:
         return min(number, 2)
     if number < 128:
@@ -496,7 +522,7 @@ def _smaller(name: str, number: int, images: bool, least: int) -> int:
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a module's reference with its arguments, or why there is none."""
+    """Return the answer to a request: the module's reference with its arguments, or the reason why it has none."""
     try:
         subject, program = _recording(request)
         inputs = _inputs_program(subject, program) if subject.draw is not None else None
@@ -516,7 +542,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
-    """Return the module and its program. A module that fails with reduced extents below 128 keeps its own extents."""
+    """Return the module and its program. A module that fails at reduced extents below 128 is tried again with its own
+    extents.
+    """
     try:
         subject = subject_of(request)
         return subject, program_of(subject)
@@ -528,7 +556,10 @@ def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
 
 
 def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the regions of a module with their references and work, or why there are none. No weight takes memory."""
+    """Return the answer to a request for regions: their references and work, or the reason why there are none.
+
+    Weights are made without memory.
+    """
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
             subject = subject_of(request)
@@ -539,7 +570,7 @@ def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _region(part: Part) -> dict[str, Any]:
-    """Return a region as JSON. A region without a reference has its bytes and the reason."""
+    """Return a region as JSON. If it has no reference, it has the reason and its bytes."""
     program = part.program
     found: dict[str, Any] = {"name": part.name, "count": part.count, "dtype": part.product_dtype}
     found["arguments"] = [
@@ -565,7 +596,7 @@ def _region(part: Part) -> dict[str, Any]:
 
 
 def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
-    """Return the graph of a reference. NotLowered if numpy can not run it on traced arrays."""
+    """Return the graph of a reference. NotLowered if the reference can not be traced."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "reference.py"
         path.write_text(text, encoding="utf-8")
@@ -578,7 +609,7 @@ def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
 
 
 class _Drawn(torch.nn.Module):
-    """A module without arguments, whose forward draws the arguments of another module."""
+    """Represent a module without arguments, whose forward draws the arguments of another module."""
 
     def __init__(self, draw: Callable[[], Any]) -> None:
         super().__init__()
@@ -589,9 +620,9 @@ class _Drawn(torch.nn.Module):
 
 
 def _inputs_program(subject: Subject, program: Program) -> Program | None:
-    """Return the program that draws the arguments which ``program`` reads.
+    """Return the program that draws the arguments that ``program`` reads.
 
-    None if the drawing is not lowered; the arguments are then drawn from their shapes.
+    None if the drawing is not lowered. The arguments are then drawn from their shapes.
     """
     assert subject.draw is not None
     try:
@@ -605,8 +636,9 @@ def _inputs_program(subject: Subject, program: Program) -> Program | None:
 
 
 def difference(subject: Subject, program: Program, text: str) -> float | None:
-    """Return the greatest relative L2 distance of the reference's outputs in float64 from the module's, on data that the
-    reference draws. None if the module is too large to run here.
+    """Return how far the reference's outputs are from the module's in float64: the greatest relative L2 distance.
+
+    The data are those that the reference draws. None if the module is too large to run here.
     """
     sizes = sum(int(np.prod(one.array.shape)) for one in program.inputs)
     if sizes > _CHECKED_ELEMENTS:
@@ -643,7 +675,7 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
 
 @contextlib.contextmanager
 def _wide() -> Iterator[None]:
-    """Make arrays of float64 where a forward names no type."""
+    """Make float64 torch's default dtype in the block, for a forward that makes arrays without naming a dtype."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -653,10 +685,12 @@ def _wide() -> Iterator[None]:
 
 
 def _floats(value: Any) -> bool:
+    """Return True for a torch array of floats."""
     return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
 
 def _tensor(value: Any) -> torch.Tensor:
+    """Return an array of numpy as one of torch, with float64 in place of narrower floats."""
     array = np.asarray(value)
     return torch.from_numpy(
         array.astype(np.float64) if array.dtype.name in ("float32", "bfloat16", "float16") else array
@@ -664,6 +698,7 @@ def _tensor(value: Any) -> torch.Tensor:
 
 
 def _distance(ours: Any, theirs: torch.Tensor) -> float:
+    """Return the relative L2 distance of an output from the expected one; infinity if the shapes differ."""
     expected = theirs.detach().to(torch.float64).numpy().reshape(-1)
     found = np.asarray(ours, np.float64).reshape(-1)
     if found.shape != expected.shape:
@@ -672,22 +707,24 @@ def _distance(ours: Any, theirs: torch.Tensor) -> float:
 
 
 def _requests(lines: Sequence[str] | Any) -> Iterator[dict[str, Any]]:
+    """Yield the request on each line that is not empty."""
     for line in lines:
         if line.strip():
             yield json.loads(line)
 
 
 def main() -> None:
-    """Answer each request of the standard input with a line."""
+    """Answer each request on the standard input with a line on the standard output."""
     own = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a module's extensions print is no answer
+    os.dup2(2, 1)  # output of a module's extensions must not mix with the answers
     for folder in sys.argv[1:]:
-        sys.path.append(folder)  # last: a module of the folder hides none of Python or of a package
+        sys.path.append(folder)  # last, so that a user's module does not hide one of Python or of a package
     torch.set_num_threads(1)
     for request in _requests(sys.stdin):
         with contextlib.redirect_stdout(sys.stderr):
             try:
                 found = divided_answer(request) if request.get("divide") else answer(request)
+            # a defect in one module must not prevent answers to the other requests
             except Exception as error:  # noqa: BLE001  one module that breaks must not end the answers to the others
                 found = {"refused": f"{type(error).__name__}: {error}"}
         own.write(json.dumps(found) + "\n")

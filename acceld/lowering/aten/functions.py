@@ -1,6 +1,7 @@
-"""Functions that a reference of a module calls. Their text is copied into the reference, so they need numpy alone.
+"""Define the functions that references of modules call. Their source is copied into a reference, so they use numpy
+alone.
 
-Each follows the dtype of its arrays, so that float64 inputs give float64 results.
+Each keeps the dtype of its arrays, so that float64 inputs give float64 results.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -13,7 +14,9 @@ import numpy as np
 
 
 def cast(x, dtype):
-    """Return x in another type. float64 stays float64: then the reference is called to tell rounding from errors."""
+    """Return x as dtype. float64 stays float64, because the reference is called with float64 to tell rounding from
+    errors.
+    """
     wide = x.dtype == np.float64 and dtype in ("float32", "bfloat16", "float16")
     return x if wide else x.astype(dtype)
 
@@ -34,31 +37,31 @@ def erf_of(x):
 
 
 def softmax(x, axis):
-    """Return exp(x) over its sum."""
+    """Return exp(x) divided by its sum along axis."""
     e = np.exp(x - x.max(axis=axis, keepdims=True))
     return e / e.sum(axis=axis, keepdims=True)
 
 
 def log_sum_exp(x, axis, keepdims):
-    """Return the logarithm of the sum of exp(x)."""
+    """Return the logarithm of the sum of exp(x) along axis."""
     top = x.max(axis=axis, keepdims=True)
     found = top + np.log(np.exp(x - top).sum(axis=axis, keepdims=True))
     return found if keepdims else np.squeeze(found, axis)
 
 
 def normalized(x, axes, eps):
-    """Return x with mean 0 and variance 1 over axes."""
+    """Return x shifted and scaled to mean 0 and variance 1 over axes. eps is added to the variance."""
     centered = x - x.mean(axis=axes, keepdims=True)
     return centered / np.sqrt((centered * centered).mean(axis=axes, keepdims=True) + eps)
 
 
 def root_mean_square_normalized(x, axes, eps):
-    """Return x over the root of its mean square over axes."""
+    """Return x divided by the root of its mean square over axes. eps is added to the mean square."""
     return x / np.sqrt((x * x).mean(axis=axes, keepdims=True) + eps)
 
 
 def attention(q, k, v, mask, causal, scale):
-    """Return softmax(q k^T scale + mask) v. Heads of k and v serve several heads of q if they are fewer."""
+    """Return softmax(q k^T scale + mask) v. Several heads of q share a head of k and v if those have fewer heads."""
     rows, columns = q.shape[-2], k.shape[-2]
     if q.ndim > 3 and k.shape[-3] != q.shape[-3]:
         k = np.repeat(k, q.shape[-3] // k.shape[-3], axis=-3)
@@ -74,7 +77,7 @@ def attention(q, k, v, mask, causal, scale):
 
 
 def padded(x, widths, value):
-    """Return x with a border; a negative width cuts."""
+    """Return x with a border of value around it. A negative width removes elements."""
     kept = tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(x.shape, widths, strict=True))
     grown = [(max(0, a), max(0, b)) for a, b in widths]
     x = x[kept]
@@ -82,14 +85,14 @@ def padded(x, widths, value):
 
 
 def stored(x, place, value):
-    """Return x after a value was stored to a place of it."""
+    """Return a copy of x with value stored at place."""
     x = x.copy()
     x[place] = value
     return x
 
 
 def windows(x, kernel, stride, dilation):
-    """Return the windows of the last axes: [batch, channels, places, window]."""
+    """Return the windows over the last axes of x: [batch, channels, places, window]."""
     rank = len(kernel)
     wide = tuple(d * (n - 1) + 1 for n, d in zip(kernel, dilation, strict=True))
     w = np.lib.stride_tricks.sliding_window_view(x, wide, axis=tuple(range(x.ndim - rank, x.ndim)))
@@ -99,7 +102,7 @@ def windows(x, kernel, stride, dilation):
 
 
 def convolution(x, weight, bias, stride, padding, dilation, groups):
-    """Return the convolution of [batch, channels, places] with weights [out, channels of a group, window]."""
+    """Return the convolution of x [batch, channels, places] with weight [out, channels of a group, window]."""
     rank = weight.ndim - 2
     x = padded(x, [(0, 0), (0, 0), *padding], 0.0)
     w = windows(x, weight.shape[2:], stride, dilation)
@@ -124,7 +127,10 @@ def convolution(x, weight, bias, stride, padding, dilation, groups):
 
 
 def transposed_convolution(x, weight, bias, stride, padding, added, dilation, groups):
-    """Return the transposed convolution with weights [channels, out of a group, window]: x spread by its stride, convolved."""
+    """Return the transposed convolution of x with weight [channels, out of a group, window].
+
+    It is a convolution of x after zeros are put between its elements.
+    """
     rank = weight.ndim - 2
     kernel, extents = weight.shape[2:], x.shape[2:]
     spread = np.zeros((*x.shape[:2], *((n - 1) * s + 1 for n, s in zip(extents, stride, strict=True))), x.dtype)
@@ -143,21 +149,21 @@ def transposed_convolution(x, weight, bias, stride, padding, added, dilation, gr
 
 
 def pooled_max(x, kernel, stride, padding, dilation):
-    """Return the greatest value of each window."""
+    """Return the greatest element of each window over the last axes."""
     rank = len(kernel)
     x = padded(x, [*((0, 0),) * (x.ndim - rank), *padding], -1e30)
     return windows(x, kernel, stride, dilation).max(axis=tuple(range(-rank, 0)))
 
 
 def pooled_mean(x, kernel, stride, padding, divisor):
-    """Return the sum of each window over a divisor."""
+    """Return the sum of each window over the last axes, divided by divisor."""
     rank = len(kernel)
     x = padded(x, [*((0, 0),) * (x.ndim - rank), *padding], 0.0)
     return windows(x, kernel, stride, (1,) * rank).sum(axis=tuple(range(-rank, 0))) * (1.0 / divisor)
 
 
 def adaptively_pooled(x, extents, fold):
-    """Return the fold (``mean`` or ``max``) of the parts into which the last axes are cut."""
+    """Return the ``mean`` or ``max`` (fold) of each of the parts into which the last axes are divided."""
     for place, wanted in enumerate(extents):
         axis = x.ndim - len(extents) + place
         n = x.shape[axis]
@@ -174,7 +180,7 @@ def adaptively_pooled(x, extents, fold):
 
 
 def greatest(x, count, axis):
-    """Return the greatest values along an axis and their positions, greatest first: one after another is found and taken out."""
+    """Return the count greatest values along an axis, the greatest first, and their positions."""
     x = np.moveaxis(x, axis, -1)
     places = np.arange(x.shape[-1])
     taken = np.zeros(x.shape, x.dtype)
@@ -189,7 +195,7 @@ def greatest(x, count, axis):
 
 
 def cross_entropy(x, target, label_smoothing, reduction):
-    """Return the loss of class numbers (or probabilities) against logits [batch, classes, ...]."""
+    """Return the cross entropy of logits x [batch, classes, ...]. target has class numbers, or probabilities."""
     top = x.max(axis=1, keepdims=True)
     logs = x - top - np.log(np.exp(x - top).sum(axis=1, keepdims=True))
     if target.ndim == x.ndim:
@@ -202,12 +208,12 @@ def cross_entropy(x, target, label_smoothing, reduction):
 
 
 def folded_loss(losses, reduction):
-    """Return losses as they are (0), their mean (1) or their sum (2)."""
+    """Return the losses unchanged (reduction 0), their mean (1) or their sum (2)."""
     return losses if reduction == 0 else losses.mean() if reduction == 1 else losses.sum()
 
 
 def recurrent_gates(kind, gates, hidden_part, state, cell):
-    """Return the next state and cell of a recurrent layer. ``gates`` come from the input, ``hidden_part`` from the state."""
+    """Return the next state and cell of a recurrent layer. gates come from the input, hidden_part from the state."""
     n = state.shape[-1]
     if kind == "lstm":
         both = gates + hidden_part
@@ -225,7 +231,7 @@ def recurrent_gates(kind, gates, hidden_part, state, cell):
 
 
 def recurrent(kind, x, states, cells, weights, biased, layers, both_ways, batch_first):
-    """Return the outputs, last states and last cells of recurrent layers."""
+    """Return the outputs, the last states and the last cells of recurrent layers."""
     if batch_first:
         x = np.swapaxes(x, 0, 1)
     each = 4 if biased else 2

@@ -1,6 +1,7 @@
-"""Write each operator of PyTorch in numpy: a table from an operator's name to a function that writes an expression.
+"""Write each operator of PyTorch in numpy: a table from the operator's name to a function that returns an expression.
 
-A writer's parameters have the names of the operator's schema, so that a call's operands are bound to them.
+That function, the *writer*, has the parameters of the operator's schema, so that a call's operands can be bound to
+them.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from acceld.lowering.aten.program import Array
 from acceld.lowering.graph import NotLowered
 
 Expression = str | list[str]
-"""Text in numpy's words, or a list with one text for each result."""
+"""A numpy expression as text, or a list with an expression for each result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An operand that is an array: its name in the reference, and its shape and type."""
+    """Represent an operand that is an array: its name in the reference, its shape and its dtype."""
 
     name: str
     array: Array
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape."""
+        """Return the shape of the array."""
         return self.array.shape
 
     @property
@@ -40,7 +41,7 @@ class Value:
 
     @property
     def dtype(self) -> str:
-        """Return numpy's name of the type."""
+        """Return numpy's name of the dtype."""
         return self.array.dtype
 
     def __str__(self) -> str:
@@ -49,7 +50,7 @@ class Value:
 
 Writer = Callable[..., Expression]
 OPERATORS: dict[str, Writer] = {}
-"""Writers by the operator's name. Each takes the results first, then the operands."""
+"""Writers by the operator's name. Each takes the arrays of the results first, and then the operands."""
 
 _FORMS = {
     "abs": "np.abs({0})",
@@ -116,7 +117,7 @@ _FORMS = {
     "numpy_T": "{0}.T",
     "kron": "np.kron({0}, {1})",
 }
-"""Operators whose result is one expression of their operands."""
+"""Operators whose result is one expression of the operands, with ``{0}`` for the first operand."""
 
 _SAME = frozenset(
     "alias clone contiguous detach lift_fresh_copy dropout_eval _assert_tensor_metadata lift_fresh positive "
@@ -125,7 +126,7 @@ _SAME = frozenset(
 
 
 def writes(*names: str) -> Callable[[Writer], Writer]:
-    """Enter a writer by the names of its operators."""
+    """Register a writer for the operators ``names``."""
 
     def entered(writer: Writer) -> Writer:
         for name in names:
@@ -136,7 +137,7 @@ def writes(*names: str) -> Callable[[Writer], Writer]:
 
 
 def word(value: Any) -> str:
-    """Return an operand as text."""
+    """Return an operand as a Python expression."""
     if isinstance(value, str):
         return {"inf": "np.inf", "-inf": "-np.inf", "nan": "np.nan"}.get(value, repr(value))
     if isinstance(value, float) and not math.isfinite(value):
@@ -148,6 +149,8 @@ def word(value: Any) -> str:
 
 
 def _form(name: str, form: str) -> Writer:
+    """Return a writer that puts the operands into the expression ``form``."""
+
     def written(out: Sequence[Array], *args: Any, alpha: Any = 1, **further: Any) -> Expression:
         if further and set(further) - {"dtype"}:
             raise NotLowered(f"{name}({', '.join(further)}) is not lowered")
@@ -165,7 +168,8 @@ for _name, _text in _FORMS.items():
 
 @writes("pow")
 def _pow(out: Sequence[Array], self: Any, exponent: Any) -> Expression:
-    base = word(self) if isinstance(self, Value) else f"({word(self)})"  # -2.0 ** x would be -(2.0 ** x)
+    # without brackets, -2.0 ** x would be -(2.0 ** x)
+    base = word(self) if isinstance(self, Value) else f"({word(self)})"
     return f"{base} ** {word(exponent)}"
 
 
@@ -227,6 +231,8 @@ def _clamp(out: Sequence[Array], self: Value, min: Any = None, max: Any = None) 
 
 
 def _bound(least: bool) -> Writer:
+    """Return the writer of clamp_min, if ``least``, or of clamp_max."""
+
     def written(out: Sequence[Array], self: Value, bound: Any) -> Expression:
         return f"np.{'maximum' if least else 'minimum'}({self}, {word(bound)})"
 
@@ -311,12 +317,15 @@ def _dropout(out: Sequence[Array], input: Value, p: float, train: bool | None = 
 
 
 def _axes(value: Value, dim: Any) -> Any:
+    """Return the axes of a ``dim`` operand; None for all axes."""
     if dim is None or dim == []:
         return None
     return tuple(dim) if isinstance(dim, list | tuple) else dim
 
 
 def _fold(function: str) -> Writer:
+    """Return the writer of a fold that is the array method ``function``."""
+
     def written(
         out: Sequence[Array], self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
     ) -> Expression:
@@ -343,6 +352,7 @@ for _name, _text in {
 def _extreme(
     name: str, out: Sequence[Array], self: Value, dim: Any = None, keepdim: bool = False, other: Value | None = None
 ) -> Expression:
+    """Return the expression for ``max`` or ``min`` (``name``), each of which is three operators in torch."""
     other = dim if isinstance(dim, Value) else other
     if other is not None:
         return f"np.{name}imum({self}, {other})"
@@ -357,6 +367,8 @@ for _name in ("max", "min"):
 
 
 def _spread(root: bool) -> Writer:
+    """Return the writer of the standard deviation, if ``root``, or of the variance."""
+
     def written(
         out: Sequence[Array],
         self: Value,
@@ -478,6 +490,7 @@ def _slice(
 
 
 def _range(value: Value, dim: int, start: int | None, end: int | None, step: int = 1) -> str:
+    """Return the text of an index that selects a range of axis ``dim``."""
     extent = value.shape[dim]
     first = 0 if start is None else min(start, extent) if start >= 0 else max(0, extent + start)
     last = extent if end is None or end > extent else end if end >= 0 else max(0, extent + end)
@@ -567,7 +580,7 @@ def _constant_pad(out: Sequence[Array], self: Value, pad: Sequence[int], value: 
 
 
 def _widths(value: Value, pad: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the borders of all axes. torch gives borders of the last axes only, beginning with the last axis."""
+    """Return the border of each axis. torch lists only those of the last axes, beginning with the last axis."""
     widths = [(0, 0)] * value.rank
     for place in range(len(pad) // 2):
         widths[value.rank - 1 - place] = (pad[2 * place], pad[2 * place + 1])
@@ -590,6 +603,7 @@ def _select_scatter(out: Sequence[Array], self: Value, src: Value, dim: int, ind
 
 
 def _filled(out: Sequence[Array], self: Value, value: Any = 0.0, *_: Any, **__: Any) -> Expression:
+    """Return an expression for an array in which every element is ``value``."""
     text = word(value)
     if isinstance(value, Value):
         held = text if value.dtype == out[0].dtype else f'cast({text}, "{out[0].dtype}")'
@@ -611,6 +625,8 @@ def _masked_fill(out: Sequence[Array], self: Value, mask: Value, value: Any) -> 
 
 
 def _new(value: str) -> Writer:
+    """Return the writer of an operator that makes an array full of ``value``."""
+
     def written(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
         return f'np.full({out[0].shape!r}, {value}, "{out[0].dtype}")'
 
@@ -646,10 +662,12 @@ def _eye(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
     return f"np.eye({rows}, {columns})"
 
 
-# random numbers, for a module whose forward draws the inputs of another
+# random numbers, which only the drawing of inputs may use
 
 
 def _random(draw: str) -> Writer:
+    """Return the writer of an operator that draws with numpy's function ``draw``."""
+
     def written(out: Sequence[Array], *_: Any, **__: Any) -> Expression:
         return f'np.random.{draw}({out[0].shape!r}).astype("{out[0].dtype}")'
 
@@ -661,7 +679,8 @@ RANDOM: dict[str, Writer] = {
     "rand_like": _random("random_sample"),
     "randn": lambda out, *_, **__: f'np.random.standard_normal({out[0].shape!r}).astype("{out[0].dtype}")',
 }
-"""Writers of random operators, for functions that draw inputs. A module that calls such an operator is not lowered."""
+"""Writers of random operators, which only functions that draw inputs may call. A module that calls one is not lowered.
+"""
 RANDOM["randn_like"] = RANDOM["randn"]
 
 
@@ -704,6 +723,8 @@ def _one_hot(out: Sequence[Array], self: Value, num_classes: int = -1) -> Expres
 
 
 def _scaled(text: str, value: Value, weight: Value | None, bias: Value | None, channels: bool) -> str:
+    """Return the expression ``text`` times the weight, plus the bias. With ``channels`` both are along axis 1."""
+
     def shaped(one: Value) -> str:
         return f"{one}.reshape({(1, -1, *(1,) * (value.rank - 2))!r})" if channels and value.rank != 2 else str(one)
 
@@ -739,6 +760,7 @@ def _rms_norm(
 def _grouped(
     out: Sequence[Array], value: Value, groups: int, weight: Value | None, bias: Value | None, eps: float
 ) -> Expression:
+    """Return the expressions of a group norm."""
     batch, channels, *places = value.shape
     cut = (batch, groups, channels // groups, *places)
     axes = tuple(range(2, len(cut)))
@@ -782,6 +804,7 @@ def _channel_normalized(
     variance: Value | None,
     eps: float,
 ) -> Expression:
+    """Return the expressions of a norm with given mean and variance of each channel."""
     cut = (1, -1, *(1,) * (value.rank - 2))
     text = f"({value} - {mean}.reshape({cut!r})) / np.sqrt({variance}.reshape({cut!r}) + {eps!r})"
     return [_scaled(text, value, weight, bias, channels=True)] + ["None"] * (len(out) - 1)
@@ -790,6 +813,7 @@ def _channel_normalized(
 def _batch_normalized(
     out: Sequence[Array], value: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> Expression:
+    """Return the expressions of a norm with the mean and variance of the batch."""
     axes = (0, *range(2, value.rank))
     text = _scaled(f"normalized({value}, {axes!r}, {eps!r})", value, weight, bias, channels=True)
     return [text] + ["None"] * (len(out) - 1)
@@ -831,12 +855,13 @@ OPERATORS["_native_batch_norm_legit_no_training"] = OPERATORS["_batch_norm_no_up
 
 
 def _every(value: Any, rank: int) -> tuple[int, ...]:
+    """Return a value for each of ``rank`` axes. It may be given once for all of them."""
     given = (value,) if isinstance(value, int) else tuple(value)
     return given * rank if len(given) == 1 else given
 
 
 def _batched(value: Value, weight: Value) -> tuple[str, str]:
-    """Return images with a batch axis, and the text of the index that drops an added batch axis again."""
+    """Return an image with a batch axis as text, and the index that removes the axis again if it was added."""
     return (str(value), "") if value.rank == weight.rank else (f"{value}[None]", "[0]")
 
 
@@ -901,7 +926,7 @@ def _convolution(
 def _borders(
     value: Value, kernel: Sequence[int], stride: Sequence[int], padding: Any, apart: Sequence[int], out: Array
 ) -> list[tuple[int, int]]:
-    """Return the border of each axis. A result that counts a last, partial window needs a wider border at the end."""
+    """Return the border of each axis. It is wider at the end if the result includes a last, partial window."""
     rank = len(kernel)
     edges = _every(padding, rank)
     found = []
@@ -912,6 +937,8 @@ def _borders(
 
 
 def _max_pool(rank: int) -> Writer:
+    """Return the writer of a max pooling over ``rank`` axes."""
+
     def written(
         out: Sequence[Array],
         self: Value,
@@ -931,6 +958,8 @@ def _max_pool(rank: int) -> Writer:
 
 
 def _avg_pool(rank: int) -> Writer:
+    """Return the writer of an average pooling over ``rank`` axes."""
+
     def written(
         out: Sequence[Array],
         self: Value,
@@ -952,6 +981,8 @@ def _avg_pool(rank: int) -> Writer:
 
 
 def _adaptive(rank: int, fold: str) -> Writer:
+    """Return the writer of an adaptive pooling over ``rank`` axes by the fold ``mean`` or ``max``."""
+
     def written(out: Sequence[Array], self: Value, output_size: Any) -> Expression:
         text = f'adaptively_pooled({self}, {out[0].shape[-rank:]!r}, "{fold}")'
         return [text] + ["None"] * (len(out) - 1)
@@ -1018,6 +1049,7 @@ def _attention(
 
 
 def _distance(form: str, out: Sequence[Array], self: Value, target: Value, reduction: int = 1) -> Expression:
+    """Return a loss of the difference of the array and the target."""
     return f"folded_loss({form.format(f'({self} - {target})')}, {reduction})"
 
 
@@ -1036,7 +1068,7 @@ def _huber(out: Sequence[Array], self: Value, target: Value, reduction: int = 1,
 
 
 def _rounded_corner(self: Value, target: Value, corner: float, curve: float, reduction: int) -> Expression:
-    """Return a loss that grows like a square up to the distance ``corner``, and linearly beyond it."""
+    """Return a loss that is quadratic up to the distance ``corner``, and linear beyond it."""
     away = f"np.abs({self} - {target})"
     near, far = f"{0.5 * curve!r} * np.square({away})", f"{curve * corner!r} * ({away} - {0.5 * corner!r})"
     return f"folded_loss(np.where({away} < {corner!r}, {near}, {far}), {reduction})"
@@ -1081,6 +1113,8 @@ def _binary(
 
 
 def _recurrent(kind: str) -> Writer:
+    """Return the writer of recurrent layers of a kind, such as ``lstm``."""
+
     def written(
         out: Sequence[Array],
         input: Value,
@@ -1112,9 +1146,9 @@ OPERATORS |= {"rnn_tanh": _recurrent("rnn_tanh"), "rnn_relu": _recurrent("rnn_re
 def written(
     operator: str, out: Sequence[Array], args: Sequence[Any], named: dict[str, Any], *, drawing: bool
 ) -> Expression:
-    """Return the numpy text of an operator. NotLowered if no writer takes the operator with these operands.
+    """Return the numpy expression of an operator. NotLowered if no writer takes the operator with these operands.
 
-    ``drawing`` lets the operator draw random numbers.
+    ``drawing`` allows operators that draw random numbers.
     """
     writer = OPERATORS.get(operator) or (RANDOM.get(operator) if drawing else None)
     if writer is None:
@@ -1132,7 +1166,7 @@ FUNCTIONS = {
     for name, function in vars(functions).items()
     if inspect.isfunction(function) and function.__module__ == functions.__name__
 }
-"""The source of the functions that a reference may call, by name."""
+"""Source of the functions that a reference may call, by name."""
 
 
 def needed_functions(text: str) -> Iterable[str]:

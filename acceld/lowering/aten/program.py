@@ -1,4 +1,4 @@
-"""The operators that a module calls, as plain data: what torch.export recorded, without torch."""
+"""Represent the operators that a module calls as plain data, without torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """The shape of a value, and its type by numpy's name."""
+    """Describe an array by its shape and numpy's name of its dtype."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -16,41 +16,41 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An operand that is the value ``of``: an input, a constant or what a call returned."""
+    """Refer to the value with the name ``of``: an input, a constant or the result of a call."""
 
     of: str
 
 
 Argument = Named | bool | int | float | str | list["Argument"] | None
-"""An operand of a call. A type is its name; infinities are the words ``inf`` and ``-inf``."""
+"""An operand of a call. A dtype is given by its name; infinities are the texts ``inf`` and ``-inf``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An argument of the module's forward, or a parameter or buffer of the module."""
+    """Describe an argument of the module's forward, or a parameter or buffer of the module."""
 
     name: str
     array: Array
     role: Literal["argument", "parameter", "buffer"]
     path: str = ""
-    """Path in the module: ``layers.0.mlp.gate_proj.weight``."""
+    """Path in the module, such as ``layers.0.mlp.gate_proj.weight``."""
 
     low: float | None = None
     high: float | None = None
-    """Least and greatest value, where the values are known."""
+    """Least and greatest value; None if they are not known."""
 
     place: tuple[str | int, ...] = ()
-    """Place of an argument: the name of forward's parameter, then the places in its lists and dicts."""
+    """Place of an argument: the name of forward's parameter, followed by indices and keys in lists and dicts."""
 
     @property
     def variance(self) -> bool:
-        """Return True for a variance that a norm keeps: it is never negative."""
+        """Return True for a running variance of a norm, which is never negative."""
         return self.role == "buffer" and self.path.endswith("var")
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of the module: its values in order, or the words of numpy that make it."""
+    """Describe a constant of the module: its values in order, or a numpy expression ``words`` that makes it."""
 
     name: str
     array: Array
@@ -60,7 +60,10 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of an operator: ``linear`` for ``aten.linear.default``; ``getitem`` takes one result of several."""
+    """Describe a call of an operator, such as ``linear`` for ``aten.linear.default``.
+
+    ``getitem`` selects one of several results.
+    """
 
     name: str
     operator: str
@@ -68,13 +71,13 @@ class Call:
     named: dict[str, Argument]
     results: tuple[Array, ...]
     module: str = ""
-    """Path and class of the submodule that called it."""
+    """Path and class of the submodule that makes the call."""
 
     overload: str = "default"
 
     @property
     def reads(self) -> list[str]:
-        """Return the names of the values that it reads, in order."""
+        """Return the names of the values that the call reads, in order."""
         found: list[str] = []
         todo: list[Argument] = [*self.args, *self.named.values()]
         while todo:
@@ -88,7 +91,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A module's forward: inputs in order, constants, calls in order, and the names of the outputs."""
+    """Describe a module's forward: inputs, constants and calls in order, and the names of the outputs."""
 
     title: str
     inputs: tuple[Input, ...]
@@ -96,11 +99,13 @@ class Program:
     calls: tuple[Call, ...]
     outputs: tuple[str, ...]
     others: tuple[tuple[str, Any], ...] = ()
-    """Arguments of the forward that are no arrays, with their values; ``...`` for an array that no output depends on."""
+    """Arguments of forward that are not arrays, with their values; ``...`` for an array that no output depends on."""
 
     results: Any = 0
-    """Structure of what the forward returns, with the numbers of its outputs in place of arrays: ``0``, ``(0,)``, ``{"y": 0}``. A word
-    names a type that no literal makes.
+    """Structure of forward's result, with the numbers of outputs in place of arrays, such as ``0``, ``(0,)`` or
+    ``{"y": 0}``.
+
+    If it can not be written as a Python literal, the name of its type.
     """
 
     training: bool = False

@@ -1,4 +1,4 @@
-"""Write a program as the text of a numpy reference: ``forward``, and ``get_inputs`` that draws arguments and weights."""
+"""Write a program as the text of a numpy reference: ``forward``, and ``get_inputs``, which draws arguments and weights."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _HEADER = "import math\n\nimport numpy as np\n"
 
 
 def reference_text(program: Program, inputs: Program | None = None) -> str:
-    """Return the reference of a program. ``inputs`` is a program without arguments whose outputs are the arguments.
+    """Return the reference of a program as text.
 
-    NotLowered names the operator for which there are no words.
+    ``inputs`` is a program without arguments whose outputs are the arguments. NotLowered, with the operator, if the
+    table of operators does not have one.
     """
     body, outputs = _Body(program).lines(drawing=False)
     drawn = _draws(program, inputs)
@@ -47,22 +48,23 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
 
 
 def _table(name: str, told: str, entries: Mapping[str, object]) -> str:
+    """Return the text of a dict with a docstring ``told``."""
     lines = "".join(f"    {key!r}: {literal(value)},\n" for key, value in entries.items())
     return f'\n{name} = {{\n{lines}}}\n"""{told}"""\n' if lines else f'\n{name} = {{}}\n"""{told}"""\n'
 
 
 def literal(value: object) -> str:
-    """Return a value as Python writes it, with ``...`` for what stands for an array."""
+    """Return a value as Python source, with ``...`` where it has Ellipsis in place of an array."""
     return repr(value).replace("Ellipsis", "...")
 
 
 def argument_names(program: Program) -> list[str]:
-    """Return the names of the reference's arguments in order."""
+    """Return the names of the reference's arguments, in order."""
     return [_names(program)[one.name] for one in program.inputs]
 
 
 def _names(program: Program) -> dict[str, str]:
-    """Return a name for each value that Python and the reference's own functions leave free."""
+    """Return a Python name for each value of a program, which no other value, keyword or function of the reference has."""
     found: dict[str, str] = {}
     taken = set(_TAKEN)
     wanted = [(one.name, one.path if one.role != "argument" else one.name) for one in program.inputs]
@@ -79,20 +81,20 @@ def _names(program: Program) -> dict[str, str]:
 
 
 class _Body:
-    """Writes the calls of a program, each on a line of its own."""
+    """Write the calls of a program, each on a line of its own."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.names = _names(program)
         self.values = {one.name: Value(self.names[one.name], one.array) for one in program.inputs}
         self.several: dict[str, list[Value | None]] = {}
-        """Results of calls that have several; None for one without words."""
+        """Results of calls with several results, by the call's name; None for a result that is not lowered."""
         self.operators = {call.name: call.operator for call in program.calls}
         self.written: list[str] = []
         self.module = ""
 
     def lines(self, *, drawing: bool) -> tuple[list[str], list[str]]:
-        """Return the statements and the names of the outputs."""
+        """Return the statements, and the names of the outputs. ``drawing`` allows calls that draw random numbers."""
         needed = needed_values(self.program)
         for constant in self.program.constants:
             if constant.name not in needed:
@@ -106,6 +108,7 @@ class _Body:
         return self.written, [str(self._operand(Named(name))) for name in self.program.outputs]
 
     def _operand(self, argument: Argument) -> object:
+        """Return an operand with values in place of their names."""
         if isinstance(argument, Named):
             return self.values[argument.of]
         if isinstance(argument, list):
@@ -113,6 +116,7 @@ class _Body:
         return argument
 
     def _call(self, call: Call, *, drawing: bool) -> None:
+        """Write the statement of one call."""
         if call.module != self.module:
             self.module = call.module
             self.written.append(f"    # {call.module or 'the module itself'}")
@@ -150,6 +154,7 @@ class _Body:
         self.values[call.name] = every[0]
 
     def _assign(self, name: str, text: str) -> None:
+        """Write an assignment."""
         self.written.append(f"    {name} = {text}")
 
 
@@ -176,6 +181,7 @@ def needed_inputs(program: Program) -> tuple[Input, ...]:
 
 
 def _constant(words: str, values: Sequence[float], array: Array) -> str:
+    """Return a constant as a numpy expression."""
     if words:
         return words
     if not array.shape:
@@ -206,7 +212,10 @@ def _draws(program: Program, inputs: Program | None) -> list[str]:
 
 
 def _draw(one: Input) -> str:
-    """Return words that draw an input: weights as layers are commonly initialized, so that values keep their size."""
+    """Return a numpy expression that draws an input.
+
+    Weights are drawn as layers commonly initialize them, so that values keep their size through the layers.
+    """
     shape, dtype = one.array.shape, one.array.dtype
     normal = f"np.random.standard_normal({shape!r})"
     if dtype == "bool":

@@ -1,4 +1,4 @@
-"""Ask a child process for the references of PyTorch modules. This process never imports torch, nor a person's module."""
+"""Ask a child process for references of PyTorch modules. This process imports neither torch nor a user's module."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from acceld.child import child
 from acceld.errors import UsageError
 
 AGREES = 1e-6
-"""Greatest relative distance, in float64, of a reference from its module: far above rounding, far below any error."""
+"""Greatest relative distance, in float64, between a reference and its module. Rounding is far below it, an error far
+above.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleRequest:
-    """A module (``pkg.mod:Class`` or ``file.py:Class``) and how it is made and called."""
+    """Describe a module (``pkg.mod:Class`` or ``file.py:Class``), how it is made and how it is called."""
 
     module: str
     arguments: tuple[Mapping[str, Any], ...] = ()
-    """Name, shape and dtype of each array in order; empty if the module's file has ``get_inputs``."""
+    """Name, shape and dtype of each array, in order; empty if the module's file has ``get_inputs``."""
 
     init: Mapping[str, Any] | None = None
-    """Arguments of the class."""
+    """Arguments with which the class is called."""
 
     training: bool = False
     reduced: bool = False
-    """True for smaller sizes than the file has, for a check on this machine."""
+    """True for smaller sizes than the file has, so that the reference can be checked on this machine."""
 
     dtype: str = ""
-    """Type of the parameters, if not their own."""
+    """Dtype to which the parameters are converted; empty to keep their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleArgument:
-    """An argument of a module's reference."""
+    """Describe an argument of a module's reference."""
 
     name: str
     shape: tuple[int, ...]
@@ -50,18 +52,18 @@ class ModuleArgument:
 
 @dataclass(frozen=True, slots=True)
 class ModuleReference:
-    """The reference of a module, its arguments by name in order, and how far it is from the module on data."""
+    """Hold the reference of a module as text, its arguments in order, and its distance from the module on data."""
 
     module: str
     text: str
     arguments: tuple[ModuleArgument, ...]
     difference: float | None
-    """None if the module is too large to run here."""
+    """Greatest relative L2 distance of an output; None if the module is too large to run here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A module that has no reference, and why."""
+    """Report that a module has no reference, and why."""
 
     module: str
     why: str
@@ -69,26 +71,29 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ModuleRegion:
-    """A region of a module: how often the module runs it, its work, and its reference or why there is none."""
+    """Describe a region of a module: how often the module runs it, its work, and its reference or the reason for having
+    none.
+    """
 
     name: str
     count: int
     dtype: str
-    """Type in which it multiplies."""
+    """Dtype of the operands of its products."""
     arguments: tuple[ModuleArgument, ...]
     outputs: tuple[tuple[tuple[int, ...], str], ...]
     products: int
     others: int
     moved_bytes: int
     text: str
-    """The reference; empty if it has none."""
+    """The reference; empty if the region has none."""
     why: str
 
 
 def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleReference | Refused]:
-    """Yield an answer to each request in order, from one child process, and another after a module that ended it.
+    """Yield the answer to each request, in order. UsageError if PyTorch is not installed.
 
-    A reference that differs from its module on data is refused: nothing wrong is handed on. UsageError without PyTorch.
+    One child process answers all requests; if a module ends the process, another one answers the rest. A reference that
+    differs from its module on data is refused.
     """
     _need_torch()
     waiting = list(requests)
@@ -98,7 +103,7 @@ def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleRefer
 
 
 def module_regions(request: ModuleRequest) -> list[ModuleRegion]:
-    """Return the regions of a module, which is recorded in a child process. UsageError if it can not be, or without PyTorch."""
+    """Return the regions of a module. UsageError if it can not be recorded, or if PyTorch is not installed."""
     _need_torch()
     (raw,) = _answers((request,), divide=True)
     if "refused" in raw:
@@ -121,12 +126,13 @@ def module_regions(request: ModuleRequest) -> list[ModuleRegion]:
 
 
 def _need_torch() -> None:
+    """Raise UsageError if PyTorch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError("PyTorch is not installed", hint="pip install 'acceld[torch]'; its build for CPUs will do")
 
 
 def _answers(requests: Sequence[ModuleRequest], *, divide: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield an answer to each request up to the first whose module ends the child process, that one included."""
+    """Yield the raw answer to each request, up to and including the first whose module ends the child process."""
     start = child("acceld.lowering.aten.export", *_folders(requests))
     with tempfile.TemporaryFile() as heard, tempfile.TemporaryFile() as told:
         told.write("".join(json.dumps(_plain(one) | {"divide": divide}) + "\n" for one in requests).encode())
@@ -148,7 +154,7 @@ def _answers(requests: Sequence[ModuleRequest], *, divide: bool = False) -> Iter
 
 
 def _folders(requests: Sequence[ModuleRequest]) -> list[str]:
-    """Return the folders that modules are imported from: those of their files, and the current one for dotted names."""
+    """Return the folders to import modules from: those of the modules' files, and the current folder for dotted names."""
     found: dict[str, None] = {}
     for one in requests:
         where = one.module.rpartition(":")[0] or one.module
@@ -157,6 +163,7 @@ def _folders(requests: Sequence[ModuleRequest]) -> list[str]:
 
 
 def _plain(request: ModuleRequest) -> dict[str, Any]:
+    """Return a request as JSON."""
     return {
         "module": request.module,
         "arguments": [dict(one) for one in request.arguments],
@@ -168,6 +175,7 @@ def _plain(request: ModuleRequest) -> dict[str, Any]:
 
 
 def _answer(request: ModuleRequest, raw: Mapping[str, Any]) -> ModuleReference | Refused:
+    """Return an answer as a record. A reference that differs from its module on data is refused."""
     if "refused" in raw:
         return Refused(request.module, raw["refused"])
     difference = raw["difference"]
@@ -177,4 +185,5 @@ def _answer(request: ModuleRequest, raw: Mapping[str, Any]) -> ModuleReference |
 
 
 def _arguments(raw: Sequence[Mapping[str, Any]]) -> tuple[ModuleArgument, ...]:
+    """Return the arguments in an answer as records."""
     return tuple(ModuleArgument(one["name"], tuple(one["shape"]), one["dtype"], one["absolute"]) for one in raw)
