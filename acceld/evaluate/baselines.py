@@ -1,4 +1,4 @@
-"""Provide a workload's own kernels to the evaluator."""
+"""Load the kernels that belong to a workload."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from acceld.model import Kernel
 from acceld.workloads import Workload
 
 TARGETS = {"nki_legacy": "trn1", "nki": "trn2"}
-"""A chip for each API, for cases where only a kernel's results matter."""
+"""A chip for each API, for cases where only a kernel's results matter and not its latency."""
 
 
 def baseline_kernel(found: Workload, api: str) -> Kernel:
-    """Return the workload's own kernel for an API, with its import closure. WorkloadError without such a kernel."""
+    """Return the workload's own kernel for an API, with the files that it imports. WorkloadError if there is none."""
     path = found.baselines.get(api)
     if path is None:
         known = ", ".join(sorted(found.baselines)) or "none"
@@ -23,7 +23,10 @@ def baseline_kernel(found: Workload, api: str) -> Kernel:
 
 
 def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
-    """Return the kernel in place of a missing reference, and the chip to trace it for. WorkloadError without one."""
+    """Return the workload's kernel that serves in place of a missing reference, and the chip to trace it for.
+
+    WorkloadError if the workload has no kernel either.
+    """
     for api, chip in TARGETS.items():
         if api in found.baselines:
             return baseline_kernel(found, api), chip

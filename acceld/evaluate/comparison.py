@@ -1,7 +1,8 @@
-"""Estimate a latency from samples, and compare two kernels that were timed interleaved. There is one bootstrap and one
-rule for a win. In a session each kernel runs in one process. Pages, caches and neighboring processes stay the same in a
-session, so its calls agree better than calls of different sessions. The bootstrap draws sessions first and then calls
-of each.
+"""Estimate a latency from samples, and compare two kernels that were timed interleaved.
+
+Every device uses this bootstrap and this rule for a win. In a *session* each kernel runs in one process. Pages, caches
+and neighboring processes stay the same in a session, so its samples agree better than samples of different sessions.
+The bootstrap therefore draws sessions first, and then samples of each session.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SESSIONS = 5
-"""Fewest sessions for a win. The range of five medians misses the true one in one case of sixteen."""
+"""Fewest sessions for a win. The range of five medians misses the true median in one of sixteen cases."""
 _RESAMPLES = 2000
 _LOW, _HIGH = 2.5, 97.5
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A median with its 95 % bootstrap interval (percentile method), in the samples' unit."""
+    """Hold a median with its 95 % bootstrap interval (percentile method), in the samples' unit."""
 
     middle: float
     low: float
@@ -25,14 +26,15 @@ class Estimate:
 
     @property
     def half_percent(self) -> float:
-        """Half the interval's width, in percent of the middle."""
+        """Return half the width of the interval, in percent of the median."""
         return 100 * (self.high - self.low) / 2 / self.middle if self.middle else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Comparison of a candidate with a competitor. ``speedup`` is competitor over candidate, above 1 if the candidate
-    is faster.
+    """Compare a candidate with a competitor.
+
+    ``speedup`` is the competitor's latency over the candidate's, above 1 if the candidate is faster.
     """
 
     competitor_sha256: str
@@ -44,19 +46,22 @@ class Paired:
 
     @property
     def band_percent(self) -> float:
-        """Half width of the ratio inside which the two tie: that of the interval, or twice the resolution if that is
-        more.
+        """Return half the width of the band around 1, in percent, in which the two kernels tie.
+
+        It is half the interval's width, or twice the clock's resolution if that is more.
         """
         return max(self.speedup.half_percent, 2 * self.resolution_percent)
 
     @property
     def win(self) -> bool:
-        """True if the whole interval lies above 1, the ratio lies beyond the band, and there were enough sessions."""
+        """Return True if the candidate is certainly faster: its interval is above 1, its ratio is beyond the band, and
+        the number of sessions suffices.
+        """
         beyond = self.speedup.low > 1 and self.speedup.middle > 1 + self.band_percent / 100
         return beyond and self.sessions >= SESSIONS
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the record as a dict for JSON."""
         return {
             "against": self.competitor_sha256,
             "ratio": self.speedup.middle,
@@ -70,7 +75,7 @@ class Paired:
 
 
 def median(sessions: Sequence[Sequence[float]]) -> Estimate:
-    """Return the median of the medians of at least one session of samples. Equal samples give an equal interval."""
+    """Return the median of the sessions' medians with its interval. Equal samples give an interval without width."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -92,10 +97,10 @@ def paired(
     resolution: float,
     competitor_sha256: str = "",
 ) -> Paired:
-    """Compare sessions of interleaved samples pair by pair, so that drift over time affects both.
+    """Compare sessions of interleaved samples pair by pair, so that drift over time affects both kernels.
 
-    All samples are positive and in the resolution's unit. Samples of a session's longer series without a partner are
-    left out. ValueError if the numbers of sessions differ.
+    All samples are positive and in the unit of ``resolution``. If one series of a session is longer, its last samples
+    are left out. ValueError if the numbers of sessions differ.
     """
     import numpy as np
 
@@ -108,7 +113,7 @@ def paired(
 
 
 def spread(samples: Sequence[float]) -> float:
-    """Return the interquartile range."""
+    """Return the interquartile range of samples."""
     import numpy as np
 
     low, high = np.percentile(np.asarray(samples, np.float64), (25, 75))

@@ -1,6 +1,6 @@
-"""Evaluate in the same order on every device; a device fills in the steps.
+"""Evaluate candidates in the same order on every device. A device implements the steps.
 
-The order: policy; build from shapes, in a jail; hash, and reuse of an earlier result of the same program; measure;
+The order is: policy; build from shapes, in a jail; hash, and reuse of an earlier result of the same program; measure;
 compare with the physical floor; decide whether data is needed; search gate; strict gate. A failure ends the evaluation
 at once.
 """
@@ -33,15 +33,15 @@ from acceld.workloads import Arguments, Workload, load_workload, workload
 C = TypeVar("C", bound=Case)
 T = TypeVar("T")
 Ended = Failed | Status
-"""End of an evaluation before its last stage: a failure, or a status that is not a failure."""
+"""The end of an evaluation before its last stage: a failure, or a status that is no failure, such as ``untested``."""
 Started = Callable[[EvaluationRequest, str], Awaitable[None]]
-"""Called with each evaluation that gets a slot, and the slot's name."""
+"""Called when an evaluation gets a slot, with its request and the slot's name."""
 
 
 class OrderedEvaluator(ABC, Generic[C]):
-    """Evaluates candidates one stage after another. Implements :class:`acceld.evaluate.interface.Evaluator`.
+    """Evaluate candidates one stage after another. Implements :class:`acceld.evaluate.interface.Evaluator`.
 
-    A device fills in ``open`` and ``close``, ``case``, ``build``, ``measure`` and ``check``; the other hooks have
+    A device implements ``open`` and ``close``, ``case``, ``build``, ``measure`` and ``check``; the other hooks have
     defaults. A hook returns the failure that ends the evaluation, or None to continue.
     """
 
@@ -73,7 +73,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def start(self) -> None:
         """Find the device and the sandbox level, and start the child processes.
 
-        DeviceError if something is missing, or the level is below the configured one.
+        DeviceError if something is missing, or if the sandbox level is below the configured one.
         """
         slots = await self.find()
         self._queue = SlotQueue(slots, self._config.queue_size)
@@ -86,7 +86,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             raise
 
     def _demand(self, report: SandboxReport) -> None:
-        """Raise DeviceError if the sandbox's level is below the level that ``evaluate.sandbox`` demands."""
+        """Raise DeviceError if the sandbox level is below the one that ``evaluate.sandbox`` demands."""
         wanted = self._config.sandbox
         if wanted != "auto" and report.level < Level[wanted]:
             reasons = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
@@ -96,7 +96,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             )
 
     async def stop(self, grace_s: float) -> None:
-        """Start nothing new, give running evaluations ``grace_s``, then end every child and its tree."""
+        """Start no new evaluations, let running ones go on for ``grace_s`` seconds, then end every child process."""
         self._queue.close()
         running = [task for task in self._running if task is not asyncio.current_task()]
         if running:
@@ -107,15 +107,15 @@ class OrderedEvaluator(ABC, Generic[C]):
         await self.close()
 
     def statistics(self) -> dict[str, object]:
-        """Return figures: depth and age of the queue, slots in use, sandbox level."""
+        """Return figures for the status page: length and age of the queue, slots in use, sandbox level."""
         return {**self._queue.statistics(), "sandbox_level": self.report.level.name if self.report else ""}
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a slot, evaluate, and return the result.
+        """Wait for a slot, evaluate a candidate and return the result.
 
-        WorkloadError for a workload that can not be used, UsageError if a kernel without a workload can not be timed here,
-        DeviceError if something is missing or the sandbox does not
-        suffice, SandboxError if the sandbox itself failed.
+        WorkloadError for a workload that can not be used. UsageError if a kernel without a workload can not be timed
+        here. DeviceError if something is missing or the sandbox level is too low for untrusted code. SandboxError if
+        the sandbox itself failed.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -134,6 +134,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             self._running.discard(task)
 
     def _load(self, request: EvaluationRequest) -> Workload:
+        """Return the workload of a request, at the requested shape."""
         folder = request.workload_folder
         if request.shape:
             return load_workload(
@@ -144,7 +145,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     # The order.
 
     async def run_stages(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
-        """Evaluate a candidate up to the first stage that it does not pass."""
+        """Evaluate a candidate up to the first stage that it fails, and return the result."""
         case = await self.case(request, loaded, slot)
         try:
             ended: Ended | None = await self._refuse(request.kernel) or await self.build(case)
@@ -166,8 +167,9 @@ class OrderedEvaluator(ABC, Generic[C]):
             await self.release(case)
 
     async def _refuse(self, kernel: Kernel) -> Failed | None:
-        """Return the reason why the kernel's code must not run; None if it may. DeviceError if there is no sandbox for
-        it.
+        """Return the reason why the kernel's code must not run; None if it may run.
+
+        DeviceError if the code is untrusted and no sandbox works.
         """
         assert self.report is not None
         if kernel.trusted:
@@ -183,6 +185,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         return Failed(Status.COMPILE_ERROR if broken.rule == "syntax" else Status.REJECTED, broken)
 
     def _result(self, case: C, ended: Ended) -> Evaluation:
+        """Return the evaluation of a case that ended with a failure or a status."""
         failed = ended if isinstance(ended, Failed) else None
         correctness = self.correctness(case) if ended is Status.PASSED else failed.correctness if failed else None
         latency_us = case.profile.latency_us if case.profile else None
@@ -204,38 +207,40 @@ class OrderedEvaluator(ABC, Generic[C]):
         )
 
     async def weakness(self, case: Case, admit: Admit) -> Failure | None:
-        """Return the reason why the workload itself is unfit. Only needed for a result that may be shown as a win."""
+        """Return the reason why the workload can not prove a win; None if it can, or if the result needs no proof."""
         return await self._admissions.refuse(case.workload, admit) if case.request.needs_proof else None
 
     # Hooks.
 
     async def find(self) -> int:
-        """Find the devices. Return the number of evaluations at the same time. DeviceError if there is no device."""
+        """Find the devices and return the number of evaluations that may run at the same time. DeviceError if there is
+        no device.
+        """
         return slots_of(self._config)
 
     async def find_level(self, highest: Level) -> SandboxReport:
-        """Find the sandbox level, not above ``highest``."""
+        """Return the sandbox level that works here, at most ``highest``, with the reasons against higher ones."""
         return await probe_level(highest)
 
     @abstractmethod
     async def open(self, report: SandboxReport) -> None:
-        """Start the child processes, and test the devices."""
+        """Start the child processes and test the devices."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Undo ``open``, also if it failed half way."""
+        """Stop what ``open`` started, even if ``open`` failed half way."""
 
     def slot_name(self, slot: int) -> str:
         """Return the name of a slot for people."""
         return str(slot)
 
     async def time_alone(self, request: EvaluationRequest, arguments: Arguments) -> Evaluation:
-        """Time a kernel that has no workload. UsageError on a device that can not."""
+        """Time a kernel that has no workload, and return the result. UsageError on a device that needs a workload."""
         raise UsageError(f"backend {self.backend} evaluates a kernel with a workload only")
 
     @abstractmethod
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> C:
-        """Return the record of a new evaluation. Raises if the request can not be served on this device."""
+        """Return the record of a new evaluation. UsageError or DeviceError if this device can not serve the request."""
 
     def policy(self, kernel: Kernel) -> Failure | None:
         """Return the first forbidden construct in the source; None if there is none."""
@@ -243,19 +248,20 @@ class OrderedEvaluator(ABC, Generic[C]):
 
     @abstractmethod
     async def build(self, case: C) -> Ended | None:
-        """Make the program from shapes, without data, and hash it."""
+        """Make the program from shapes, without data, and store its hash in the case. Return a failure, or None."""
 
     def recall(self, case: C) -> Evaluation | None:
-        """Return an earlier evaluation of the same program that answers the request."""
+        """Return an earlier evaluation of the same program that answers the request; None if there is none."""
         return None
 
     @abstractmethod
     async def measure(self, case: C) -> Failed | None:
-        """Measure the kernel, and store its profile in the case."""
+        """Measure the kernel and store its profile in the case. Return a failure, or None."""
 
     def suspicion(self, case: C) -> Failed | None:
-        """Return the reason why the latency can not be true; by default, that it is below the least time of the
-        declared work.
+        """Return the reason why the latency can not be true; None if it can.
+
+        By default a latency can not be true if it is below the least time that the declared work takes.
         """
         latency_us = case.profile.latency_us if case.profile else None
         least_us = floor_us(case.workload, case.request.chip)
@@ -269,29 +275,31 @@ class OrderedEvaluator(ABC, Generic[C]):
         )
 
     def is_enough(self, case: C) -> bool:
-        """Return True if only the latency was requested, or if it is too slow for a run on data to be useful."""
+        """Return True if the evaluation may end without data: only the latency was requested, or the kernel is too slow
+        to be useful.
+        """
         return case.request.gate is Gate.TIMING
 
     @abstractmethod
     async def check(self, case: C, gate: Gate) -> Failed | None:
-        """Run the program on the data that one gate demands. Return the failure, or None."""
+        """Run the program on the data of one gate. Return a failure, or None."""
 
     def correctness(self, case: C) -> Correctness:
-        """Return the record of a kernel that passed."""
+        """Return the record of the checks of a kernel that passed."""
         return case.correctness(case.request.gate)
 
     def percents(self, case: C, latency_us: float) -> tuple[float | None, float | None]:
-        """Return the percent of peak and percent of attainable of the cores that run the kernel."""
+        """Return the percent of peak and the percent of attainable, for the cores that run the kernel."""
         loaded, chip = case.workload, case.request.chip
         core_us = latency_us * case.request.kernel.lnc  # peaks are those of one core
         return percent_of_peak(loaded, core_us, chip), percent_of_attainable(loaded, core_us, chip)
 
     async def learn(self, case: C, evaluation: Evaluation) -> None:
-        """Learn from the result of a measured program."""
+        """Use the result of a measured program for later evaluations. By default nothing is learned."""
         return
 
     async def release(self, case: C) -> None:
-        """Free the resources of the case."""
+        """Free what the case holds. By default it holds nothing."""
         return
 
 
@@ -303,7 +311,7 @@ def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
 
 
 def running(part: T | None) -> T:
-    """Return a part that exists only between start and stop. DeviceError at any other time."""
+    """Return ``part``, which exists only while the evaluator runs. DeviceError if it is None."""
     if part is None:
         raise DeviceError("the evaluator is not running", hint="start() it first")
     return part

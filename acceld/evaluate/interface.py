@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Priority(IntEnum):
-    """Priority of a request; lower goes first."""
+    """List the priorities of requests. A request with a lower number goes first."""
 
     PERSON = 0
     BASELINE = 1
@@ -29,12 +29,12 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """One candidate to evaluate.
+    """Describe one candidate to evaluate.
 
-    ``gate`` is the last gate to try: ``TIMING`` stops at the simulated latency (``untested``), ``SEARCH`` runs one data
-    set, ``STRICT`` five fresh seeds and all distributions. A candidate slower than ``useful_below_us`` can neither
-    enter the beam nor teach and ends ``untested``. ``run`` names the run, whose secret data set the search gate draws;
-    it is not the search's seed.
+    - ``gate``: the last gate to try. ``TIMING`` stops at the simulated latency (``untested``), ``SEARCH`` runs one data set,
+      ``STRICT`` five fresh seeds and all distributions.
+    - ``useful_below_us``: a candidate slower than this can neither enter the beam nor teach, so it ends ``untested``.
+    - ``run``: the number of the run, which decides the secret data set of the search gate. It is not the search's seed.
     """
 
     kernel: Kernel
@@ -45,45 +45,53 @@ class EvaluationRequest:
     candidate: int = 0
     workload_folder: str = ""
     shape: tuple[tuple[str, int], ...] = ()
-    """Values of symbols: the one shape to evaluate at. Empty: every shape that the workload lists."""
+    """Values of the workload's symbols for the one shape to evaluate at; empty for every shape that the workload lists.
+    """
     gate: Gate = Gate.SEARCH
     priority: Priority = Priority.SEARCH
     useful_below_us: float | None = None
     against: tuple[Kernel, ...] = ()
     """Competitors: the parent first, then the run's baseline.
 
-    They are timed interleaved if the gate is ``STRICT`` or the request belongs to no run. If ``screen`` is on, the
-    parent's prediction decides. Not part of the key.
+    They are timed interleaved with the candidate if the gate is ``STRICT`` or the request belongs to no run. If
+    ``screen`` is True, the predicted latency of the parent decides whether the candidate is measured. Not part of the
+    key.
     """
     screen: bool = False
-    """True if a candidate is not measured when the simulator finds it clearly slower than its parent."""
+    """True if a candidate that the simulator finds clearly slower than its parent is not measured."""
     against_us: tuple[float, ...] = ()
-    """Latencies of ``against`` in the run. A fleet converts other hosts' latencies with them."""
+    """Latencies of ``against`` in the run. A fleet uses them to convert latencies that another host measured."""
     canary: Kernel | None = None
-    """The run's baseline. On a fleet it must pass on a host before that host's results of the run count."""
+    """The run's baseline. On a fleet, a host's results for the run count only after the baseline has passed on that
+    host.
+    """
     host: str = ""
-    """The only host of a fleet to evaluate on; empty: any."""
+    """The host of a fleet on which to evaluate; empty for any host."""
     interleave: bool = False
     """True if the candidate is timed interleaved with its competitors at the search gate too."""
     practice: bool = False
-    """True for a request of a model's tool. It uses a data set that no gate uses; the result decides nothing and is not
-    reused.
+    """True for a request of a model's tool. It uses a data set that no gate uses. The result decides nothing and is not
+    stored for reuse.
     """
     arguments: Arguments | None = None
-    """Arguments of a kernel that has no workload, which is only timed. None for a kernel with a workload."""
+    """Arguments of a kernel without a workload, which is only timed; None for a kernel with a workload."""
     context: str = ""
-    """Versions of everything besides the kernel that a result depends on: the workload's content, the performance
+    """Versions of everything besides the kernel on which a result depends: the workload's content, the performance
     model.
     """
 
     @property
     def needs_proof(self) -> bool:
-        """True if its latency may be shown as a win. A baseline's never is: other kernels are compared with it."""
+        """Return True if the latency may be shown as a win. A baseline's never is, because other kernels are compared
+        with it.
+        """
         return self.priority is not Priority.BASELINE
 
     @property
     def key(self) -> str:
-        """Key that is equal for equal work. It is stored, so that no work is done twice."""
+        """Return a key that is the same for requests with the same result. Results are stored by it, so that no work is
+        repeated.
+        """
         parts = (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256)
         at = (f"{name}={extent}" for name, extent in self.shape)
         return "/".join(filter(None, (*parts, *at, "screened" if self.screen else "")))
@@ -91,7 +99,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Configuration, folders and callbacks for building evaluators."""
+    """Hold the configuration, folders and callbacks with which evaluators are built."""
 
     config: EvaluateConfig
     devices: DevicesConfig
@@ -102,20 +110,20 @@ class Workplace:
     on_notice: Callable[[int, str, str], Awaitable[object]] | None = None
     """Called with a message for people: run, level, text."""
     on_device: Callable[[str, str, str], Awaitable[object]] | None = None
-    """Called when a device changes, with its name, its state and the reason."""
+    """Called when the state of a device changes, with the device's name, its state and the reason."""
     simulator: Callable[[], Awaitable[Evaluator]] | None = None
-    """Returns the started evaluator that predicts; None if there is none."""
+    """Returns the started evaluator that predicts latencies; None if the machine has no such evaluator."""
     highest: Level | None = None
-    """The strictest sandbox level to use; None means the strictest that works."""
+    """The strictest sandbox level to use; None for the strictest that works."""
 
 
 class Evaluator(Protocol):
-    """Interface of evaluators. A bad kernel is a value; an exception means that the harness failed."""
+    """Define what every evaluator does. A kernel that fails is a result; an exception means that the harness failed."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a slot, evaluate, and return the result.
+        """Wait for a slot, evaluate a candidate and return the result.
 
-        Raises DeviceError if no device can evaluate it, and UsageError for a workload that can not be used.
+        DeviceError if no device can evaluate it, UsageError for a workload that can not be used.
         """
         ...
 
@@ -124,11 +132,11 @@ class Evaluator(Protocol):
         ...
 
     async def stop(self, grace_s: float) -> None:
-        """Give running evaluations ``grace_s``, then end every child and its tree."""
+        """Let running evaluations go on for ``grace_s`` seconds, then end every child process and its descendants."""
         ...
 
     def statistics(self) -> dict[str, object]:
-        """Return depth and age of the queue, slots in use, sandbox level: for the status page."""
+        """Return figures for the status page: length and age of the queue, slots in use, sandbox level."""
         ...
 
 

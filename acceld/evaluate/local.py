@@ -1,4 +1,4 @@
-"""Build the evaluator of one machine, with its simulator and its devices."""
+"""Build the evaluator of one machine, for its simulator and its devices."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR
 
 
 def local(workplace: Callable[[], Workplace]) -> Router:
-    """Return an evaluator of every backend. The simulator starts with it, a device at its first request.
+    """Return an evaluator for every backend. The simulator starts together with it, a device at its first request.
 
-    ``workplace`` is called when an evaluator is built.
+    ``workplace`` is called each time an evaluator is built.
     """
 
     def simulator() -> Evaluator:
@@ -44,7 +44,7 @@ def local(workplace: Callable[[], Workplace]) -> Router:
 
 
 def findings(config: Config, folder: Path) -> Iterator[Finding]:
-    """Yield each device's findings on this machine. Nothing is measured."""
+    """Yield what each device finds on this machine. Nothing is measured."""
     for device in ALL_DEVICES:
         if not device.doctor:
             continue
@@ -52,5 +52,6 @@ def findings(config: Config, folder: Path) -> Iterator[Finding]:
             yield from plugins.named(device.doctor)(config, folder)
         except AcceldError as error:
             yield Finding(device.name, "fail", error.message, error.hint)
+        # a device from a plug-in may raise anything
         except Exception as error:  # noqa: BLE001  a device of somebody else may fail in any way
             yield Finding(device.name, "note", f"its own check failed: {type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
-"""Ask another judge about a kernel of ``nki`` that passed the strict gate here: AWS's own tool chain, where it is installed.
+"""Ask another judge about a kernel of ``nki`` that passed the strict gate: AWS's own tool chain, where it is installed.
 
-A judge gets the kernel's text and public inputs, never a secret data set. What it refuses ends the candidate, because the
-kernel would not compile for its user. Its answer decides nothing about time.
+A judge gets the kernel's text and public inputs, never a secret data set. If a judge refuses a candidate, its
+evaluation fails, because the kernel would not compile for its user. A judge decides nothing about latency.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from acceld.targets import ALL_DEVICES
 from acceld.workloads import Workload
 
 RULE = "second_opinion"
-"""The rule id of a failure where acceld and the other judge disagree."""
+"""The rule id of the failure of a kernel that another judge refuses or does not answer on."""
 API = "nki"
-"""The API whose kernels get a second opinion; no tool of ``neuronxcc.nki`` is developed further."""
+"""The API whose kernels get a second opinion. The tools of ``neuronxcc.nki`` are not developed further."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """The answer of one stage of another judge to a kernel: it takes the kernel, refuses it, or gives no answer."""
+    """Hold the answer of one stage of another judge about a kernel: the judge accepts it, refuses it, or gives no
+    answer.
+    """
 
     stage: str
     """``simulate`` or ``compile``."""
@@ -37,14 +39,16 @@ class Opinion:
     seconds: float
     refusal: Failure | None = None
     silence: str = ""
-    """The reason why there is no answer: a deadline, a tool that ended. Neither the kernel nor acceld is blamed."""
+    """The reason why there is no answer, such as a deadline or a tool that ended; empty if there is one. The kernel is
+    not blamed.
+    """
     rel_l2: float | None = None
     """Relative L2 error of the outputs against the reference on public inputs."""
     warnings: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """The opinion in one line."""
+        """Return the opinion in one line."""
         if self.refusal is not None:
             return (
                 f"{self.judge} ({self.stage}) refuses what acceld accepts: {self.refusal.rule}: {self.refusal.message}"
@@ -55,7 +59,7 @@ class Opinion:
         return f"{self.judge} ({self.stage}) takes it{error}"
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the record as a dict for JSON."""
         return {
             "stage": self.stage,
             "judge": self.judge,
@@ -68,11 +72,12 @@ class Opinion:
 
 
 class Judge(Protocol):
-    """Interface of another judge. It starts with the first question."""
+    """Define what another judge does. Its processes start with the first question."""
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
-        """Return the opinion of each stage that this machine has, up to the first that refuses the kernel. ``data`` is a
-        public data set.
+        """Return the opinion of each stage that this machine has, up to the first stage that refuses the kernel.
+
+        ``data`` is a public data set.
         """
         ...
 
@@ -82,7 +87,9 @@ class Judge(Protocol):
 
 
 def find_judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> Judge | None:
-    """Return the judge of this machine; None if it is off or there is none. DeviceError if one is required."""
+    """Return the judge of this machine; None if there is none, or if second opinions are off. DeviceError if one is
+    required.
+    """
     if config.second_opinion == "off":
         return None
     for device in ALL_DEVICES:

@@ -1,7 +1,7 @@
-"""Refuse forbidden sources early and with a clear message, by their syntax tree.
+"""Refuse sources with forbidden constructs early and with a clear message, by their syntax tree.
 
-This is not the only protection: the jail confines code that passes the check, and the judge trusts none of its results.
-Kernels that a person gives are not checked.
+This check is not the only protection: the jail confines code that passes it, and the judge does not trust what that
+code returns. Kernels from the user are not checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MODULES = frozenset(
     "numpy ml_dtypes math functools itertools operator typing dataclasses enum collections collections.abc abc "
     "numbers warnings copy string textwrap __future__ neuronxcc neuronxcc.nki nki".split()
 )
-"""Modules that a candidate may import. Submodules of neuronxcc.nki and nki are included."""
+"""Modules that a candidate may import. It may also import the submodules of neuronxcc.nki and nki."""
 ROOTS = ("neuronxcc.nki.", "nki.")
 MODULE_NAMES = {
     "dataclasses": "dataclass field replace asdict astuple fields KW_ONLY FrozenInstanceError",
@@ -41,7 +41,7 @@ MODULE_NAMES = {
     "string": "ascii_letters ascii_lowercase ascii_uppercase digits hexdigits punctuation",
     "textwrap": "dedent indent fill wrap shorten",
 }
-"""Allowed names of modules that have more than pure functions. Of other modules every public name is allowed."""
+"""Names that a candidate may use of modules with side effects. Of the other modules every public name is allowed."""
 NUMPY_NAMES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ bool intp integer floating number generic "
     "single double half ndarray dtype zeros ones full zeros_like ones_like full_like arange linspace eye "
@@ -66,10 +66,13 @@ HIDDEN_NAMES = frozenset(
     "access alias overrun padded produced scope whole declared dtype_name label like space slot siblings instruction "
     "no_operator".split()
 )
-"""Attributes by which the simulator's own tiles differ from those of a chip's compiler; a kernel may not define them either."""
+"""Attributes that the simulator's tiles have and a chip's compiler lacks. A kernel's own classes may not define them
+either.
+"""
 _PLAIN_WORDS = frozenset("label like space slot instruction".split())
-"""Hidden names that a kernel's own classes may define. On a tile they can only be read, and the second trace, which checks
-each attribute on its object, refuses that.
+"""Names in :data:`HIDDEN_NAMES` that a kernel's own classes may define.
+
+On a tile they can only be read, and the second trace, which checks the object of each attribute, refuses that.
 """
 _ARRAY_NAMES = frozenset(
     "astype reshape ravel flatten transpose swapaxes squeeze sum mean max min prod any all argmax argmin sort argsort tolist item "
@@ -88,18 +91,18 @@ BUILTINS = frozenset(
 )
 """Builtins that no kernel needs, or that differ between processes. getattr is allowed with a literal public name."""
 _CALLED = frozenset({"getattr", "hasattr", "type"})
-"""Functions that may be called but not passed around."""
+"""Functions that may be called, but not assigned or passed on."""
 NUMPY_COMPUTE = frozenset(
     "matmul dot vdot inner outer einsum einsum_path tensordot kron convolve correlate linalg fft cumsum cumprod "
     "load save savez savez_compressed loadtxt savetxt genfromtxt fromfile tofile memmap frombuffer fromstring "
     "random testing ctypeslib lib distutils f2py core show_config DataSource apply_along_axis vectorize "
     "frompyfunc nditer".split()
 )
-"""Names of numpy with which a kernel would compute, read or hide its answer, and not let the chip do it."""
+"""Names of numpy with which a kernel would compute, read or hide its answer instead of letting the chip compute it."""
 NUMPY_REACH = NUMPY_COMPUTE - frozenset(
     "matmul dot vdot inner outer einsum einsum_path tensordot kron convolve correlate linalg fft cumsum cumprod".split()
 )
-"""Names of numpy that reach beyond arrays. They are forbidden even in numpy kernels."""
+"""Names of numpy that reach beyond arrays, such as files. They are forbidden even in kernels written in numpy."""
 FRAMES = frozenset(
     "f_locals f_globals f_back f_code f_builtins gi_frame cr_frame ag_frame tb_frame tb_next func_globals mro ctypes "
     "modules meta_path path_hooks settrace setprofile".split()
@@ -115,9 +118,9 @@ MAX_CHARACTERS = 1_000_000
 
 
 def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = NUMPY_COMPUTE) -> Failure | None:
-    """Return the first forbidden construct in the source; rule ``syntax`` if it does not parse as Python.
+    """Return the first forbidden construct in a source; None if there is none.
 
-    ``library`` has the forbidden names of numpy.
+    The rule is ``syntax`` if the source is not valid Python. ``library`` has the forbidden names of numpy.
     """
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
@@ -134,9 +137,9 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
 
 
 def canonical(text: str) -> str:
-    """Return the source without comments, formatting and positions: equal for sources that differ only in those.
+    """Return a text that is the same for sources that differ only in comments, formatting and positions.
 
-    ValueError if it does not parse as Python.
+    ValueError if the source is not valid Python.
     """
     try:
         return ast.dump(parse(text), include_attributes=False)
@@ -145,11 +148,13 @@ def canonical(text: str) -> str:
 
 
 class _Reader:
+    """Find the forbidden constructs in one syntax tree."""
+
     def __init__(self, tree: ast.Module, library: frozenset[str]) -> None:
         self.tree = tree
         self.library = library
         self.modules = {"np": "numpy", "numpy": "numpy"}
-        """The module that each name in the source refers to."""
+        """The module to which each name in the source refers."""
         self.functions = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         self.owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         self.owners |= {id(node.args[0]) for node in ast.walk(tree) if _reads(node)}
@@ -157,7 +162,7 @@ class _Reader:
         self.mains = {id(inner) for node in ast.walk(tree) if asks_if_main(node) for inner in ast.walk(node)}
 
     def findings(self) -> Iterator[Failure]:
-        """Yield every violation, in no particular order."""
+        """Yield every forbidden construct, in no particular order."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self._bind(node)
@@ -168,6 +173,7 @@ class _Reader:
                 yield Failure(rule, message, getattr(node, "lineno", 0), hint)
 
     def _bind(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Note which modules an import statement binds to which names."""
         for alias in node.names:
             if isinstance(node, ast.Import):
                 top = alias.name.partition(".")[0]
@@ -176,6 +182,7 @@ class _Reader:
                 self.modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def _finding(self, node: ast.AST) -> tuple[str, str, str] | None:
+        """Return (rule, message, hint) if a node is forbidden; None if it is allowed."""
         match node:
             case ast.Import():
                 return next(filter(None, (_module(alias.name) for alias in node.names)), None)
@@ -202,6 +209,7 @@ class _Reader:
         return None
 
     def _import_from(self, node: ast.ImportFrom) -> tuple[str, str, str] | None:
+        """Return (rule, message, hint) if a ``from`` import is forbidden; None if it is allowed."""
         if node.level:
             return "import", "relative imports are not allowed: a candidate is one file", ""
         found = _module(node.module or "")
@@ -219,6 +227,7 @@ class _Reader:
         return None
 
     def _attribute(self, node: ast.Attribute) -> tuple[str, str, str] | None:
+        """Return (rule, message, hint) if an attribute is forbidden; None if it is allowed."""
         if node.attr.startswith("_"):
             return "dunder", f"the attribute {node.attr} is internal", "use the public API"
         if node.attr in FRAMES:
@@ -232,11 +241,13 @@ class _Reader:
         if owner is not None:
             return _of_module(owner, node.attr, self.library)
         if isinstance(node.value, ast.Attribute) and self._attribute(node.value) is not None:
-            return None  # the owner of the attribute is refused, which is the more precise message
+            return None  # the owner of the attribute is refused already, with a more precise message
         return self._of_value(node)
 
     def _module_of(self, node: ast.expr) -> str | None:
-        """Return the module, or its submodule or member, that an expression refers to; None for any other value."""
+        """Return the name of the module, or of the part of one, that an expression refers to; None for any other
+        expression.
+        """
         if isinstance(node, ast.Name):
             return self.modules.get(node.id)
         if isinstance(node, ast.Attribute) and (owner := self._module_of(node.value)) is not None:
@@ -244,6 +255,9 @@ class _Reader:
         return None
 
     def _of_value(self, node: ast.Attribute) -> tuple[str, str, str] | None:
+        """Return (rule, message, hint) if an attribute of a value that is no module is forbidden; None if it is
+        allowed.
+        """
         name = node.attr
         if name == "format" and isinstance(node.value, ast.Constant) and _plain_template(node.value.value):
             return None
@@ -253,6 +267,7 @@ class _Reader:
         return _taken(name) if name in self.defined else _surface(name)
 
     def _call(self, node: ast.Call) -> tuple[str, str, str] | None:
+        """Return (rule, message, hint) if a call is forbidden; None if it is allowed."""
         if not isinstance(node.func, ast.Name):
             return None
         if node.func.id in ("getattr", "hasattr"):
@@ -269,7 +284,9 @@ class _Reader:
         return None
 
     def _bare(self, node: ast.Name) -> tuple[str, str, str] | None:
-        """Refuse an expression that would bind a module, or a function that reads attributes by name, to another name."""
+        """Return (rule, message, hint) if a name gives a second name to a module or to a function such as getattr; else
+        None.
+        """
         if node.id in self.modules and id(node) not in self.owners and isinstance(node.ctx, ast.Load):
             return "alias", f"the module {node.id} may only be used by {node.id}.name", ""
         if node.id in _CALLED and id(node) not in self.functions and isinstance(node.ctx, ast.Load):
@@ -278,12 +295,14 @@ class _Reader:
 
 
 def _module(name: str) -> tuple[str, str, str] | None:
+    """Return (rule, message, hint) if a module may not be imported; None if it may."""
     if name in MODULES or name.startswith(ROOTS):
         return None
     return "import", f"a candidate may not import {name}", f"allowed: {', '.join(sorted(MODULES - {'__future__'}))}"
 
 
 def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, str, str] | None:
+    """Return (rule, message, hint) if a name of a module may not be used; None if it may."""
     if module.partition(".")[0] == "numpy":
         if name in library:
             return _library(f"numpy.{name}")
@@ -293,9 +312,9 @@ def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, st
 
 
 def _plain_template(text: object) -> bool:
-    """Return True if a format template shows its arguments only as a whole, and none of their parts."""
+    """Return True if a format string shows its arguments as a whole, and no attributes or items of them."""
     if _HIDDEN_NAME.search(str(text)):
-        return True  # the template was refused already, under a more precise message: it is not reported twice
+        return True  # refused already, with a more precise message
     try:
         fields = [field for _, field, spec, _ in string.Formatter().parse(str(text)) for field in (field, spec)]
     except ValueError:
@@ -304,11 +323,12 @@ def _plain_template(text: object) -> bool:
 
 
 def _is_api(module: str) -> bool:
+    """Return True if ``module`` belongs to an API of NKI."""
     return module in ("neuronxcc", "nki") or module.startswith(ROOTS) or module == "neuronxcc.nki"
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    """Yield the attributes that classes in the source define."""
+    """Yield the names of attributes that classes in the source define."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -369,6 +389,7 @@ def _reads(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def _class(node: ast.ClassDef) -> tuple[str, str, str] | None:
+    """Return (rule, message, hint) if a class is forbidden; None if it is allowed."""
     names = [getattr(base, "id", getattr(base, "attr", "")) for base in node.bases]
     allowed = _BASES | _MEMBERS if _ENUMS.intersection(names) else _BASES
     for name, base in zip(names, node.bases, strict=True):
@@ -386,4 +407,4 @@ PERMITTED = Permitted(
     attributes=frozenset((TILE_NAMES | _PLAIN_NAMES | _ARRAY_NAMES) - HIDDEN_NAMES - FRAMES),
     template=_plain_template,
 )
-"""These rules in the form in which :mod:`acceld.nki.frontend.guarded` applies them to values."""
+"""These rules as :mod:`acceld.nki.frontend.guarded` applies them to objects while a kernel runs."""

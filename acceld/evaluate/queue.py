@@ -1,6 +1,6 @@
-"""Queue requests for evaluation slots, in order of priority, with a bounded length.
+"""Queue requests for evaluation slots by priority. The queue has a limited length.
 
-Submitting waits when the queue is full, so that spending on models slows down with the hardware.
+A caller waits while the queue is full, so that spending on models slows down with the hardware.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from acceld.evaluate.sandbox import cgroups
 
 @dataclass(order=True, slots=True)
 class _Waiter:
+    """Hold a request that waits for a slot. ``turn`` gets the slot's number."""
+
     priority: int
     number: int
     since: float = field(compare=False)
@@ -28,7 +30,7 @@ class _Waiter:
 
 
 class Occupancy:
-    """Compute the busy share of the slots, 0 to 1, while requests waited."""
+    """Measure the share of the slots that was in use while requests waited."""
 
     def __init__(self, places: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.places, self._clock = places, clock
@@ -36,7 +38,7 @@ class Occupancy:
         self._busy_s = self._whole_s = 0.0
 
     def note(self, used: int, *, waiting: bool) -> None:
-        """Record the number of slots in use from now on, and if a request waits."""
+        """Record the number of slots in use from now on, and whether a request waits."""
         now = self._clock()
         if self._waited_for:
             self._busy_s += self._used * (now - self._since)
@@ -45,13 +47,17 @@ class Occupancy:
 
     @property
     def share(self) -> float | None:
-        """Busy share of the slots' time while something waited, from 0 to 1; None if nothing ever waited."""
+        """Return the share of the slots' time in use, 0 to 1, over the time in which requests waited; None if none ever
+        waited.
+        """
         self.note(self._used, waiting=self._waited_for)
         return self._busy_s / self._whole_s if self._whole_s else None
 
 
 class SlotQueue:
-    """Lend ``slots`` slots. Up to ``size`` requests wait in order of (priority, arrival); further submitters block."""
+    """Lend ``slots`` slots. Up to ``size`` requests wait, in order of priority and arrival; further callers wait
+    outside.
+    """
 
     def __init__(self, slots: int, size: int) -> None:
         self._free = list(range(slots))
@@ -64,7 +70,7 @@ class SlotQueue:
 
     @asynccontextmanager
     async def place(self, priority: int) -> AsyncIterator[int]:
-        """Wait for a slot and hold it. Yields its number. CancelledError once the queue is closed."""
+        """Wait for a slot, and yield its number for the block. CancelledError once the queue is closed."""
         async with self._submitters:
             slot = await self._enter(priority)
             self._note()
@@ -74,6 +80,7 @@ class SlotQueue:
                 self._leave(slot)
 
     async def _enter(self, priority: int) -> int:
+        """Return the number of a free slot, after waiting for it."""
         if self._closed:
             raise asyncio.CancelledError("the queue is closed")
         if self._free and not self._waiting:
@@ -89,6 +96,7 @@ class SlotQueue:
             raise
 
     def _leave(self, slot: int) -> None:
+        """Give a slot back, to the next waiting request if there is one."""
         self._free.append(slot)
         while self._free and self._waiting:
             waiter = heapq.heappop(self._waiting)
@@ -97,11 +105,12 @@ class SlotQueue:
         self._note()
 
     def _note(self) -> None:
+        """Record how many slots are in use now, and whether a request waits."""
         self._occupancy.note(self._slots - len(self._free), waiting=any(not one.turn.done() for one in self._waiting))
 
     @property
     def idle(self) -> bool:
-        """True if a slot is free and no request waits for it."""
+        """Return True if a slot is free and no request waits for it."""
         return bool(self._free) and not self._waiting
 
     def close(self) -> None:
@@ -112,8 +121,8 @@ class SlotQueue:
         self._waiting.clear()
 
     def statistics(self) -> dict[str, object]:
-        """Return the slots, those in use, waiting requests, the share in use while any waited, and the age of the
-        oldest.
+        """Return the number of slots, of slots in use and of waiting requests, the busy share, and the oldest request's
+        age.
         """
         waiting = [one for one in self._waiting if not one.turn.done()]
         return {
@@ -126,8 +135,10 @@ class SlotQueue:
 
 
 def slots_of(config: EvaluateConfig) -> int:
-    """Return the number of evaluations at the same time: as configured, else by cores and memory, of which a cgroup or
-    container may allow less than the machine has.
+    """Return the number of evaluations that run at the same time.
+
+    It is the configured number, or follows from cores and memory, of which a container may allow less than the machine
+    has.
     """
     if config.slots:
         return config.slots

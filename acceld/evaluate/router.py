@@ -11,7 +11,7 @@ from acceld.model import Evaluation
 
 
 class Router:
-    """Evaluators by backend. The first is started with the daemon, the others at their first request.
+    """Hold the evaluators by backend. The first one starts with the daemon, any other at its first request.
 
     Implements :class:`acceld.evaluate.interface.Evaluator`.
     """
@@ -24,7 +24,7 @@ class Router:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Names of all backends."""
+        """Return the names of all backends."""
         return tuple(self._makers)
 
     async def start(self) -> None:
@@ -32,11 +32,12 @@ class Router:
         await self.ready(self._first)
 
     async def ready(self, backend: str) -> Evaluator:
-        """Return the backend's evaluator, started. UsageError for an unknown backend, DeviceError if it can not work
-        here.
+        """Return the started evaluator of a backend.
+
+        UsageError for an unknown backend, DeviceError if the backend can not work on this machine.
         """
         if backend in self._started:
-            # Another backend may be starting, which can take minutes. A started one does not wait for it.
+            # A started backend does not wait for another one that is starting, which can take minutes.
             return self._started[backend]
         async with self._starting:
             if backend not in self._started:
@@ -50,7 +51,9 @@ class Router:
             return self._started[backend]
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Evaluate a candidate on its backend. Raises as :class:`~acceld.evaluate.interface.Evaluator` does."""
+        """Evaluate a candidate on its backend and return the result, as :class:`~acceld.evaluate.interface.Evaluator`
+        does.
+        """
         return await (await self.ready(request.backend)).evaluate(request)
 
     async def stop(self, grace_s: float) -> None:
@@ -61,7 +64,7 @@ class Router:
                 tasks.create_task(evaluator.stop(grace_s))
 
     def statistics(self) -> dict[str, object]:
-        """Return the first backend's figures, with those of other started backends under ``backends``."""
+        """Return the figures of the first backend, with those of the other started backends under ``backends``."""
         own = self._started.get(self._first)
         others = {name: one.statistics() for name, one in self._started.items() if name != self._first}
         return {**(own.statistics() if own else {}), "backends": others}

@@ -1,7 +1,7 @@
-"""Evaluate a kernel for several shapes. It must be right at each; its latency is the weighted geometric mean.
+"""Evaluate a kernel for several shapes. It must be right at each. Its latency is the weighted geometric mean.
 
-The ratio of two such means is the weighted geometric mean of the speed-ups at each shape, for all latencies. So the
-search compares kernels for several shapes like any others.
+The ratio of two such means is the weighted geometric mean of the speed-ups at each shape. So the search compares
+kernels for several shapes as it compares any others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _ENDED_WELL = (Status.PASSED, Status.UNTESTED)
 
 
 async def over_shapes(request: EvaluationRequest, loaded: Workload, evaluate: OneShape) -> Evaluation:
-    """Evaluate a kernel at every shape of its workload, up to the first failure.
+    """Evaluate a kernel at every shape of its workload, up to the first failure, and return the joined result.
 
-    If only a fast kernel is useful, it is timed at all shapes before it runs on data at any of them.
+    If only a fast kernel is useful, it is timed at all shapes before it runs on data at any.
     """
     shapes = await asyncio.to_thread(every_shape, loaded)
     useful_us, asked = request.useful_below_us, replace(request, useful_below_us=None)
@@ -42,6 +42,7 @@ async def over_shapes(request: EvaluationRequest, loaded: Workload, evaluate: On
 async def _evaluated(
     request: EvaluationRequest, shapes: Sequence[tuple[WeightedShape, Workload]], evaluate: OneShape
 ) -> Evaluation:
+    """Evaluate a kernel at each shape, and return the joined result or the first failure."""
     found = []
     for shape, shaped in shapes:
         at = replace(at_shape(request, shapes[0][1], shaped), shape=tuple(shape.values.items()))
@@ -56,8 +57,10 @@ async def _evaluated(
 async def timed_with_hidden(
     request: EvaluationRequest, loaded: Workload, evaluate: Callable[[EvaluationRequest], Awaitable[Evaluation]]
 ) -> Evaluation | None:
-    """Time a kernel without running it on data. Return None if it is not a legal program at every shape of the
-    workload, hidden ones included, because a rewrite rule proves its change at one shape only.
+    """Time a kernel without data, and return the result; None if it is not a legal program at every shape of the
+    workload.
+
+    Hidden shapes count too, because a rewrite rule proves its change at one shape only.
     """
     request = replace(request, gate=Gate.TIMING)
     found = await evaluate(request)
@@ -71,8 +74,9 @@ async def timed_with_hidden(
 
 
 def at_shape(request: EvaluationRequest, own: Workload, shaped: Workload) -> EvaluationRequest:
-    """Return the request with the grid of another shape, if the kernel is launched on the grid of the workload's main
-    shape.
+    """Return the request for the shape of the workload ``shaped``.
+
+    A kernel launched on the grid of the workload ``own`` is launched on the grid of that shape.
     """
 
     def gridded(kernel: Kernel) -> Kernel:
@@ -83,7 +87,9 @@ def at_shape(request: EvaluationRequest, own: Workload, shaped: Workload) -> Eva
 
 
 def joined(kernel: Kernel, shapes: Sequence[WeightedShape], found: Sequence[Evaluation]) -> Evaluation:
-    """Return one evaluation from those at each shape, if none failed. Its details are those of the first shape."""
+    """Return one evaluation made of those at each shape, none of which failed. Its details are those of the first
+    shape.
+    """
     weights = [shape.weight for shape in shapes]
     profiles = [one.profile for one in found if one.profile is not None]
     seconds = sum((Counter(one.seconds) for one in found), Counter[str]())
@@ -102,6 +108,7 @@ def joined(kernel: Kernel, shapes: Sequence[WeightedShape], found: Sequence[Eval
 
 
 def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Profile:
+    """Return one profile made of those at each shape."""
     weights = [shape.weight for shape in shapes]
     own, latencies = profiles[0], [one.latency_us for one in profiles]
     latency_us = _mean(latencies, weights)
@@ -116,7 +123,7 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
     scale = (latency_us or 0.0) / sum(weights)
 
     def share(values: Sequence[float]) -> float:
-        """Scale the weighted mean share of the latency to the mean latency."""
+        """Return the weighted mean of a quantity's share of the latency, times the mean latency."""
         parts = zip(weights, values, latencies, strict=True)
         return scale * sum(weight * value / one_us for weight, value, one_us in parts if one_us)
 
@@ -142,7 +149,7 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
 
 
 def _interleaved(weights: Sequence[float], found: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, object]]:
-    """Return the comparison with each kernel that was timed interleaved at every shape."""
+    """Return the joined comparison with each kernel that was timed interleaved at every shape."""
     joint = []
     for first in found[0]:
         pairs = [pair for shape in found for pair in shape if pair["against"] == first["against"]]
@@ -152,7 +159,7 @@ def _interleaved(weights: Sequence[float], found: Sequence[Sequence[Mapping[str,
 
 
 def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -> Paired:
-    """Join the comparisons with one kernel at different shapes. Their errors are independent."""
+    """Return one comparison made of those with the same kernel at each shape. Their errors are independent."""
     total = sum(weights)
     middle = _mean([pair["ratio"] for pair in pairs], weights) or 0.0
 
@@ -171,6 +178,7 @@ def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -
 
 
 def _correctness(shapes: Sequence[WeightedShape], found: Sequence[Correctness]) -> Correctness | None:
+    """Return one record made of the checks at each shape; None if there were none."""
     if not found:
         return None
     checks = [
@@ -192,4 +200,5 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
 
 
 def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the weighted mean."""
     return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)

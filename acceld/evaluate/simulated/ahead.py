@@ -1,4 +1,4 @@
-"""Make what the strict gate of a run will need while the run still times candidates."""
+"""Do work that the strict gate of a run will need, while the run still times candidates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PAUSE_S = 0.1
 
 
 class Ahead:
-    """Pieces of work that are done one after the other, each begun only while a slot is free.
+    """Do pieces of work one after another, each begun only while a slot is free.
 
-    A piece that fails is left out with those after it: the gate does it again and reports why.
+    If a piece fails, it and the following ones are left to the gate, which does them again and reports errors.
     """
 
     def __init__(self, pieces: Sequence[Callable[[], Awaitable[object]]], idle: Callable[[], bool]) -> None:
@@ -24,21 +24,25 @@ class Ahead:
 
     @property
     def done(self) -> bool:
-        """Return True if no piece runs and none will be begun."""
+        """Return True if no piece is running and no further one will begin."""
         return self._task.done()
 
     def enough(self) -> None:
-        """Begin no further piece: the gate itself does the rest. A piece that runs is finished for it."""
+        """Begin no further piece, because the gate does the rest itself. A running piece goes on, because the gate
+        needs it.
+        """
         self._wanted = False
 
     async def end(self) -> None:
-        """End the piece that runs, and begin no further one."""
+        """End the running piece, and begin no further one."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
+        """Do the pieces."""
         with contextlib.suppress(AcceldError):
             for piece in self._pieces:
+                # the queue does not announce free slots
                 while self._wanted and not self._idle():  # noqa: ASYNC110  the queue tells nobody
                     await asyncio.sleep(_PAUSE_S)
                 if not self._wanted:

@@ -1,4 +1,4 @@
-"""Run a program on a new data set's inputs while the reference is still being computed."""
+"""Run a program on the inputs of a new data set while the reference is still being computed."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ T = TypeVar("T")
 
 
 class Beside(Generic[T]):
-    """A trial that begins once the inputs of a new data set are written, and ends once its expected outputs are.
+    """Run a trial that begins when the inputs of a new data set are written, and ends after its expected outputs are.
 
     ``attempt`` is called with two descriptors: a pipe that closes when the data set is complete, and the data set's
-    folder, which has its last name only then.
+    folder, which is renamed when it is complete.
     """
 
     def __init__(self, attempt: Callable[[int, int], Coroutine[Any, Any, T]]) -> None:
         self._attempt = attempt
         self._task: asyncio.Task[T] | None = None
         self._gate: int | None = None
-        """The end of the pipe that is closed."""
+        """The end of the pipe that is closed when the data set is complete."""
 
     @contextlib.asynccontextmanager
     async def following(self, partial: Path) -> AsyncIterator[int]:
-        """Give a descriptor for the block, and begin when something is written to it. The block makes the data set in the
-        folder ``partial``.
+        """Yield a descriptor for the block, which makes the data set in the folder ``partial``.
+
+        The trial begins when something is written to the descriptor.
         """
         read, write = os.pipe()
         loop = asyncio.get_running_loop()
@@ -42,7 +43,7 @@ class Beside(Generic[T]):
 
     def _begin(self, loop: asyncio.AbstractEventLoop, read: int, partial: Path) -> None:
         loop.remove_reader(read)
-        with contextlib.suppress(FileNotFoundError):  # complete already
+        with contextlib.suppress(FileNotFoundError):  # the data set is complete already
             folder = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             closes, self._gate = os.pipe()
             self._task = loop.create_task(self._run(closes, folder))
@@ -55,23 +56,24 @@ class Beside(Generic[T]):
             os.close(folder)
 
     async def result(self) -> T | None:
-        """Return the trial's result, now that the data set is complete; None if it did not begin."""
+        """Return the trial's result, after the data set is complete; None if the trial did not begin."""
         self._open()
         return None if self._task is None else await self._task
 
     async def end(self) -> None:
-        """End the trial if it still runs."""
+        """End the trial if it is still running."""
         self._open()
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def again(self) -> None:
-        """End the trial, so that it begins anew with the next data set."""
+        """End the trial, so that it begins again with the next data set."""
         await self.end()
         self._task = None
 
     def _open(self) -> None:
+        """Close the pipe, to tell the trial that the data set is complete."""
         if self._gate is not None:
             os.close(self._gate)
             self._gate = None

@@ -12,22 +12,22 @@ from acceld.model import Correctness, Gate
 
 @dataclass(slots=True)
 class Known:
-    """Results of the gates on one program, workload and chip."""
+    """Hold the results of the gates for one program, workload and chip."""
 
     checks: dict[Gate, Correctness] = field(default_factory=dict)
     failed: dict[Gate, Failed] = field(default_factory=dict)
     on_chip: str = ""
-    """The expected result on the chip, in words."""
+    """A sentence on the result that the program is expected to have on a chip; empty if nothing is expected."""
 
 
 @dataclass(slots=True)
 class TracedCase(Case):
-    """A case with the tracer's answer, and known results of its program."""
+    """Hold the state of an evaluation, with the tracer's answer and the known results of its program."""
 
     traced: Traced | None = None
     known: Known = field(default_factory=Known)
     early: Early | None = None
-    """The search gate, if it began before the program was verified."""
+    """The search gate, if it began before the program was verified; else None."""
 
     def close(self) -> None:
         """Free the tracer's answer."""

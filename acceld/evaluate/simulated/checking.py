@@ -1,4 +1,4 @@
-"""Apply the gates on the simulator: compare a program's outputs with the reference, data set by data set."""
+"""Apply the gates on the simulator: compare a program's outputs with the reference's, data set by data set."""
 
 from __future__ import annotations
 
@@ -43,18 +43,19 @@ log = logging.getLogger(__name__)
 
 _LEAST_CHECK_S = 30.0
 _FIRST_CHECK_S = 600.0
-"""Deadline in seconds of a trial before the baseline's own time is known."""
+"""Deadline in seconds of a trial while the time that the baseline takes is unknown."""
 _OWN_TIMES = 20
-"""Multiple of the baseline's own time that a trial may take."""
+"""Factor on the time that the baseline takes, for the deadline of a trial."""
 _PUBLISHED_BELOW_S = 3.0
-"""The published gate is run if one of its trials takes less than this many seconds, or if a person asks for it."""
+"""Seconds of a trial below which the published gate is run. For a request of a person it is always run."""
 
 
 class Checker:
     """Try traced programs on data sets.
 
-    ``weakness`` returns the reason why the workload itself is unfit. ``share_data``: the strict gate draws its data
-    sets once a run, and not for each candidate. ``idle`` returns True if a second trial may run beside the first.
+    - ``weakness`` returns the reason why the workload can not prove a win.
+    - ``share_data``: the strict gate draws its data sets once for each run instead of once for each candidate.
+    - ``idle`` returns True if a second trial may run beside the first.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class Checker:
         self, case: TracedCase, gate: Gate, seeds: Seeds, allowed: asyncio.Event | None = None
     ) -> Failed | None:
         """Run every trial of one gate. Return the first failure; None if all pass. WorkloadError if the workload can
-        not be used. ``allowed`` is for the search gate: the program does not run before that is set.
+        not be used.
+
+        ``allowed`` is for the search gate: the program does not run before this event is set.
         """
         case.checks, case.tried, case.worst_row = [], {}, 0.0
         if gate is Gate.SEARCH:
@@ -96,8 +99,9 @@ class Checker:
     async def pieces_ahead(
         self, loaded: Workload, seeds: Seeds, admit: Callable[[], Awaitable[object]]
     ) -> list[Callable[[], Awaitable[object]]]:
-        """Return what the strict gate of a run's candidates will need, as pieces of work: the admission, and the data sets
-        that they share, as many as stay on disk.
+        """Return the work that the strict gate of a run's candidates will need, in pieces.
+
+        They are the examination of the workload, and the data sets that candidates share, as many as fit on disk.
         """
         pieces, trials = [admit], list[Trial]()
         if self._share_data or await self._is_expensive(loaded):
@@ -107,8 +111,9 @@ class Checker:
         return pieces[: 1 + self._children.room_for(loaded)]
 
     async def read_again(self, case: TracedCase) -> Failed | None:
-        """Trace a candidate again as the permitted subset of Python, in a separate process. Return a failure if the
-        program differs.
+        """Trace a candidate again as the permitted subset of Python, in a separate process.
+
+        Return a failure if that gives another program, else None.
         """
         assert case.traced is not None
         again = await self._children.trace(
@@ -128,7 +133,7 @@ class Checker:
         )
 
     async def published(self, case: TracedCase) -> bool | None:
-        """Return the result of the published gate; None if it is too expensive to run."""
+        """Return True if the program passes the published gate; None if the gate would take too long."""
         loaded = case.workload
         per_trial_s = (case.seconds.get("reference", 0.0) + case.seconds.get("execute", 0.0)) / max(1, len(case.checks))
         if per_trial_s > _PUBLISHED_BELOW_S and case.request.priority is not Priority.PERSON:
@@ -146,7 +151,7 @@ class Checker:
         return True if trials else None
 
     async def _try_all(self, case: TracedCase, seeds: Seeds) -> Failed | None:
-        """Run every trial of the strict gate, and sort the checks in the order of the trials. Return the first failure,
+        """Run every trial of the strict gate, and sort the checks by the order of the trials. Return the first failure,
         or None.
         """
         trials = await self._trials(case.workload, seeds)
@@ -155,21 +160,26 @@ class Checker:
         return failed
 
     async def _trials(self, loaded: Workload, seeds: Seeds) -> list[Trial]:
+        """Return the trials of the strict gate."""
         expensive = await self._is_expensive(loaded)
         return strict_trials(loaded, seeds, expensive=expensive, shared=self._share_data, modelled=True)
 
     async def _is_expensive(self, loaded: Workload) -> bool:
+        """Return True if the reference of a workload is expensive, as far as known."""
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
         return cost is not None and cost.seconds > EXPENSIVE_S
 
     async def _try_hidden(self, case: TracedCase, seeds: Seeds) -> Failed | None:
-        """Evaluate the same source at the workload's other shapes. Return the failure; None if it is right there too."""
+        """Evaluate the same source at the workload's hidden shapes. Return the first failure; None if it is right at
+        all.
+        """
         for values in case.workload.hidden:
             if (failed := await self._elsewhere(case, values, seeds)) is not None:
                 return failed
         return None
 
     async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds) -> Failed | None:
+        """Evaluate the source of a case at one hidden shape. Return a failure, or None."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there, where = TracedCase(at_shape(case.request, case.workload, shaped), shaped), shape_text(values)
         try:
@@ -186,14 +196,14 @@ class Checker:
         )
 
     async def _admit(self, case: TracedCase) -> Failed | None:
-        """Return the reason why the workload itself is unfit. Needed only for kernels that may be shown as a win."""
+        """Return a failure if the workload can not prove a win, and the result may be shown as one."""
         weak = await self._weakness(case, self._children.admit)
         return None if weak is None else Failed(Status.SUSPECT, weak)
 
     async def _try(
         self, case: TracedCase, trial: Trial, gate: Gate, allowed: asyncio.Event | None = None
     ) -> Failed | None:
-        """Run one data set. Return the failure; None if the program passes or the variant is refused."""
+        """Run the program on one data set. Return a failure; None if the program passes or the variant is not used."""
         loaded = case.workload
         assert case.traced is not None
         async with self._children.tried(case, case.traced, trial, self._deadline_s(loaded), allowed) as found:
@@ -227,15 +237,16 @@ class Checker:
             else HINTS.get(trial.variant, "")
         )
         failed = case.checked(result, gate, hint, trial)
-        if failed is not None and trial.shuffled:  # in the program's own order it has passed on this data set
+        # the program has passed on this data set in its own order, so the order is the cause
+        if failed is not None and trial.shuffled:
             return replace(failed, failure=replace(failed.failure, rule="affine_order"))
         return failed
 
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
-        """Return the errors of each piece of the workload's baseline on a variant. They are measured on ``data`` at
-        first use.
+        """Return the errors of each piece of the workload's baseline on a variant, measured on ``data`` at the first
+        use.
 
-        None if there is no baseline in this API, or it does not run or is wrong.
+        None if there is no baseline in this API, or if it fails or is wrong.
         """
         request, loaded = case.request, case.workload
         place = (loaded, request.kernel.api, request.chip, trial.variant)
@@ -256,11 +267,12 @@ class Checker:
         return await asyncio.to_thread(self._floors.learn_kernel, *place, tried.errors, data.floors)
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
-        """Return the noise of numpy's float32 arithmetic on a trial's very inputs; empty if the variant is not used."""
+        """Return the noise of numpy's float32 arithmetic on exactly a trial's inputs; empty if the variant is not used."""
         async with self._children.data_set(loaded, trial.variant, trial.seed, measured=True) as data:
             return () if isinstance(data, Refused) else data.floors
 
     def _deadline_s(self, loaded: Workload) -> float:
+        """Return the deadline of a trial in seconds."""
         if self._config.check_s:
             return self._config.check_s
         own = self._own_seconds.get(loaded.hash)
@@ -268,8 +280,9 @@ class Checker:
 
 
 def told_on_chip(error: float, tolerance: float) -> str:
-    """Return a sentence on the result that a kernel, which passes here, is expected to have on the chip, because the
-    chip's scalar engine approximates functions.
+    """Return a sentence on the result that a kernel that passes here is expected to have on a chip.
+
+    The chip's scalar engine approximates functions, which increases the error.
     """
     result = "it would pass there" if error <= tolerance else "it would fail there"
     near = ", near the limit" if tolerance / 2 < error <= tolerance else ""

@@ -1,7 +1,7 @@
-"""Check a program's claims about itself against its content.
+"""Check what a program claims about itself against its content.
 
-Legality (:mod:`acceld.nki.verify.verifier`) says whether a chip would run the program. This module finds forged
-programs that are legal but make claims by which they would look faster, or slow the judge down.
+:mod:`acceld.nki.verify.verifier` decides whether a chip would run a program. This module finds forged programs that a
+chip would run, but whose claims make them look faster or slow the judge down.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Instruction, LoopKind, Program
 
 MAX_UNUSED_BUFFERS = 1000
-"""Limit on buffers that no instruction uses. A front end drops them, and each costs the judge time."""
+"""Limit on buffers that no instruction uses. A front end drops such buffers, and each takes time of the judge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A false claim."""
+    """Describe a false claim."""
 
     rule: str
     message: str
@@ -43,6 +43,7 @@ def _grid(program: Program) -> Claim | None:
 
 
 def _buffers(program: Program) -> Claim | None:
+    """Return a false claim of too many unused buffers; None if there are few."""
     used = set(program.inputs) | set(program.outputs)
     for instruction, _ in program.walk():
         for access in instruction.accesses:
@@ -55,7 +56,10 @@ def _buffers(program: Program) -> Claim | None:
 
 
 def _modes(program: Program) -> Claim | None:
-    """Return a false claim of a faster mode. These modes take 8-bit operands, and exist in the current API only."""
+    """Return a matrix product that falsely claims a faster mode; None if there is none.
+
+    These modes take operands of 8 bits, and only the current API has them.
+    """
     for instruction, _ in program.walk():
         if instruction.op == "matmul" and instruction.attr("perf_mode"):
             wide = [kind for kind in _operand_dtypes(program, instruction) if DTYPE_BYTES[kind] > 1]
@@ -67,8 +71,9 @@ def _modes(program: Program) -> Claim | None:
 
 
 def _fills(program: Program) -> Claim | None:
-    """Return a fill that falsely claims to cost nothing. Such a fill only declares, so it must stand at its buffer's
-    declaration.
+    """Return a fill that falsely claims to take no time; None if there is none.
+
+    Only a fill that stands where its buffer is declared takes no time.
     """
     seen: set[int] = set()
     for instruction, loops in program.walk():
@@ -83,6 +88,7 @@ def _fills(program: Program) -> Claim | None:
 
 
 def _operand_dtypes(program: Program, instruction: Instruction) -> list[str]:
+    """Return the dtypes of an instruction's operands."""
     return [
         operand.dtype or program.buffers[operand.buffer].dtype
         for operand in instruction.srcs

@@ -9,10 +9,10 @@ from acceld.evaluate.case import Failed
 
 
 class Early:
-    """The search gate of a program that the tracer has answered. Its data set is made at once; the program runs on it once
-    :meth:`allow` is called.
+    """Run the search gate of a traced program, while the program is still verified and timed.
 
-    ``gate`` is called with the event that :meth:`allow` sets.
+    Its data set is made at once. The program runs on it after :meth:`allow` is called, which sets the event that
+    ``gate`` is called with.
     """
 
     def __init__(self, gate: Callable[[asyncio.Event], Coroutine[None, None, Failed | None]]) -> None:
@@ -20,14 +20,14 @@ class Early:
         self._task = asyncio.create_task(gate(self._allowed))
 
     def allow(self) -> None:
-        """Let the program run: it is legal, and its latency is known."""
+        """Let the program run, because it is legal and its latency is known."""
         self._allowed.set()
 
     async def result(self) -> Failed | None:
-        """Return the failure; None if the program passes. Raises as the gate does."""
+        """Return the failure of the gate; None if the program passes. An exception of the gate is raised here."""
         return await self._task
 
     async def end(self) -> None:
-        """End the gate if it still runs, and whatever it does."""
+        """End the gate, and everything that it started, if it is still running."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

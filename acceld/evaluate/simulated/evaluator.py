@@ -1,6 +1,6 @@
 """Evaluate on the simulator: trace in the jail, verify and time in the judge, then run on data.
 
-A program passes each gate once. A candidate that traces to a known program gets the earlier result.
+A candidate that traces to a known program gets that program's earlier result, so each program passes each gate once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Parts of a running evaluator."""
+    """Hold the parts of a running evaluator."""
 
     children: Children
     timer: Timer
@@ -45,7 +45,7 @@ class _Work:
 
 
 class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
-    """Evaluates candidates on the simulator, in child processes."""
+    """Evaluate candidates on the simulator, in child processes."""
 
     backend = SIMULATOR
 
@@ -61,10 +61,12 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         secret: bytes = b"",
         preload: bool = False,
     ) -> None:
-        """Prepare the evaluator. ``share_data``: the strict gate draws its data sets once a run, and not for each
-        candidate. ``preload``: it loads the front ends before the first kernel; that pays if many are timed.
+        """Prepare the evaluator.
 
-        With a ``secret`` the data sets of a run are derived from it. Then every process gets the same results.
+        - ``share_data``: the strict gate draws its data sets once for each run instead of once for each candidate.
+        - ``preload``: the front ends are loaded before the first kernel, which pays if many kernels are timed.
+        - ``secret``: data sets of a run are derived from it, so that every process gets the same results. Empty for random
+          data sets.
         """
         super().__init__(config, state_folder, workload_folders=workload_folders, highest=highest, on_start=on_start)
         self._share_data = share_data
@@ -73,14 +75,14 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._zygote = Zygote(TASKS, level=Level.L0)
         self._work: _Work | None = None
         self._ahead: dict[tuple[int, str], Ahead] = {}
-        """Work that is done ahead for the strict gate of each run and workload, until a candidate needs it."""
+        """Work done in advance for the strict gate, by run and workload, until a candidate needs it."""
         self._known: Recent[tuple[str, str, str], Known] = Recent(_REMEMBERED)
         self._judge: Judge | None = None
         self._opinions: Recent[tuple[str, str, str], tuple[Opinion, ...]] = Recent(_REMEMBERED)
-        """Opinions of another judge by workload, chip and source."""
+        """Opinions of another judge, by workload, chip and source."""
 
     async def find_level(self, highest: Level) -> SandboxReport:
-        """Find the level with the zygote that will jail the kernels."""
+        """Return the sandbox level, tested with the zygote that will jail the kernels."""
         return await probe_level(highest, self._zygote)
 
     async def open(self, report: SandboxReport) -> None:
@@ -90,7 +92,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             self._config, self._folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
         )
         timer = Timer(self._config, children, await asyncio.to_thread(calibration.read, self._folder))
-        await asyncio.to_thread(version.model_version)  # it is computed from files, once
+        await asyncio.to_thread(version.model_version)  # computed now, because it reads files
         checker = Checker(
             self._config,
             children,
@@ -119,23 +121,23 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         await self._zygote.stop()
 
     def statistics(self) -> dict[str, object]:
-        """Return the queue's figures, and what the evaluations wait for besides slots."""
+        """Return the figures of the queue, and what evaluations wait for besides slots."""
         return {**super().statistics(), "waits_for": self._work.children.waits_for if self._work is not None else ""}
 
     def forget(self) -> None:
-        """Forget results, so that known programs are evaluated again."""
+        """Forget the results of all programs, so that they are evaluated again."""
         self._known.clear()
         if self._work is not None:
             self._work.timer.forget()
 
     async def time(self, kernel: Kernel, arguments: Arguments, chip: str) -> Evaluation:
-        """Trace, verify and time a kernel that has no workload. The result is ``unchecked``, or the failure."""
+        """Trace, verify and time a kernel without a workload. The result is ``unchecked``, or a failure."""
         return await self.evaluate(
             EvaluationRequest(kernel, "", chip, gate=Gate.TIMING, priority=Priority.PERSON, arguments=arguments)
         )
 
     async def time_alone(self, request: EvaluationRequest, arguments: Arguments) -> Evaluation:
-        """Time a kernel that has no workload. The result is ``unchecked``, or the failure."""
+        """Trace, verify and time a kernel without a workload. The result is ``unchecked``, or a failure."""
         case = TracedCase(request, None)
         try:
             failed = await self._refuse(request.kernel) or await running(self._work).timer.time(case, arguments)
@@ -148,8 +150,9 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return TracedCase(request, loaded)
 
     async def build(self, case: TracedCase) -> Failed | None:
-        """Trace the kernel; decode, verify and time its program. If a slot is free, the data set of a kernel that will
-        surely be tried is made meanwhile.
+        """Trace the kernel, then decode, verify and time its program. Return a failure, or None.
+
+        Meanwhile, if a slot is free, the data set of a kernel that will surely be run is made.
         """
         request, work = case.request, running(self._work)
 
@@ -169,13 +172,16 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return None
 
     def is_enough(self, case: TracedCase) -> bool:
-        """Return True also for a candidate that is too slow to enter the beam or to teach."""
+        """Return True if the evaluation may end without data; also for a candidate too slow to enter the beam or to
+        teach.
+        """
         latency_us, useful_us = case.profile.latency_us if case.profile else None, case.request.useful_below_us
         return super().is_enough(case) or (useful_us is not None and latency_us is not None and latency_us > useful_us)
 
     async def check(self, case: TracedCase, gate: Gate) -> Failed | None:
-        """Apply one gate, unless the program has passed it before. The strict gate also traces each candidate's source
-        a second time.
+        """Apply one gate, unless the program has passed it before. Return a failure, or None.
+
+        The strict gate also traces each candidate's source a second time.
         """
         request, loaded = case.request, case.workload
         if gate is Gate.STRICT and (ahead := self._ahead.get((request.run, loaded.hash))) is not None:
@@ -191,7 +197,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return failed
 
     async def _begin_ahead(self, case: TracedCase) -> None:
-        """Make what the run's first win will need while candidates are still timed, whenever a slot is free."""
+        """Begin the work that the run's first win will need. Each piece starts when a slot is free."""
         run, loaded, work = case.request.run, case.workload, running(self._work)
         if (run, loaded.hash) in self._ahead:
             return
@@ -201,8 +207,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._ahead[run, loaded.hash] = Ahead(pieces, lambda: self._queue.idle)
 
     async def _second_opinion(self, case: TracedCase) -> Failed | None:
-        """Ask another judge about a kernel that passed. Return the failure if it refuses the kernel, or must answer and
-        does not.
+        """Ask another judge about a kernel that passed. Return a failure if the judge refuses it, or gives a required
+        answer not.
         """
         request, loaded = case.request, case.workload
         if self._judge is None or request.kernel.api != API or request.practice:
@@ -263,7 +269,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return case.known.checks.get(Gate.STRICT) or case.known.checks[Gate.SEARCH]
 
     async def release(self, case: TracedCase) -> None:
-        """Free the tracer's answer, once nothing uses it."""
+        """Free the tracer's answer, after the work that uses it has ended."""
         if case.early is not None:
             await case.early.end()
         case.close()

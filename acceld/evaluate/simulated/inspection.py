@@ -27,7 +27,8 @@ _NOTICES = 50
 
 def inspect(request: bytes, reply: int) -> None:
     """Answer with the program's hash and profile, or with a failure and its status."""
-    gc.disable()  # the process ends with its answer; a timeline makes millions of objects, all of them in use
+    # collecting garbage would free none of the millions of objects, which are in use until the process ends
+    gc.disable()
     header, payload = unpack(request)
     seconds: dict[str, float] = {}
     try:
@@ -49,7 +50,7 @@ def inspect(request: bytes, reply: int) -> None:
         found = doubts.doubts(program, header["nki"])
         noted = [f"line {one.line}: {one.text}" if one.line else one.text for one in found]
         profile["warnings"] = [*noted, *profile["warnings"]]
-        if header["outputs"] is None:  # the program is not run on data
+        if header["outputs"] is None:  # nothing will run the program on data
             profile["warnings"] = [*profile["warnings"], *map(str, output_coverage.gaps(program))]
         seconds["timeline"] = time.monotonic() - started
     except _Refused as error:
@@ -62,20 +63,21 @@ def inspect(request: bytes, reply: int) -> None:
         send(reply, {**limit_record("unsupported", error.message), "status": Status.UNSUPPORTED.value})
     except MemoryError:
         send(reply, limit_record("memory", "verifying the program takes more memory than an evaluation may use"))
-    except Exception as error:  # noqa: BLE001  # a forged program may find a hole in our own code; that is its failure
+    # a forged program may trigger a defect in our code, which counts as its failure
+    except Exception as error:  # noqa: BLE001
         send(reply, {**defect_record(error, "verifying"), "status": Status.COMPILE_ERROR.value})
     else:
         send(reply, {"program_sha256": digest, "profile": profile, "seconds": seconds})
 
 
 def _readable(program: Program) -> Program:
-    """Return the program with notices that are safe to show. The notices are untrusted text."""
+    """Return the program with its notices cleaned, because they are untrusted text that is shown to people."""
     notices = tuple(replace(notice, text=clean(notice.text, 500)) for notice in program.notices[:_NOTICES])
     return replace(program, notices=notices)
 
 
 class _Refused(Exception):
-    """Raised for a program that does not match the request."""
+    """Stop the inspection of a program that does not match the request."""
 
     def __init__(self, status: Status, rule: str, message: str, hint: str = "", line: int = 0) -> None:
         super().__init__(message)
@@ -95,7 +97,7 @@ def _check_target(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_outputs(program: Program, header: dict[str, Any]) -> None:
-    """Check the number, sizes and dtypes of the results."""
+    """Refuse a program whose results differ from the workload's outputs in number, size or dtype."""
     wanted = header["outputs"]
     if wanted is None:
         return
@@ -117,7 +119,7 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_inputs(program: Program, header: dict[str, Any]) -> None:
-    """Refuse a program that writes an argument which the workload does not name in ``mutates``: the caller's data would
+    """Refuse a program that writes an argument that the workload's ``mutates`` does not name. The caller's data would
     change.
     """
     if header["outputs"] is None:
@@ -138,7 +140,7 @@ def _check_inputs(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_random(program: Program, header: dict[str, Any]) -> None:
-    """Refuse a program that draws random numbers. A reference's outputs depend on its inputs only."""
+    """Refuse a program that draws random numbers, because a reference's outputs depend on its inputs only."""
     if header["outputs"] is None:
         return
     for instruction, _ in program.walk():
@@ -148,7 +150,7 @@ def _check_random(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_precision(program: Program, header: dict[str, Any]) -> None:
-    """Refuse matrix products of operands narrower than float32 if the workload demands float32 throughout."""
+    """Refuse matrix products of operands narrower than float32, if the workload demands float32 throughout."""
     if header["precision"] != "fp32_strict":
         return
     for instruction, _ in program.walk():

@@ -11,15 +11,15 @@ COUNTERS = (
     "spill_reload_bytes hardware_flops transpose_flops sbuf_peak_bytes_per_partition psum_peak_banks pe_passes "
     "written_read_bytes written_write_bytes"
 ).split()
-"""Figures of a timeline that become counters of a profile. The counters of :data:`DERIVED` are added to them."""
+"""Figures of a timeline that become counters of a profile, besides those in :data:`DERIVED`."""
 DERIVED = {"instruction_count": "instructions", "dma_rows": "dma_descriptors", "short_dma_rows": "dma_descriptors"}
-"""Counters that sum one figure of the timeline, with the name of that figure."""
+"""Counters that are sums, each with the figure of the timeline that is summed."""
 SMALL_ROW_BYTES = 512
-"""A DMA row shorter than this takes as long as a row of this many bytes."""
+"""Size of a DMA row below which it takes no less time."""
 
 
 def profile_from(raw: dict[str, Any], model: str) -> Profile:
-    """Return the Profile of a record that ``simulator.profile`` wrote, with the identity of the performance model."""
+    """Return the Profile of a record by ``simulator.profile``. ``model`` identifies the performance model."""
     counters = {name: float(raw[name]) for name in COUNTERS}
     counters["instruction_count"] = float(sum(raw["instructions"].values()))
     rows = {int(size): float(count) for size, count in raw["dma_descriptors"].items()}

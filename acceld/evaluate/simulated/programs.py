@@ -1,4 +1,4 @@
-"""Get a kernel's Program without a daemon: trace it in the jail, decode it here."""
+"""Get a kernel's Program without a daemon: the jail traces it, this process decodes it."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ from acceld.workloads import Arguments
 
 
 class Tracer:
-    """Trace kernels of a person, each in the jail."""
+    """Trace kernels from the user, each in the jail."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
 
     async def program(self, kernel: Kernel, arguments: Arguments, chip: str) -> Program:
-        """Return the decoded Program. KernelFailure if there is none, DeadlineError if it takes too long."""
+        """Return a kernel's Program. KernelFailure if the kernel can not be traced, DeadlineError if tracing takes too
+        long.
+        """
         return decode(await self._answer(kernel, arguments, chip))
 
     async def facts(self, kernel: Kernel, arguments: Arguments, chip: str) -> Facts:
-        """Return facts about the expressions of a legacy kernel. Raises as :meth:`program` does."""
+        """Return facts about the expressions of a legacy kernel. Raises the errors of :meth:`program`."""
         answer = await self._answer(kernel, arguments, chip, observe=True)
         try:
             return Facts.decode(json.loads(answer))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # untrusted
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # the answer is not trusted
             raise LegalityError("the kernel's process gave no answer that can be read", rule="crash") from error
 
     async def _answer(self, kernel: Kernel, arguments: Arguments, chip: str, *, observe: bool = False) -> bytes:
+        """Return the bytes that the tracer answered. Raises the errors of :meth:`program`."""
         traced = await self._children.trace(kernel, arguments, chip, observe=observe)
         if isinstance(traced, Failed):
             raise failure_error(traced.status, traced.failure)
@@ -52,7 +55,7 @@ class Tracer:
 
 @asynccontextmanager
 async def tracing(config: EvaluateConfig, state_folder: Path) -> AsyncIterator[Tracer]:
-    """Give a tracer whose child processes run for the length of the block."""
+    """Yield a tracer for the block. Its child processes end with the block."""
     zygote = Zygote(TASKS, level=Level.L0)
     try:
         report = await probe_level(zygote=zygote)
@@ -66,13 +69,13 @@ async def tracing(config: EvaluateConfig, state_folder: Path) -> AsyncIterator[T
 async def traced_program(
     kernel: Kernel, arguments: Arguments, chip: str, config: EvaluateConfig, state_folder: Path
 ) -> Program:
-    """Return the Program of one kernel, as :meth:`Tracer.program` does."""
+    """Return the Program of one kernel. Raises the errors of :meth:`Tracer.program`."""
     async with tracing(config, state_folder) as tracer:
         return await tracer.program(kernel, arguments, chip)
 
 
 def failure_error(status: Status, failure: Failure) -> KernelFailure | DeadlineError:
-    """Return the exception for a failure, with a message for a person."""
+    """Return the exception that reports a failure to the user."""
     if status is Status.TIMEOUT:
         return DeadlineError(failure.message, hint=failure.hint)
     if status is Status.UNSUPPORTED:

@@ -27,9 +27,9 @@ from acceld.nki.timing.timeline import as_timed
 from acceld.statuses import Status
 
 UNDEFINED = "undefined_memory"
-"""Rule of a program whose outputs depend on memory that was never written."""
+"""The rule id of a program whose outputs depend on memory that was never written."""
 _COMPLETE = 5
-"""Descriptor of a pipe that closes when a data set is complete whose inputs were there at the start."""
+"""Descriptor of a pipe that closes when the data set is complete. At the start only its inputs may be there."""
 
 
 def attempt(request: bytes, reply: int) -> None:
@@ -74,7 +74,8 @@ def attempt(request: bytes, reply: int) -> None:
     except MemoryError:
         record = limit_record("memory", "running the program takes more memory than an evaluation may use")
         send(reply, {**record, "status": Status.RUNTIME_ERROR.value})
-    except Exception as error:  # noqa: BLE001  # a forged program may find a hole in our own code; that is its failure
+    # a forged program may trigger a defect in our code, which counts as its failure
+    except Exception as error:  # noqa: BLE001
         send(reply, {**defect_record(error, "running"), "status": Status.RUNTIME_ERROR.value})
     else:
         finite = [[value if math.isfinite(value) else None for value in one] for one in errors]
@@ -101,9 +102,9 @@ def run(
     chip_functions: bool = False,
     checks_ranges: bool = False,
 ) -> list[NDArray[Any]]:
-    """Execute the program on arrays in the kernel's layout, and return its outputs.
+    """Execute the program on arrays in the kernel's layout, and return its outputs. KernelFailure if the program fails.
 
-    ``turns`` limits instructions to some of their executions, by instruction. Raises KernelFailure if the program fails.
+    ``turns`` lists, for some instructions, which of their executions run.
     """
     options = ExecuteOptions(
         float64=float64,
@@ -118,6 +119,7 @@ def run(
 
 
 def _has_order(program: Program) -> bool:
+    """Return True if the program has an affine loop of several iterations, whose order may matter."""
     return any(loop.kind is LoopKind.AFFINE and loop.trips > 1 for loop in program.loops.values())
 
 
@@ -128,11 +130,11 @@ def check_order(
     backwards: Sequence[NDArray[Any]],
     max_bytes: int,
 ) -> None:
-    """Raise KernelCrash if the order of affine iterations decides a result, given the outputs in random and in reversed
-    order.
+    """Raise KernelCrash if the order of affine iterations decides a result.
 
-    The order of a sum changes its rounding, too. So outputs with other bits are computed again in float64, where rounding
-    is a billion times smaller than anything that one iteration hands on to another.
+    ``shuffled`` and ``backwards`` are the outputs in random and in reversed order. The order of a sum changes its
+    rounding too. So outputs that differ are computed again in float64, where rounding is a billion times smaller than
+    anything that one iteration could pass on to another.
     """
     if all(one.tobytes() == other.tobytes() for one, other in zip(shuffled, backwards, strict=True)):
         return
@@ -154,13 +156,15 @@ def check_order(
 
 
 _SAME = 1e-9
-"""Relative difference of two float64 results that only rounding explains: float64 rounds by 1.1e-16, and a sum of a million
-terms by less than 1e-10. A difference that a float32 result can show at all is a hundred times larger.
+"""Greatest relative difference between two float64 results that rounding alone explains.
+
+float64 rounds by 1.1e-16, and a sum of a million terms by less than 1e-10. A difference that a float32 result can show
+at all is a hundred times larger than this limit.
 """
 
 
 def _apart(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
-    """Return the size of an output, and its distance from the same output of another run, in float64.
+    """Return the norm of an output, and its distance from the same output of another run, in float64.
 
     Only elements that are finite in both outputs count. The distance is infinite if any other element differs.
     """
@@ -179,7 +183,7 @@ def _run_again(
     max_bytes: int,
     turns: Mapping[int, Sequence[int]],
 ) -> None:
-    """Run a program as a chip may run it otherwise. KernelCrash if that changes a bit of its outputs."""
+    """Run a program as a chip might run it, with other values in unwritten memory. KernelCrash if an output changes."""
     if is_settled(program):
         return
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
@@ -213,12 +217,14 @@ _OPERATORS = ("op", "op0", "op1")
 
 
 def _is_nan(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where an array is NaN."""
     return np.isnan(values.astype(np.float32)) if values.dtype.kind not in "iub" else np.zeros(values.shape, np.bool_)
 
 
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:
-    """Return each output's relative L2 error with functions as inexact as the chip's; None if the program calls none of
-    them.
+    """Return the relative L2 error of each output with functions as inexact as the chip's.
+
+    None if the program calls no such function.
     """
     if not approximates(program):
         return None
@@ -228,6 +234,7 @@ def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder
 
 
 def _running_status(error: KernelFailure | UsageError) -> Status:
+    """Return the status of a program that failed while it ran."""
     if isinstance(error, UnsupportedCall):
         return Status.UNSUPPORTED
     return Status.TIMEOUT if getattr(error, "rule", "") == "deadline" else Status.RUNTIME_ERROR

@@ -1,4 +1,7 @@
-"""Verify and time a Program, in the judge child; :mod:`acceld.evaluate.simulated.simulation` runs one."""
+"""Verify and time a Program in the judge's child process.
+
+:mod:`acceld.evaluate.simulated.simulation` runs Programs on data.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from acceld.nki.verify.limits import rulebook
 
 
 def verify(program: Program, *, strict: bool) -> None:
-    """Check every rule of the chip and API. KernelFailure, with the line, for the first broken rule."""
+    """Raise LegalityError for the first broken rule of the chip or the API, with the line of the kernel."""
     findings = nki_verify.verify(program, rulebook(program.api, program.chip, strict))
     if findings:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -23,12 +26,11 @@ def verify(program: Program, *, strict: bool) -> None:
 
 
 def profile(program: Program, *, exact: bool = False, calibration: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the program's timeline as JSON-able data. MissingRule for an unpriced operation.
+    """Return the program's predicted timeline as a dict for JSON. MissingRule for an operation without a price.
 
-    :func:`acceld.evaluate.simulated.profiles.profile_from` reads it.
-
-    ``exact`` unrolls as many executions as the limits allow; otherwise figures are extrapolated from a sample.
-    ``calibration`` is that of this machine for the program's chip and API.
+    With ``exact`` as many executions as the limits allow are timed; otherwise the figures are extrapolated from a
+    sample. ``calibration`` is that of this machine for the program's chip and API.
+    :func:`acceld.evaluate.simulated.profiles.profile_from` reads the result.
     """
     fitted = Calibration.from_plain(calibration) if calibration else None
     params = calibrated(fitted, program.chip, program.api)

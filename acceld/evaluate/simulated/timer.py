@@ -19,33 +19,34 @@ from acceld.targets import nki_version
 from acceld.workloads import Arguments, ArraySpec
 
 _REMEMBERED = 256
-"""Number of kernels whose timing is kept."""
+"""Number of kernels whose timing is remembered."""
 _IN_FULL = 3
-"""Multiple of [evaluate] time_s that timing every execution of a very long program may take."""
+"""Factor on ``[evaluate] time_s`` for the deadline of timing every execution of a very long program."""
 _LIKE = 1.05
-"""Factor by which the full latency may exceed an extrapolated one."""
+"""Factor by which the latency of all executions may exceed the extrapolated one."""
 
 
 class Timer:
-    """Times kernels in the children."""
+    """Trace and time kernels in child processes."""
 
     def __init__(self, config: EvaluateConfig, children: Children, calibrations: Sequence[Calibration] = ()) -> None:
         self._config = config
         self._children = children
         self._calibrations = calibrations
         self._timed: Recent[str, tuple[str, Profile]] = Recent(_REMEMBERED)
-        """Program hash and profile of the kernels timed last."""
+        """Program hash and profile of the kernels that were timed last."""
 
     def forget(self) -> None:
-        """Forget which kernels were timed."""
+        """Forget the timing of all kernels."""
         self._timed.clear()
 
     async def time(
         self, case: TracedCase, arguments: Arguments, when_traced: Callable[[], object] = lambda: None
     ) -> Failed | None:
-        """Trace, verify and time the case, and set its program and profile. Return the failure, or None.
+        """Trace, verify and time a kernel, and set the program and the profile of its case. Return a failure, or None.
 
-        ``when_traced`` is called between tracing and verifying. If only the latency is requested, a kernel that was timed before is not traced again.
+        ``when_traced`` is called between tracing and verifying. If only the latency is requested, a kernel that was
+        timed before is not traced again.
         """
         header = self._header(case, arguments)
         key = json.dumps([case.request.kernel.sha256, header, arguments], default=asdict)
@@ -69,7 +70,9 @@ class Timer:
         return None
 
     async def confirm(self, case: TracedCase) -> Failed | None:
-        """Check an extrapolated latency against all executions of the program. Return the failure; None if it holds."""
+        """Check an extrapolated latency against a timing of all executions. Return a failure if they differ too much,
+        else None.
+        """
         if case.profile is None or not case.profile.details.get("extrapolated") or not case.request.needs_proof:
             return None
         assert case.traced is not None
@@ -87,10 +90,11 @@ class Timer:
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 
     def _model(self, case: TracedCase) -> str:
+        """Return the identity of the performance model, with its calibration."""
         return model_of(chosen(self._calibrations, case.request.chip, case.request.kernel.api))
 
     def _header(self, case: TracedCase, arguments: Arguments) -> dict[str, Any]:
-        """Return the header that describes the program that the bytes must be."""
+        """Return a description of the program that the tracer's answer must be."""
         kernel, loaded = case.request.kernel, case.loaded
         found = chosen(self._calibrations, case.request.chip, kernel.api)
         outputs = None

@@ -1,7 +1,7 @@
-"""Run a candidate's Python once, from shapes, in the tracer child, and answer with an encoded Program.
+"""Run a candidate's Python once, from shapes, in the tracer's child process, and answer with an encoded Program.
 
-The child holds no data, no seed and no reference. It shares its process with hostile code, so nothing it says is
-trusted: the daemon limits its answer, and the judge decodes and verifies the Program again.
+The child holds no data, no seed and no reference. It shares its process with hostile code, so its answer is not
+trusted: the daemon limits the answer's size, and the judge decodes and verifies the Program again.
 """
 
 from __future__ import annotations
@@ -33,15 +33,20 @@ from acceld.nki.ir.codec import encode
 
 _MAKES_CODE = frozenset({"exec", "compile", "code.__new__", "function.__new__"})
 _COLLECTED = 100_000
-"""New objects after which garbage is collected. A trace keeps nearly all that it makes until it ends."""
+"""Number of new objects after which garbage is collected. It is high because a trace keeps nearly all objects to its
+end.
+"""
 _IN_FULL = 100_000
-"""Instructions up to which the second trace runs every iteration."""
+"""Number of instructions up to which the second trace runs every iteration of a loop."""
 _ROOT = Path("/closure")
-"""Made-up folder of a kernel's own modules."""
+"""The folder that a kernel's own modules seem to be in. It does not exist."""
 
 
 def run(request: bytes, reply: int) -> None:
-    """Trace the kernel that the request describes. Answers ``{}`` and the Program, or the observations, or a failure."""
+    """Trace the kernel that the request describes.
+
+    The answer is ``{}`` followed by the Program or by observations of expressions, or a failure.
+    """
     raw = json.loads(request)
     gc.set_threshold(_COLLECTED)
     taken = _shift_addresses() if raw["guarded"] else []
@@ -55,7 +60,8 @@ def run(request: bytes, reply: int) -> None:
     except UsageError as error:
         # The file has no entry, or other arguments than the workload's: the kernel is at fault.
         send(reply, failure_record(KernelCrash(error.message, rule="entry", hint=error.hint)))
-    except BaseException as error:  # noqa: BLE001  # evaluated code may raise anything, also from what it left behind
+    # evaluated code may raise anything, and its leftovers may raise later
+    except BaseException as error:  # noqa: BLE001
         send(reply, failure_record(KernelCrash(f"{type(error).__name__}: {error}"[:2000], rule="exception")))
     else:
         send(reply, {}, program)
@@ -63,12 +69,14 @@ def run(request: bytes, reply: int) -> None:
 
 
 def _shift_addresses() -> list[bytearray]:
-    """Allocate memory of all small sizes at random, so that object addresses differ from those of another trace."""
+    """Return randomly many blocks of memory of all small sizes, so that objects get other addresses than in another
+    trace.
+    """
     return [bytearray(size) for size in range(16, 512, 16) for _ in range(secrets.randbelow(64))]
 
 
 def _observed(raw: dict[str, Any]) -> bytes:
-    """Return the kind, shape, dtype and memory space of each expression of a legacy kernel's source, as JSON."""
+    """Return the kind, shape, dtype and memory of each expression of a legacy kernel's source, as JSON."""
     from acceld.nki.port.facts import observe
 
     facts = _trace(raw, lambda source, arguments, *, api, **kwargs: observe(source, arguments, **kwargs))
@@ -76,11 +84,11 @@ def _observed(raw: dict[str, Any]) -> bytes:
 
 
 def _watch() -> list[str]:
-    """Refuse code that is made from text or code objects while the kernel runs. Return a list of the attempts.
+    """Refuse code that the kernel makes from text or code objects. Return a list to which each attempt is added.
 
-    The evaluated program must follow from the source alone. Exceptions are the standard library, which makes code for
-    data classes and named tuples, and the front end, which runs the kernel itself and its modules. ``typing`` compiles the
-    annotations of a named tuple, which it does not run.
+    The program that is evaluated must follow from the source alone. Excepted are the standard library, which makes code
+    for data classes and named tuples, and the front end, which runs the kernel itself and its modules. ``typing``
+    compiles the annotations of a named tuple, but does not run them.
     """
     trusted = {sys._getframe().f_code.co_filename, tracing.__file__, dataclasses.__file__, collections.__file__}
     trusted |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", ast.__file__}
@@ -100,6 +108,7 @@ def _watch() -> list[str]:
 
 
 def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:
+    """Return the result of tracing the kernel of a request."""
     if raw["closure"]:
         sys.meta_path.insert(0, _Closure(raw["closure"]))
     options = TraceOptions(
@@ -125,6 +134,7 @@ def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:
 
 
 def _argument(one: dict[str, Any]) -> Argument:
+    """Return an argument of a request: a tensor's shape and dtype, or a value."""
     if "value" in one:
         value: Argument = one["value"]
         return value
@@ -132,10 +142,10 @@ def _argument(one: dict[str, Any]) -> Argument:
 
 
 class _Closure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Import the modules that came with a person's kernel from memory, because the jail has no files."""
+    """Import the modules that came with a user's kernel from memory, because the jail has no files."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
-        # Below the source root, so that the tracer takes these files for the kernel's own.
+        # The files seem to be below the source root, so that the tracer treats them as the kernel's own.
         self._modules: dict[str, tuple[str, str, bool]] = {}
         for name, text in files.items():
             path = PurePosixPath(name)
@@ -155,7 +165,7 @@ class _Closure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, origin=found[0], is_package=found[2])
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run the module's text. A folder without ``__init__.py`` has no text."""
+        """Run the text of a module. A folder without ``__init__.py`` has no text."""
         found = self._modules.get(module.__name__)
         if found is not None:
             exec(compile(found[1], found[0], "exec"), module.__dict__)  # noqa: S102  # this is what the jail is for

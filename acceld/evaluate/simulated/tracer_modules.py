@@ -1,4 +1,6 @@
-"""Modules that the zygote imports before it traces a kernel. A sandboxed process has no files to import from."""
+"""List the modules that the zygote imports before it traces a kernel, because a jailed process has no files to import
+from.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ SELDOM = (
     "argparse csv decimal fractions importlib.metadata numpy.fft numpy.ma numpy.polynomial numpy.random "
     "numpy.testing numpy.typing pprint statistics subprocess timeit unittest uuid"
 ).split()
-"""Modules that a kernel's file may import but that take longer to load. They are imported only if the kernel's text
-contains the word.
+"""Modules that a kernel's file may import but that take longer to load. Each is imported only if its name occurs in the
+kernel's text.
 """
 FRONT_ENDS = {"nki_legacy": "acceld.nki.frontend.legacy.frontend", "nki": "acceld.nki.frontend.current.frontend"}
 OBSERVING = "acceld.nki.port.facts"
@@ -28,7 +30,7 @@ OBSERVING = "acceld.nki.port.facts"
 def tracer_modules(kernel: Kernel, *, observe: bool = False) -> list[str]:
     """Return the names of the modules that tracing a kernel may import.
 
-    ``observe`` adds the modules that record the kernel's expressions. The kernel's text can only choose among the names
+    ``observe`` adds the modules that record the kernel's expressions. A kernel's text can choose only among the modules
     listed here.
     """
     words = {word for text in (kernel.text, *kernel.closure.values()) for word in re.findall(r"\w+", text)}
