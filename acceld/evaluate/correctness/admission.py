@@ -1,6 +1,6 @@
 """Store findings on workloads, by their content: whether the checks can distinguish right outputs from wrong ones.
 
-:mod:`acceld.evaluate.correctness.examination` makes them, in a child.
+:mod:`acceld.evaluate.correctness.examination` makes the findings, in a child process.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ _HINT = "Leave the argument out, declare it fixed, or give it a distribution tha
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Findings on one workload.
+    """Hold the findings on one workload.
 
-    ``complaint`` is the reason why a pass on the workload means little, else empty. ``regions`` is the number of
-    parts of each array that were replaced, ``variants`` the distributions tried. ``left`` names the arguments that were
-    not examined for lack of time. ``untried`` is the reason why nothing was tried; empty if something was.
+    - ``complaint``: the reason why passing the workload's checks means little; empty if there is none.
+    - ``regions``: number of parts into which each array was cut.
+    - ``variants``: distributions that were tried.
+    - ``left``: arguments that were not examined for lack of time.
+    - ``untried``: the reason why nothing was tried; empty if something was.
     """
 
     complaint: str = ""
@@ -42,7 +44,7 @@ class Admission:
 
     @property
     def text(self) -> str:
-        """Return one line for people."""
+        """Return the findings in one line."""
         if self.complaint or self.untried:
             return self.complaint or f"not tried: {self.untried}"
         parts = f" in {self.regions} parts each" if self.regions > 1 else ""
@@ -51,18 +53,18 @@ class Admission:
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any]) -> Admission:
-        """Return the record from its fields as JSON. KeyError, TypeError or ValueError for an invalid one."""
+        """Return the record from its fields as JSON. KeyError, TypeError or ValueError if they are invalid."""
         variants, left = (tuple(clean(one) for one in raw[name]) for name in ("variants", "left"))
         numbers = int(raw["regions"]), variants, left, float(raw["seconds"])
         return cls(clean(raw["complaint"]), *numbers, untried=clean(raw["untried"]))
 
 
 Admit = Callable[[Workload, int], Awaitable[Admission]]
-"""Examines a workload in a child process, from a seed."""
+"""Examines a workload in a child process. It takes the workload and a seed."""
 
 
 class Admissions:
-    """Stored findings on workloads, as small JSON files under ``folder``, which also holds noise floors."""
+    """Store findings on workloads as small JSON files in ``folder``, which also holds noise floors."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -70,15 +72,15 @@ class Admissions:
         self._untried: dict[str, Admission] = {}
 
     def known(self, loaded: Workload) -> Admission | None:
-        """Return the stored finding; None if there is none."""
+        """Return the stored findings; None if there are none."""
         try:
             return Admission.from_plain(json.loads(self._path(loaded).read_text("ascii")))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     async def of(self, loaded: Workload, admit: Admit) -> Admission:
-        """Return the stored finding, or the result of ``admit`` now. Raises WorkloadError from the workload's
-        reference.
+        """Return the stored findings, or those that ``admit`` makes now. WorkloadError if the workload's reference
+        fails.
         """
         if loaded.reference is None:
             return Admission(untried="it has no reference")
@@ -89,13 +91,14 @@ class Admissions:
             if found is None:
                 found = await admit(loaded, fresh_seed())
                 if found.untried:
-                    self._untried[loaded.hash] = found  # not stored: on another machine time and memory may suffice
+                    # not stored, because time and memory may suffice on another machine
+                    self._untried[loaded.hash] = found
                 else:
                     await asyncio.to_thread(self._store, loaded, found)
             return found
 
     async def refuse(self, loaded: Workload, admit: Admit) -> Failure | None:
-        """Return the reason why no win on the workload can be trusted; None if it can."""
+        """Return the reason why a win on the workload can not be trusted; None if it can."""
         complaint = (await self.of(loaded, admit)).complaint
         return Failure("admission", f"workload {loaded.name}: {complaint}", hint=_HINT) if complaint else None
 
@@ -110,7 +113,7 @@ class Admissions:
 
 
 def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
-    """Return the answer of ``admit``, and close the reply. WorkloadError if the workload is at fault."""
+    """Return the findings in the answer of ``admit``, and close the reply. WorkloadError if the workload is at fault."""
     if outcome.cause in ("deadline", "cpu"):
         reply.close()
         return Admission(untried=f"its reference is too expensive here: it {outcome.text}")

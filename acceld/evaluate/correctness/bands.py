@@ -1,23 +1,22 @@
-"""Draw inputs at the limits of float32: one data set whose rows follow many hard distributions in turn, each measured
+"""Draw inputs at the limits of float32: one data set whose rows follow many hard distributions, each measured
 separately.
 
-A banded variant names an axis that inputs and outputs share, by the symbol in ``workload.toml``: ``banded/M``. Index i of
-that axis belongs to one band, in an order that the seed decides; every other argument stays as the workload draws it.
+A banded variant names an axis that inputs and outputs share, by the symbol in ``workload.toml``: ``banded/M``. Each
+index of that axis belongs to one band, in an order that the seed decides. Arguments without the axis stay as the
+workload draws them.
 
-===============  =========================================================================================
-tiny, minute     times 1e-10; times 2^-64, where every epsilon matters
-huge             times 3e5
-offset-100       plus 100 standard deviations; plus 1000 in ``offset-1000``
-spikes           one element of each innermost vector is 30 to 300 standard deviations large
-tails            magnitudes from 1e-10 to 3e5, of either sign
-zeros            nine of ten elements zero
-aligned          each vector is a multiple of one that it is multiplied with, and less of another near it; each takes its turn
-tiny-v, huge-v   the argument v alone
-nan              a few elements are not a number, where the workload says what then must come out
-===============  =========================================================================================
+===============  ========================================================================================= tiny, minute
+times 1e-10; times 2^-64, where every epsilon matters huge             times 3e5 offset-100       plus 100 standard
+deviations; plus 1000 in ``offset-1000`` spikes           one element of each innermost vector is 30 to 300 standard
+deviations large tails            magnitudes from 1e-10 to 3e5, of either sign zeros            nine of ten elements
+zero aligned          each vector is a multiple of one of the vectors it is multiplied with, plus less of a neighbor of
+that one tiny-v, huge-v   the argument v alone nan              a few elements are NaN, where the workload says what
+must then come out ===============
+=========================================================================================
 
-A band that can not tell right from wrong decides nothing: where the reference is not finite, where float32 arithmetic or
-a change as small as a rounding moves it far, where its outputs are too small for float32.
+A band that can not distinguish right from wrong outputs decides nothing. That is so where the reference is not finite,
+where float32 arithmetic or a change as small as a rounding moves it far, and where its outputs are too small for
+float32.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ _SPIKES, _ALIGNED = "spikes", "aligned"
 _KEPT = 0.1
 _NAN_SHARE = 1 / 256
 _WIDE = ("float32", "bfloat16")
-"""Dtypes that can hold these magnitudes."""
+"""Dtypes that can hold the magnitudes of all bands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of an output that is measured separately: every ``step``-th index of ``axis``, from ``start``."""
+    """Describe a part of an output that is measured separately: every ``step``-th index of ``axis``, from ``start`` on."""
 
     output: int
     axis: int = 0
@@ -54,28 +53,28 @@ class Piece:
     band: str = ""
 
     def of(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return the part of ``array``, an output in the reference's layout."""
+        """Return this part of ``array``, an output in the reference's layout."""
         if self.step == 1:
             return array
         return array[(slice(None),) * self.axis + (slice(self.start, None, self.step),)]
 
     @property
     def name(self) -> str:
-        """Name for people."""
+        """Return a name of the part for people."""
         return f"output {self.output}, band {self.band}" if self.band else f"output {self.output}"
 
     def plain(self) -> list[Any]:
-        """Return the fields in order, as a JSON list."""
+        """Return the fields in order, as a list for JSON."""
         return [self.output, self.axis, self.start, self.step, self.band]
 
 
 def is_banded(variant: str) -> bool:
-    """Return True if a variant's outputs are measured band by band."""
+    """Return True if the outputs of a variant are measured band by band."""
     return variant.startswith(PREFIX)
 
 
 def banded_variants(workload: Workload) -> list[str]:
-    """Return the variants that draw each argument by bands, along the first axis of an output with room for them."""
+    """Return the names of the variants that draw arguments by bands, along the axes that have room for bands."""
     if workload.sample is not None:
         return []
     axes = [_axis(workload, argument) for argument in workload.arguments]
@@ -83,9 +82,10 @@ def banded_variants(workload: Workload) -> list[str]:
 
 
 def pieces_of(workload: Workload, variant: str, seed: int) -> list[Piece]:
-    """Return the parts that are measured separately: each output, or in a banded variant each band of it.
+    """Return the parts of the outputs that are measured separately: each output, or each band of it in a banded
+    variant.
 
-    The order of bands in the list is the same for every seed, their positions are not.
+    The order of the bands in the list is the same for every seed. Their positions are not.
     """
     if not is_banded(variant):
         return [Piece(number) for number in range(len(workload.outputs))]
@@ -102,7 +102,7 @@ def pieces_of(workload: Workload, variant: str, seed: int) -> list[Piece]:
 
 
 def banded_inputs(workload: Workload, own: Sequence[Any], variant: str, seed: int) -> list[Any]:
-    """Return the workload's own inputs with the bands of a variant."""
+    """Return the workload's own inputs, changed in the bands of a variant."""
     import numpy as np
 
     symbol = variant.removeprefix(PREFIX)
@@ -119,7 +119,7 @@ def banded_inputs(workload: Workload, own: Sequence[Any], variant: str, seed: in
             part = array[here].astype(np.float32)
             if band != _ALIGNED:
                 part = _changed(part, band, argument, deviation, rng)
-            elif unaligned:  # the argument that it is aligned with stays as it is
+            elif unaligned:  # only one argument is aligned with its partner, which stays unchanged
                 part, unaligned = _aligned(workload, own, argument, part, symbol, place, rng), False
             array[here] = part.astype(array.dtype)
         made[position] = array
@@ -129,6 +129,7 @@ def banded_inputs(workload: Workload, own: Sequence[Any], variant: str, seed: in
 def _changed(
     part: NDArray[Any], band: str, argument: Argument, deviation: float, rng: np.random.Generator
 ) -> NDArray[Any]:
+    """Return the part of an argument that belongs to a band, changed as the band demands."""
     import numpy as np
 
     never_negative = argument.distribution is not None and argument.distribution.absolute
@@ -161,8 +162,8 @@ def _aligned(
     place: slice,
     rng: np.random.Generator,
 ) -> NDArray[Any]:
-    """Return multiples of the vectors that ``part`` is multiplied with, so that each of these in turn gives the
-    greatest product.
+    """Return multiples of the vectors that ``part`` is multiplied with, so that each of them in turn gives the greatest
+    product.
     """
     import numpy as np
 
@@ -178,10 +179,10 @@ def _aligned(
     theirs = theirs.reshape(-1, theirs.shape[-1])
     rows = ours.size // theirs.shape[1]
     spread = float(np.std(part)) / (float(np.std(theirs)) or 1.0)
-    # large enough that a softmax which leaves out the greatest product overflows
+    # large enough for a softmax to overflow if it leaves out the greatest product
     size = np.exp2(rng.uniform(3, 5, rows)).astype(np.float32) * np.float32(spread)
     first = _strata(rows, len(theirs), rng)
-    # a near one, further from the middle: a kernel that leaves out both is wrong by their difference
+    # a neighbor that is further from the middle, so that a kernel that leaves out both is wrong by their difference
     second = first + rng.integers(1, 3, rows) * np.where(first < len(theirs) // 2, -1, 1)
     second = np.where((second < 0) | (second >= len(theirs)), first, second)
     made = (theirs[first] + np.float32(0.75) * theirs[second]) * size[:, None]
@@ -189,21 +190,23 @@ def _aligned(
 
 
 def _along(argument: Argument, symbol: str, place: slice) -> tuple[slice, ...]:
+    """Return the index that selects the positions ``place`` of axis ``symbol``."""
     return (slice(None),) * argument.axes.index(symbol) + (place,)
 
 
 def _strata(count: int, below: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return increasing whole numbers below ``below``, one at random from each of ``count`` equal shares."""
+    """Return ``count`` increasing integers below ``below``, each at random from one of ``count`` equal shares."""
     import numpy as np
 
     return np.minimum(((np.arange(count) + rng.random(count)) * below / count).astype(np.intp), below - 1)
 
 
 def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, int, int] | None:
-    """Return the position of the other argument that ``argument`` is multiplied with, and their common axis in both.
+    """Return the position of the argument that ``argument`` is multiplied with, and the number of their common axis in
+    both.
 
-    None without such an argument. The axis is one that no output has, because it is summed over; else the last axis
-    that both arguments have.
+    None if there is no such argument. The axis is one that no output has, because a product sums over it; if there is
+    none, it is the last axis that both have.
     """
     shown = {axis for output in workload.outputs for axis in output.axes}
     for position, other in enumerate(workload.arguments):
@@ -215,7 +218,7 @@ def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, 
 
 
 def _bands(workload: Workload, symbol: str) -> list[str]:
-    """Return as many names of bands as an axis has room for."""
+    """Return the names of as many bands as an axis has room for."""
     changed = [argument for argument in workload.arguments if _axis(workload, argument) == symbol]
     names = [*_SCALED, *_OFFSETS, _SPIKES, "zeros", "tails"]
     names += [_ALIGNED] if any(_partner(workload, one, symbol) for one in changed) else []
@@ -225,7 +228,10 @@ def _bands(workload: Workload, symbol: str) -> list[str]:
 
 
 def _axis(workload: Workload, argument: Argument) -> str:
-    """Return the axis along which an argument is drawn by bands: the first with room for all bands, else empty."""
+    """Return the axis along which an argument is drawn by bands; empty if it is not.
+
+    It is the first axis with room for all bands, or else the one with most room.
+    """
     if not _changes(argument):
         return ""
     shared = [axis for output in workload.outputs for axis in output.axes if axis in argument.axes]
@@ -235,10 +241,10 @@ def _axis(workload: Workload, argument: Argument) -> str:
 
 
 def _places(workload: Workload, symbol: str, seed: int) -> dict[str, slice]:
-    """Return the indices of each band on the axis, for one seed. The dict's order is the same for every seed.
+    """Return the indices of each band on the axis, for one seed. The order of the dict is the same for every seed.
 
-    If there is room, every other index is a row with a peak. A maximum over a part of a row is wrong only in rows whose
-    peak lies outside that part.
+    If there is room, every second index belongs to a band of rows with a peak. A kernel that takes a maximum over only
+    a part of a row is wrong only in rows whose peak lies outside of that part.
     """
     import numpy as np
 
@@ -254,11 +260,13 @@ def _places(workload: Workload, symbol: str, seed: int) -> dict[str, slice]:
 
 
 def _changes(argument: Argument) -> bool:
+    """Return True if bands may change an argument."""
     how = argument.distribution
     return how is not None and not how.fixed and argument.dtype in _WIDE and bool(argument.shape)
 
 
 def _extent(workload: Workload, symbol: str) -> int:
+    """Return the number of indices of an axis."""
     return next(
         extent
         for output in workload.outputs

@@ -1,4 +1,6 @@
-"""Format and aggregate check results: hints by variant, finite errors for records, the check closest to its tolerance."""
+"""Format and join results of checks: hints for each variant, finite errors for records, the check nearest its
+tolerance.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from acceld.evaluate.correctness.errors import Errors
 from acceld.model import Check, Correctness, Failure, Gate
 
 WORST = 1e9
-"""Value for an infinite error in records, which hold finite numbers."""
+"""Number that stands for an infinite error in records, which hold finite numbers only."""
 _HEAVY_TAIL = 64
-"""Factor on the tolerance up to which the noise is measured on the same data set.
+"""Multiple of the tolerance up to which an error leads to a measurement of the noise on the same data set.
 
 One data set may be far noisier than the next, for example if two nearly equal logits decide a softmax. Products of
 bfloat16 parts are up to 64 times as inexact as float32.
@@ -30,28 +32,28 @@ HINTS = {
 
 
 def near(check: Check) -> bool:
-    """Return True if rounding noise on these very inputs could explain an error beyond the tolerance."""
+    """Return True if the noise of rounding on the same inputs might explain why a check failed."""
     if check.passed or check.rel_l2 is None or not check.tolerance:
         return False
     return check.rel_l2 < _HEAVY_TAIL * check.tolerance
 
 
 def bounded(check: Check) -> Check:
-    """Return the check with an error that a record can hold."""
+    """Return the check with a finite error, which a record can hold."""
     if check.rel_l2 is None or check.rel_l2 < WORST:
         return check
     return replace(check, rel_l2=WORST)
 
 
 def worst_row(errors: Errors) -> float:
-    """Return the worst row's error as a finite number that a record can hold."""
+    """Return the error of the worst row as a finite number, which a record can hold."""
     return min(errors.worst_row, WORST)
 
 
 def correctness_of(
     gate: Gate, checks: Sequence[Check], worst_row: float, accelopt_passed: bool | None = None
 ) -> Correctness:
-    """Return the record of checks at a gate. Its error is that of the check that used most of its tolerance."""
+    """Return the record of the checks at a gate. Its error is that of the check that used most of its tolerance."""
     closest = max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
     return Correctness(
         gate=gate,
@@ -64,11 +66,12 @@ def correctness_of(
 
 
 def _tightness(check: Check) -> float:
+    """Return the share of its tolerance that a check used."""
     assert check.rel_l2 is not None
     return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2
 
 
 def placed(failure: Failure, where: str) -> Failure:
-    """Return a failure with the shape it occurred at, such as ``the hidden shape M=384``."""
+    """Return a failure whose message says at which shape it occurred, such as ``the hidden shape M=384``."""
     hint = failure.hint or "Take sizes from the arguments' shapes: the kernel must be right at other shapes too."
     return replace(failure, message=f"at {where}: {failure.message}", hint=hint)

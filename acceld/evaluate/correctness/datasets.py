@@ -1,16 +1,17 @@
 """Store data sets on disk, as raw arrays and a JSON file: a kernel's inputs, and the reference's outputs.
 
-A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and ``expected<i>.bin`` (reference's layout;
-float64, or float32 above 64 MiB, which adds 3e-8 to a relative error, and where a kernel's output is rounded to fewer
-bits than that), all in C order. A folder is written under
-another name and renamed, so that an existing one is complete. Nothing in it is ever executed or unpickled. Whoever
-writes or uses a folder holds a shared lock on it; a folder without a lock may be removed at any time.
+A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and ``expected<i>.bin`` (reference's layout),
+all in C order. Expected outputs are float64. They are float32 above 64 MiB, which adds 3e-8 to a relative error, and
+where a kernel's output has fewer bits than float32. A folder is written under another name and then renamed, so that an
+existing one is complete. Nothing in it is ever executed or unpickled. A process that writes or uses a folder holds a
+shared lock on it; a folder without a lock may be removed at any time.
 
-All daemons and commands of a user share one folder of them. The record has the size and the hash of each file: a process
-that did not write a data set compares them before it uses it, and a data set that differs is made again.
+All daemons and commands of a user share the data sets in one folder. The JSON file has the size and the hash of each
+array's file. A process that did not write a data set compares them before it uses the data set, and makes it again if
+they differ.
 
-The daemon begins, publishes, holds and removes data sets. Only children, which read and write arrays, import numpy; a
-child can write into the folder of its own data set alone.
+The daemon begins, publishes, holds and removes data sets. Only child processes, which read and write arrays, import
+numpy; a child can write into the folder of its own data set alone.
 """
 
 from __future__ import annotations
@@ -44,35 +45,37 @@ log = logging.getLogger(__name__)
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
 _NARROW = frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
-"""Types of outputs whose rounding is at least a thousand times that of float32, and whose range is no wider."""
+"""Dtypes of outputs whose rounding is at least a thousand times that of float32, and whose range is no wider."""
 _SURELY_RIGHT = 1e-6
-"""Relative L2 error below which the position of the largest error is not searched for."""
+"""Relative L2 error below which nobody looks for the position of the largest error."""
 _EMPTY_S = 60.0
-"""Age in seconds beyond which an empty folder was left by a writer that has ended."""
+"""Age in seconds from which on an empty folder was left by a process that has ended."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Error numbers of a disk, a quota or a limit on file sizes that has no room. A writer waits for room."""
+"""Error numbers that mean that a disk, a quota or a limit on file sizes has no room. A writer then waits for room."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A complete data set. ``floors`` is the noise of honest arithmetic, one entry for each output."""
+    """Describe a complete data set. ``floors`` is the noise of honest arithmetic, one record for each piece of the
+    outputs.
+    """
 
     folder: Path
     seed: int
     variant: str
     floors: tuple[Errors, ...]
     seconds: float = 0.0
-    """Processor seconds for inputs and reference. A busy machine does not make a workload expensive."""
+    """Processor seconds that inputs and reference took. They do not grow if the machine is busy."""
 
 
 def partial_of(folder: Path) -> Path:
-    """Return a new name for the folder of a data set that is being written."""
+    """Return a new name for the folder of a data set while it is written."""
     return folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
 
 
 def begin(folder: Path) -> Begun:
-    """Make the folder in which a data set is written, under another name. OSError if the disk refuses."""
+    """Make the folder, under another name, in which a data set is written. OSError if the disk refuses."""
     partial = partial_of(folder)
     partial.mkdir(parents=True, mode=0o700)
     made = Begun(folder, partial, os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -82,8 +85,9 @@ def begin(folder: Path) -> Begun:
 
 @dataclass(slots=True)
 class Begun:
-    """A data set that is being written into ``partial``, for a block, and the lock on it. Unless it is published in the
-    block, it is removed.
+    """Hold the folder ``partial`` and the lock of a data set that is written in a block.
+
+    If it is not published in the block, it is removed.
     """
 
     folder: Path
@@ -100,15 +104,16 @@ class Begun:
             shutil.rmtree(self.partial, ignore_errors=True)
 
     def publish(self) -> tuple[DataSet, int] | None:
-        """Give a finished data set its name, and return it as :func:`hold` does. Another process may have made the same
-        one meanwhile, which is then used. None if it is not finished.
+        """Give a finished data set its name, and return it as :func:`hold` does; None if it is not finished.
+
+        If another process has made the same data set meanwhile, that one is returned.
         """
         if describe(self.partial) is None:
             return None
         for _ in range(2):
             try:
                 self.partial.rename(self.folder)
-            except OSError:  # it exists
+            except OSError:  # the folder exists already
                 if (found := hold(self.folder)) is not None:
                     return found
                 remove(self.folder)
@@ -122,7 +127,7 @@ class Begun:
 
 
 class Writer:
-    """Writes a data set: its inputs, then its expected outputs in parts, then its record."""
+    """Write a data set: its inputs, then its expected outputs in parts, then its JSON file."""
 
     def __init__(self, partial: Path) -> None:
         self._partial = partial
@@ -130,33 +135,39 @@ class Writer:
         self._rooms: dict[int, NDArray[Any]] = {}
 
     def room(self, number: int, shape: Sequence[int], dtype: str) -> NDArray[Any]:
-        """Return an array in the file of input ``number``. What is in it need not be written, if it is the input."""
+        """Return an array in the file of input ``number``. If that array becomes the input, it need not be written
+        again.
+        """
         self._rooms[number] = _mapped(self._partial / f"input{number}.bin", dtype, shape)
         return self._rooms[number]
 
     def inputs(self, values: Sequence[Any]) -> None:
-        """Write the inputs. From now on :func:`read_inputs` reads them, though the folder still has its first name."""
+        """Write the inputs. From then on :func:`read_inputs` can read them, although the folder still has its first
+        name.
+        """
         import numpy as np
 
         for number, value in enumerate(values):
             if isinstance(value, np.ndarray):
                 if not _is_all_of(value, self._rooms.get(number)):
-                    (self._partial / f"input{number}.bin").unlink(missing_ok=True)  # a room in it stays as it is
+                    (self._partial / f"input{number}.bin").unlink(missing_ok=True)  # an array from room() stays valid
                     packed = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-                    (self._partial / f"input{number}.bin").write_bytes(packed.data)  # tofile's errors have no number
+                    # unlike tofile, this raises errors with a number
+                    (self._partial / f"input{number}.bin").write_bytes(packed.data)
                 self._inputs.append({"shape": value.shape, "dtype": value.dtype.name})
             else:
                 self._inputs.append({"value": value.item() if isinstance(value, np.generic) else value})
         self._describe({"inputs": self._inputs})
 
     def expected(self, number: int, shape: Sequence[int], dtype: str) -> NDArray[Any]:
-        """Return the array in the file of output ``number``, to be filled with the values that are expected of a kernel's
-        output of type ``dtype``.
+        """Return the array in the file of output ``number``, for the caller to fill with the expected values.
+
+        ``dtype`` is that of the kernel's output.
         """
         return _mapped(self._partial / f"expected{number}.bin", _kept_as(math.prod(shape), dtype), shape)
 
     def finish(self, outputs: Iterable[tuple[tuple[int, ...], str]], record: dict[str, Any]) -> None:
-        """Write the record, with the shape of each output and the dtype that a kernel's must have."""
+        """Write the JSON file, with the shape of each output and the dtype that a kernel's output must have."""
         described = [
             {"shape": shape, "dtype": dtype, "kept_as": _kept_as(math.prod(shape), dtype)} for shape, dtype in outputs
         ]
@@ -164,32 +175,34 @@ class Writer:
         self._describe({**record, "inputs": self._inputs, "outputs": described, "files": files})
 
     def _describe(self, record: dict[str, Any]) -> None:
-        """Replace the JSON file, which another process may be reading."""
+        """Replace the JSON file as a whole, because another process may be reading it."""
         written = self._partial / f".{META}"
         written.write_text(json.dumps(record), encoding="utf-8")
         written.rename(self._partial / META)
 
 
 def _is_all_of(value: NDArray[Any], room: NDArray[Any] | None) -> bool:
-    """Return True if an array has the elements of another one in the same order and at the same place."""
+    """Return True if ``value`` is the array ``room`` itself: the same elements in the same order at the same place."""
     if room is None or value.dtype != room.dtype or value.size != room.size or not value.flags.c_contiguous:
         return False
     return bool(value.__array_interface__["data"][0] == room.__array_interface__["data"][0])
 
 
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """Return an array in a new file. OSError if the disk has no room for it."""
+    """Return an array in a new file of its full size. OSError if the disk has no room for it."""
     import numpy as np
 
     kind = _dtype(dtype)
-    with path.open("wb") as file:  # without its room on the disk, a process that fills the array could die of SIGBUS
+    # without this, a process that fills the array could die of SIGBUS when the disk is full
+    with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, math.prod(shape) * kind.itemsize)
     return np.memmap(path, kind, "r+", shape=tuple(shape)).view(np.ndarray)
 
 
 def hold(folder: Path) -> tuple[DataSet, int] | None:
-    """Return a data set and a descriptor; the data set stays on disk until the descriptor is closed. None if there is
-    none, or one that is damaged or that others may write.
+    """Return a data set and a descriptor. The data set stays on disk until the descriptor is closed.
+
+    None if there is no data set, or one that is damaged or that other users may write.
     """
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -200,23 +213,24 @@ def hold(folder: Path) -> tuple[DataSet, int] | None:
         found, info = describe(folder), os.fstat(lock)
         mine = info.st_uid == os.getuid() and not info.st_mode & 0o022
         if found is not None and mine and info.st_ino == folder.stat().st_ino and _is_sound(folder):
-            os.utime(folder, ns=(time.time_ns(),) * 2)  # the system's own clock of files is up to 4 ms late
+            os.utime(folder, ns=(time.time_ns(),) * 2)  # the time that the system would set is up to 4 ms late
             return found, lock
     os.close(lock)
     return None
 
 
 _proven: set[tuple[int, ...]] = set()
-"""Data sets that this process wrote or has compared with their hashes."""
+"""Data sets that this process wrote, or compared with the hashes in their JSON files."""
 
 
 def _identity(folder: Path) -> tuple[int, ...]:
+    """Return a key that changes when a data set or its JSON file is replaced."""
     made, record = folder.stat(), (folder / META).stat()
     return made.st_dev, made.st_ino, record.st_ino, record.st_mtime_ns
 
 
 def _is_sound(folder: Path) -> bool:
-    """Return True if the files of a data set are those that were written. OSError if one can not be read."""
+    """Return True if the files of a data set are as they were written. OSError if one can not be read."""
     if (identity := _identity(folder)) in _proven:
         return True
     files = json.loads((folder / META).read_text(encoding="utf-8")).get("files")
@@ -235,6 +249,7 @@ def _is_sound(folder: Path) -> bool:
 
 
 def _digest(path: Path) -> str:
+    """Return the hash of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -268,8 +283,8 @@ def describe(folder: Path) -> DataSet | None:
 
 
 def read_inputs(folder: Path) -> list[Any]:
-    """Return the inputs in the kernel's layout: arrays, which a kernel may change without changing the file, and Python
-    numbers.
+    """Return the inputs in the kernel's layout: arrays and Python numbers. Changes to the arrays do not change the
+    files.
     """
     import numpy as np
 
@@ -303,7 +318,7 @@ def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
 
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     wanted, pieces = [want for want, _ in read_expected(folder)], [Piece(*one) for one in meta["pieces"]]
-    least = Tolerance(*meta.get("least", (_SURELY_RIGHT, 0.0, 0.0)))  # releases before this one wrote none
+    least = Tolerance(*meta.get("least", (_SURELY_RIGHT, 0.0, 0.0)))  # earlier releases did not write it
     found = compare_pieces(outputs, wanted, pieces, meta.get("squares"))
     for number, (errors, piece) in enumerate(zip(found, pieces, strict=True)):
         if errors.rel_l2 > _SURELY_RIGHT and not least.admits(errors) and not piece.band:
@@ -314,14 +329,15 @@ def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
 
 
 def size_bytes(root: Path) -> int:
-    """Return the disk space of all data sets, including those being written."""
+    """Return the disk space that all data sets take, those being written included."""
     return sum(size for _, size, _ in _folders(root))
 
 
 def trim(root: Path, most_bytes: int) -> int:
-    """Remove the data sets used longest ago until the rest takes at most ``most_bytes``. Return the size of the rest.
+    """Remove the data sets used longest ago until the rest takes at most ``most_bytes``, and return the size of the
+    rest.
 
-    Data sets in use stay. Remains of writers that have ended are removed first.
+    Data sets in use stay. Folders that a process left unfinished are removed first.
     """
     found = _folders(root)
     total = sum(size for _, size, _ in found)
@@ -341,7 +357,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def _folders(root: Path) -> list[tuple[float, int, Path]]:
-    """Return the last use, size and path of each data set, those used longest ago first."""
+    """Return the time of the last use, the size and the path of each data set, those used longest ago first."""
     found = []
     for folder in root.iterdir() if root.is_dir() else ():
         with contextlib.suppress(OSError):
@@ -350,11 +366,12 @@ def _folders(root: Path) -> list[tuple[float, int, Path]]:
 
 
 def expected_bytes(elements: int, dtype: str) -> int:
-    """Return the disk space of one output of the reference, for a kernel's output of type ``dtype``."""
+    """Return the disk space of one expected output. ``dtype`` is that of the kernel's output."""
     return elements * _dtype(_kept_as(elements, dtype)).itemsize
 
 
 def _kept_as(elements: int, dtype: str) -> str:
+    """Return the dtype in which an expected output is stored."""
     return "float32" if elements * 8 > _WIDE_BYTES or dtype in _NARROW else "float64"
 
 

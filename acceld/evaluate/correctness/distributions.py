@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 OWN = "own"
 SPECIAL = "special"
 NOISY = 1e-3
-"""Relative L2 floor above which a variant or a band is not used. Variants that a workload declares are always used."""
+"""Relative L2 noise above which a variant or a band is not used. Variants that a workload declares are always used."""
 _BOOST = 10
 _OUTLIER, _OUTLIERS = 30, 1 / 1024
-"""Factor and share of outliers. With a few of them among its logits, a softmax overflows unless the greatest of the
-whole row is subtracted first.
+"""Factor of outliers, and their share. With a few of them among its logits, a softmax overflows unless it first
+subtracts the greatest logit of the whole row.
 """
 
 
 def metamorphic_variants(workload: Workload) -> list[str]:
-    """Return one variant for each relation the workload declares."""
+    """Return the names of the variants for the metamorphic relations that a workload declares."""
     return [f"metamorphic/{number}-{check.kind}" for number, check in enumerate(workload.metamorphic)]
 
 
 def boosted_variants(workload: Workload) -> list[str]:
-    """Return variants that scale one argument at a time, for a workload that refuses to scale all of them."""
+    """Return the names of variants that scale one argument, for a workload that refuses inputs in which all are scaled."""
     state = workload.distributions.get("scaled_up")
     if state is None or state.declared or workload.sample is not None:
         return []
@@ -55,19 +55,20 @@ def boosted_variants(workload: Workload) -> list[str]:
 
 
 def is_boosted(variant: str) -> bool:
-    """Return True if a variant scales one argument. It is not used if float32 arithmetic is too noisy for it."""
+    """Return True if a variant scales one argument. Such a variant is not used where float32 arithmetic is too noisy."""
     return variant.startswith(("boosted/", "outliers/"))
 
 
 def strict_variants(workload: Workload) -> list[str]:
-    """Return every variant of the strict gate besides ``own``."""
+    """Return the names of all variants of the strict gate besides ``own``."""
     named = [name for name in supported_distributions(workload) if name != OWN]
     return [*banded_variants(workload), *named, *metamorphic_variants(workload), *boosted_variants(workload)]
 
 
 def inputs_of(workload: Workload, seed: int, variant: str, room: Room | None = None) -> list[Any]:
-    """Return inputs of a variant in the reference's layout, in arrays that ``room`` gives if that saves a copy.
-    WorkloadError if there is no such variant.
+    """Return the inputs of a variant in the reference's layout. WorkloadError if there is no such variant.
+
+    ``room`` returns an array to write an input to, which saves a copy.
     """
     kind, _, rest = variant.partition("/")
     if kind == "metamorphic":
@@ -80,13 +81,14 @@ def inputs_of(workload: Workload, seed: int, variant: str, room: Room | None = N
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Return the random generator for changes of inputs."""
+    """Return a random generator for changes of inputs."""
     import numpy as np
 
     return np.random.default_rng([seed % 2**63, 7])
 
 
 def _related(workload: Workload, seed: int, rest: str) -> list[Any]:
+    """Return the inputs of a metamorphic relation, given as ``number-kind``."""
     number = rest.partition("-")[0]
     if not number.isdigit() or int(number) >= len(workload.metamorphic):
         raise WorkloadError(f"workload {workload.name!r} has no metamorphic relation {rest!r}")
@@ -95,6 +97,7 @@ def _related(workload: Workload, seed: int, rest: str) -> list[Any]:
 
 
 def _boosted(workload: Workload, seed: int, rest: str, *, outliers: bool) -> list[Any]:
+    """Return inputs in which one argument, or a few of its vectors, are multiplied. ``rest`` is ``argument-factor``."""
     name, _, factor = rest.rpartition("-")
     inputs = make_inputs(workload, seed, OWN)
     for position, argument in enumerate(workload.arguments):
@@ -109,7 +112,9 @@ def _boosted(workload: Workload, seed: int, rest: str, *, outliers: bool) -> lis
 
 
 def _outliers(array: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[np.intp], ...]:
-    """Return the indices of the innermost vectors (of a vector: its elements) that become outliers, at least one."""
+    """Return the indices of the innermost vectors that become outliers, at least one. Of a vector its elements become
+    outliers.
+    """
     import numpy as np
 
     outer = array.shape[:-1] or array.shape

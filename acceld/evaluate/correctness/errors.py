@@ -1,4 +1,4 @@
-"""The record of how far an output is from its reference; :mod:`acceld.evaluate.correctness.metrics` measures it."""
+"""Represent how far an output is from its reference. :mod:`acceld.evaluate.correctness.metrics` measures it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """The three errors of one output, or the worst of several. They are infinite if an output is not finite."""
+    """Hold the three errors of one output, or the worst of several outputs. They are infinite if an output is not
+    finite.
+    """
 
     rel_l2: float
     worst_row: float
     element: float
     place: str = field(default="", compare=False, kw_only=True)
-    """A description of the wrong part of an output; empty if it was not examined."""
+    """A description of where the output is wrong; empty if that was not examined."""
 
     def worst(self, other: Errors) -> Errors:
-        """Return the greater of each error in the two records."""
+        """Return the greater of each error in two records."""
         return Errors(
             max(self.rel_l2, other.rel_l2),
             max(self.worst_row, other.worst_row),
@@ -25,16 +27,16 @@ class Errors:
         )
 
     def times(self, factor: float) -> Errors:
-        """Return each error times a factor."""
+        """Return each error times ``factor``."""
         return Errors(factor * self.rel_l2, factor * self.worst_row, factor * self.element)
 
     @property
     def finite(self) -> bool:
-        """True if the output was finite."""
+        """Return True if the output was finite."""
         return math.isfinite(self.rel_l2)
 
     def plain(self) -> list[float]:
-        """Return the record as JSON-able data."""
+        """Return the three errors as a list for JSON."""
         return [self.rel_l2, self.worst_row, self.element]
 
 

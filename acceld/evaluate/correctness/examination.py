@@ -1,6 +1,6 @@
-"""Examine a workload's power to detect wrong kernels: a constant must not pass, and every input must matter.
+"""Examine whether a workload's checks detect wrong kernels: a constant must not pass, and every input must matter.
 
-Each array is cut into regions in C order; if one region is replaced by another draw, the reference's outputs must move
+Each array is cut into regions in C order. If one region is replaced by another draw, the reference's outputs must move
 by more than the tolerance on some distribution. Otherwise a kernel that never reads that region would pass. Arguments
 that are declared ``fixed`` (indices, masks) are left out.
 """
@@ -26,18 +26,20 @@ from acceld.workloads import Workload, load_workload, reference_outputs, support
 from acceld.workloads.rows import BlockedReference, row_blocks
 
 REGIONS = 4
-"""Number of regions into which each array is cut; one if the reference is expensive."""
+"""Number of regions into which each array is cut. If the reference is expensive, an array is one region."""
 FINE_S = 30.0
-"""Processor seconds for all regions of all arguments. If they would take more, an array is one region."""
+"""Processor seconds that the regions of all arguments may take together. If they would take more, an array is one
+region.
+"""
 MOST_S = 300.0
-"""Processor seconds after which the remaining regions are not examined."""
+"""Processor seconds after which no further regions are examined."""
 
 Expect = Callable[[Workload, Sequence[Any]], Sequence[Any]]
-"""Returns the outputs in the reference's layout for a workload's inputs."""
+"""Returns the expected outputs in the reference's layout for a workload and its inputs."""
 
 
 def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
-    """Answer an :class:`Admission` as JSON, or ``{"error": text}``. Runs in an oracle's process."""
+    """Answer with an :class:`Admission` as JSON, or with ``{"error": text}``. Runs in an oracle's process."""
     raw, _ = unpack(request)
     try:
         with np.errstate(all="ignore"):
@@ -49,8 +51,9 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
 
 
 def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s: float = MOST_S) -> Admission:
-    """Return the admission, with the first reason why a pass would mean little. Raises WorkloadError from the
-    reference.
+    """Return the findings on a workload, with the first reason why passing its checks would mean little.
+
+    WorkloadError if the reference fails.
     """
     expect, began = expect or _reference, time.process_time()
     regions, dull, tried = 0, True, list[str]()
@@ -88,13 +91,14 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
 
 
 def _reference(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Return the outputs of the workload's own reference."""
     return reference_outputs(workload, inputs, False)
 
 
 def _check_rows(
     workload: Workload, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Sequence[Tolerance]
 ) -> None:
-    """Raise WorkloadError if the reference gives other outputs for the last block of rows alone."""
+    """Raise WorkloadError if the reference gives other outputs for the last block of rows by itself."""
     *others, block = row_blocks(workload)
     if not others:
         return
@@ -114,8 +118,9 @@ def _differs(
     expected: Sequence[NDArray[Any]],
     limits: Sequence[Tolerance],
 ) -> bool:
-    """Return True if the outputs for ``inputs`` would not pass for the expected ones. A reference computes no more blocks
-    of rows than it takes to find an element that would not pass.
+    """Return True if the outputs for ``inputs`` differ from the expected ones by more than the tolerances.
+
+    A reference that allows it computes only as many blocks of rows as are needed to find such an element.
     """
     blocks = row_blocks(workload)
     if expect is not _reference or any(output.axes[-1] in workload.rows for output in workload.outputs):
@@ -143,6 +148,7 @@ def _moved(workload: Workload) -> list[int]:
 
 
 def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]], regions: int) -> str:
+    """Return the reason why passing would mean little; empty if there is none."""
     if dull:
         return "a constant passes: its outputs hardly vary"
     if not silent:
@@ -153,7 +159,7 @@ def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]]
 
 
 def _limits(workload: Workload, variant: str, expected: Sequence[NDArray[Any]]) -> list[Tolerance]:
-    """Return the tightest possible tolerances: no floor is below the rounding of the outputs themselves."""
+    """Return the tightest possible tolerances, for outputs whose only error is their rounding to float32."""
     rounded = [one.astype(np.float32).astype(np.float64) for one in expected]
     return [
         tolerance_from(floor, workload.tolerance, split=splits(workload, variant, floor))
@@ -162,6 +168,7 @@ def _limits(workload: Workload, variant: str, expected: Sequence[NDArray[Any]]) 
 
 
 def _passes(outputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Sequence[Tolerance]) -> bool:
+    """Return True if all outputs are within the tolerances."""
     return all(
         limit.admits(compare(np.asarray(one, np.float64), want))
         for one, want, limit in zip(outputs, expected, limits, strict=True)
@@ -169,7 +176,7 @@ def _passes(outputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Se
 
 
 def _replaced(array: Any, other: Any, region: int, regions: int) -> Any:
-    """Return ``array`` with one of its regions taken from ``other``."""
+    """Return ``array`` with the elements of one region taken from ``other``."""
     flat = np.array(array).reshape(-1)
     low, high = flat.size * region // regions, flat.size * (region + 1) // regions
     flat[low:high] = np.asarray(other).reshape(-1)[low:high]

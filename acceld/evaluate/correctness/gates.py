@@ -1,12 +1,12 @@
-"""Choose the data sets that each gate tries a program on, and compare errors with tolerances.
+"""Choose the data sets on which each gate tries a program, and compare errors with tolerances.
 
-* **search gate**: one secret data set of the run, drawn after the first program of the run was traced.
-* **strict gate**: five fresh seeds of the workload's own distribution, every other declared distribution, every
-  metamorphic relation and every boosted argument, each with a fresh seed, each in a fresh process. The first seed is
-  run a second time with loops in another order, which must change nothing beyond rounding. If the reference is
-  expensive (:data:`EXPENSIVE_S`), three things differ: the seeds are drawn once a run, after its first program was
-  traced; the own distribution keeps the search gate's data set; and only one metamorphic relation is tried.
-* The **published gate** (five fixed seeds, fixed tolerance) is reported as ``accelopt_passed``, and decides nothing.
+* **search gate**: one secret data set of the run, drawn after the first program of the run was traced. * **strict
+gate**: five fresh seeds of the workload's own distribution, every other declared distribution, every metamorphic
+relation and every boosted argument, each with a fresh seed, each in a fresh process. The first seed is run a second
+time with loops in another order, which must change nothing beyond rounding. If the reference is expensive
+(:data:`EXPENSIVE_S`), three things differ: the seeds are drawn once for each run, after its first program was traced;
+the own distribution keeps the search gate's data set; and only one metamorphic relation is tried. * The **published
+gate** (five fixed seeds, fixed tolerance) is reported as ``accelopt_passed``, and decides nothing.
 """
 
 from __future__ import annotations
@@ -29,34 +29,35 @@ from acceld.workloads import PAPER_SEEDS, Precision, Workload
 
 FRESH_SEEDS = 5
 EXPENSIVE_S = 1.0
-"""Processor seconds in float64 above which a reference counts as expensive."""
+"""Processor seconds in float64 from which on a reference is expensive."""
 
 _REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A data set to try. Its inputs follow from ``seed`` and ``variant``. With ``shuffled`` affine loops run in random
-    order.
+    """Describe one data set to try. Its inputs follow from ``variant`` and ``seed``.
+
+    With ``shuffled`` the iterations of affine loops run in random order.
     """
 
     variant: str
     seed: int
     shuffled: bool = False
     published: bool = False
-    """Part of the published gate only."""
+    """True if the trial belongs to the published gate only."""
     kept: bool = False
     """True if the data set stays on disk for later candidates."""
     again: bool = False
-    """True if the program runs a second time as a chip may run it otherwise, which must give the same bits."""
+    """True if the program runs a second time as a chip might run it, which must give the same bits."""
     as_timed: bool = False
-    """True if the program runs as the performance model times it: dropped instructions are left out, and merged ones
-    run once.
+    """True if the program runs as the performance model times it: without dropped instructions, and with merged ones
+    once.
     """
 
     @property
     def name(self) -> str:
-        """Return a name for people that does not reveal a fresh seed while the run goes on."""
+        """Return a name for people. It does not reveal a fresh seed while the run goes on."""
         if self.as_timed:
             return f"{self.variant}/as timed"
         if self.published:
@@ -65,35 +66,37 @@ class Trial:
 
 
 def fresh_seed() -> int:
-    """Return a seed that nobody can know beforehand."""
+    """Return a random seed that cannot be predicted."""
     return secrets.randbits(63)
 
 
 class Seeds:
-    """The secret seeds of one run. A trial always gets the same seed, which is unknown until drawn."""
+    """Hold the secret seeds of one run. A trial always gets the same seed, which is drawn when it is first asked for."""
 
     def __init__(self, secret: bytes = b"") -> None:
-        """Derive the seeds from ``secret``, if given, so that another process draws the same seeds."""
+        """Derive the seeds from ``secret``, if it is not empty, so that another process gets the same seeds."""
         self._secret = secret
         self._drawn: dict[str, int] = {}
 
     def seed(self, name: str) -> int:
-        """Return the run's seed for a trial, drawn at the first call."""
+        """Return the run's seed for the trial ``name``."""
         if self._secret:
             return int.from_bytes(hmac.digest(self._secret, name.encode(), "sha256")[:8], "big") >> 1
         return self._drawn.setdefault(name, fresh_seed())
 
 
 class RunSeeds:
-    """The secret seeds of each run on each workload. Only those of the runs used last are kept."""
+    """Hold the secret seeds of each run on each workload. Only the runs used last are kept."""
 
     def __init__(self, secret: bytes = b"") -> None:
-        """Derive each run's seeds on a workload from ``secret``. Without a secret the seeds are random."""
+        """Derive the seeds of each run from ``secret``. If it is empty, the seeds are random."""
         self._secret = secret
         self._of: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
 
     def of(self, run: int, workload: Workload) -> Seeds:
-        """Return the seeds of the run ``run``. A request outside of any run (``run`` is 0) gets new seeds each time."""
+        """Return the seeds of a run on a workload. A request outside of any run (``run`` is 0) gets new seeds each
+        time.
+        """
         if not run:
             return Seeds()
         key = (run, workload.hash)
@@ -113,12 +116,12 @@ def search_trial(seeds: Seeds) -> Trial:
 def strict_trials(
     workload: Workload, seeds: Seeds, *, expensive: bool, shared: bool = False, modelled: bool = False
 ) -> list[Trial]:
-    """Return the trials of the strict gate, which follows the search gate. The cheapest trial that is likely to fail
-    comes first. If the reference is expensive, the trials on the search gate's data set come first.
+    """Return the trials of the strict gate, which follows the search gate.
 
-    With ``shared`` the seeds are the run's, so that all candidates of the run are tried on the same data sets. With
-    ``modelled`` a performance model times the program, so the program also runs as it is timed, on the data set with
-    shuffled loops.
+    Cheap trials that are likely to fail come first. If the reference is expensive, trials on the search gate's data set
+    come first. With ``shared`` the seeds are the run's, so that all candidates of the run are tried on the same data
+    sets. With ``modelled`` a performance model times the program; then the program also runs as it is timed, on the
+    data set with shuffled loops.
     """
     variants = strict_variants(workload)
     if expensive:
@@ -126,8 +129,8 @@ def strict_trials(
         tried = [name for name in variants if name not in related[1:]]
         own = search_trial(seeds)
         timed = [replace(own, as_timed=True, again=True)] if modelled else []
-        # Trials on the search gate's data set need no new one. The trial with shuffled loops takes longest, so it
-        # begins early and runs beside the others.
+        # Trials on the search gate's data set need no other data set. The trial with shuffled loops takes longest, so
+        # it begins early and runs beside the others.
         there = [*timed, replace(own, shuffled=True)]
         return [*there, *(Trial(name, seeds.seed(name), kept=True) for name in tried)]
     own_seeds = [
@@ -150,33 +153,33 @@ def published_trials(workload: Workload) -> Iterator[Trial]:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """Result of one trial: the check as it is shown to people, and the largest error of any output."""
+    """Hold the result of one trial: the check as shown to people, and the largest error of any output."""
 
     check: Check
     errors: Errors
 
 
 WHOLE = "integers"
-"""Name of the variant of small whole numbers."""
+"""Name of the variant whose inputs are small whole numbers."""
 REPEATED = (WHOLE, "sparse")
-"""Names of the variants whose elements have few different values."""
+"""Names of the variants whose inputs have few different values."""
 
 
 def splits(workload: Workload, variant: str, floor: Errors) -> bool:
-    """Return True if a product of bfloat16 parts may be inexact on the variant.
+    """Return True if products of bfloat16 parts, with their error, are allowed on a variant.
 
-    Whole numbers split without error, but the result of a norm or a gate on them does not. If numpy makes no error in
-    float32, all values are whole.
+    Whole numbers split into parts without error, but the result of a norm or a gate on them does not. ``floor`` tells:
+    if numpy makes no error in float32, all values are whole.
     """
     exact = variant == WHOLE and floor.rel_l2 == 0.0
     return workload.precision is not Precision.FP32_STRICT and not exact
 
 
 def accuracy(workload: Workload, floors: Iterable[Errors]) -> str:
-    """Return a sentence for prompts: the errors that the gates allow of each output on the workload's own inputs.
+    """Return a sentence for prompts: the errors that the gates allow for each output on the workload's own inputs.
 
-    ``floors`` is the noise of numpy in float32, one for each output. On other inputs the gates allow the same multiples
-    of the noise there.
+    ``floors`` has the noise of numpy in float32 for each output. On other inputs the gates allow the same multiples of
+    the noise on those inputs.
     """
     found = [tolerance_from(floor, workload.tolerance, split=splits(workload, OWN, floor)) for floor in floors]
     said = [
@@ -196,12 +199,12 @@ def check_errors(
     floors: Iterable[Errors],
     baseline: Sequence[Errors] | None,
 ) -> TrialResult:
-    """Compare the errors of each output, or of each band of it, with its tolerance.
+    """Compare the errors of each output, or of each band of an output, with its tolerance, and return the result.
 
     ``floors`` is the noise of numpy in float32 on the same inputs, infinite for a band that is not used. ``baseline``
-    is the noise of the workload's baseline on the same backend and distribution, if known. The published tolerance is
-    for the workload's own inputs. On other inputs, the error of products of bfloat16 parts may exceed the published
-    tolerance by as much as those inputs amplify that error.
+    is the noise of the workload's baseline on the same backend and variant; None if unknown. The published tolerance
+    applies to the workload's own inputs. On other inputs, products of bfloat16 parts may exceed it by as much as those
+    inputs amplify their error.
     """
     worst, complaint = NONE, ""
     tightest = (NONE.rel_l2, 0.0)
@@ -234,6 +237,7 @@ def check_errors(
 
 
 def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) -> Tolerance:
+    """Return the tolerance for a variant whose noise is ``noise``. ``split`` allows products of bfloat16 parts."""
     banded = is_banded(variant)
     published = math.inf if banded or (split and variant != OWN) else workload.tolerance
     return tolerance_from(
@@ -242,7 +246,7 @@ def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) 
 
 
 def least_tolerance(workload: Workload, variant: str) -> Tolerance:
-    """Return the tightest tolerance for this variant of the inputs: the one that applies if the measured noise is zero."""
+    """Return the tightest tolerance for a variant: the one that applies if the measured noise is zero."""
     return _tolerance(workload, variant, NONE, split=splits(workload, variant, NONE))
 
 
@@ -252,9 +256,9 @@ Bad = TypeVar("Bad")
 async def first_failure(
     trials: Iterable[Trial], try_one: Callable[[Trial], Awaitable[Bad | None]], wide: Callable[[], bool]
 ) -> Bad | None:
-    """Return the first failure in trial order, or None.
+    """Run the trials, and return the first failure in their order; None if all pass.
 
-    Before each trial, ``wide`` is asked if a second trial may run beside it. When a trial fails, or this call is
+    Before each trial, ``wide`` is asked whether a second trial may run beside it. When a trial fails, or this call is
     cancelled, the running trials are cancelled and waited for.
     """
     waiting = deque(trials)

@@ -1,11 +1,11 @@
-"""Measure how far an output is from its reference: over all, in the worst row, element by element.
+"""Measure how far an output is from its reference: overall, in the worst row, and element by element.
 
-All three are ratios without unit, computed in float64, in blocks of rows so that outputs of a gigabyte fit.
-With r the reference, e the error, rows the last axis, and R the root mean square of the rows' norms:
+The three errors are ratios without unit, computed in float64, in blocks of rows so that outputs of a gigabyte fit. With
+r the reference, e the error, rows the last axis, and R the root mean square of the rows' norms:
 
-* ``rel_l2``     = |e| / |r|                                         (the paper's)
-* ``worst_row``  = max over rows of |e_row| / max(|r_row|, 1e-4 R)
-* ``element``    = max over elements of |e_i| / (|r_i| + 1e-3 rms(r_row) + 1e-7 R/sqrt(row length))
+* ``rel_l2``     = |e| / |r|                                         (the paper's) * ``worst_row``  = max over rows of
+|e_row| / max(|r_row|, 1e-4 R) * ``element``    = max over elements of |e_i| / (|r_i| + 1e-3 rms(r_row) + 1e-7
+R/sqrt(row length))
 
 The added terms in the denominators limit the weight of elements and rows that cancel to almost nothing.
 """
@@ -24,14 +24,14 @@ from acceld.evaluate.correctness.bands import Piece
 from acceld.evaluate.correctness.errors import BROKEN, NONE, Errors
 
 _BLOCK_ELEMENTS = 1 << 16
-"""Half a megabyte of float64, which fits a core's own cache."""
+"""Elements that are compared at once: half a megabyte of float64, which fits into a core's own cache."""
 _SHARE_ELEMENTS = 1 << 24
-"""Elements from which on a comparison is shared among the cores."""
+"""Number of elements from which on a comparison is divided among the cores."""
 _ROW_DAMPING = 1e-4
 _ELEMENT_DAMPING = 1e-3
 _GLOBAL_DAMPING = 1e-7
 _LEAST_DAMPING = 1e-300
-"""Divides the errors of rows that are zero where R is zero too."""
+"""Divisor for the errors of rows that are zero, if R is zero too."""
 
 
 def compare_pieces(
@@ -40,9 +40,9 @@ def compare_pieces(
     pieces: Iterable[Piece],
     squares: Sequence[float] | None = None,
 ) -> list[Errors]:
-    """Return the errors of each piece of the outputs; the shapes of ``actual`` may differ from those of ``expected``.
+    """Return the errors of each piece of the outputs. The shapes of ``actual`` may differ from those of ``expected``.
 
-    ``squares``: the sum of squares of each expected output, if it is known and each is one piece.
+    ``squares`` has the sum of squares of each expected output, if each is one piece; None if unknown.
     """
     errors = []
     for piece in pieces:
@@ -56,8 +56,9 @@ def compare_pieces(
 
 
 def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
-    """Return the errors of the elements whose reference is a number. ``BROKEN`` if at some element only one of output
-    and reference is NaN.
+    """Return the errors of the elements whose reference is a number.
+
+    ``BROKEN`` if an element is NaN in only one of output and reference.
     """
     absent = np.isnan(expected)
     if not (np.isnan(actual.astype(np.float64)) == absent).all():
@@ -66,11 +67,10 @@ def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
 
 
 def compare(actual: NDArray[Any], expected: NDArray[Any], total: float | None = None) -> Errors:
-    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of one shape. ``total`` is
-    the sum of the squares of ``expected``, if it is known.
+    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of one shape.
 
-    ``BROKEN`` if an element is finite in only one of the two, or if the reference is zero everywhere and there is any
-    difference.
+    ``total`` is the sum of squares of ``expected``; None to compute it. ``BROKEN`` if an element is finite in only one
+    of the two, or if the reference is zero everywhere and ``actual`` is not.
     """
     if actual.shape != expected.shape:
         raise ValueError(f"shapes {actual.shape} and {expected.shape} differ")
@@ -91,12 +91,12 @@ def compare(actual: NDArray[Any], expected: NDArray[Any], total: float | None = 
 
 
 def rows_of(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array as a matrix of its last axis's rows."""
+    """Return an array as a matrix whose rows run along its last axis."""
     return array.reshape(-1, array.shape[-1] if array.ndim else 1)
 
 
 def sum_of_squares(rows: NDArray[Any]) -> float:
-    """Return the sum of the squares of a matrix, in float64."""
+    """Return the sum of squares of a matrix, in float64."""
     total = 0.0
     for block in _blocks(*rows.shape):
         part = rows[block].astype(np.float64, copy=False)
@@ -105,15 +105,16 @@ def sum_of_squares(rows: NDArray[Any]) -> float:
 
 
 def _blocks(rows: int, width: int) -> Iterator[slice]:
+    """Return slices that divide the rows of a matrix into blocks."""
     step = max(1, _BLOCK_ELEMENTS // width)
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 class Comparison:
-    """The errors of an output of so many ``rows`` and ``elements`` that is compared in parts, in any order.
+    """Compare an output of ``rows`` rows and ``elements`` elements with its reference in parts, in any order.
 
-    ``total`` is the sum of squares of the reference; one that is rounded to float32 will do, since only the last term
-    of the errors of elements depends on it. Several threads may add parts at the same time.
+    ``total`` is the sum of squares of the reference. It may be rounded to float32, because only the last term of the
+    errors of elements depends on it. Several threads may add parts at the same time.
     """
 
     def __init__(self, rows: int, elements: int, total: float) -> None:
@@ -122,9 +123,7 @@ class Comparison:
         self._elements = [0.0]
 
     def add(self, first: int, got: NDArray[Any], want: NDArray[Any]) -> None:
-        """Add a block of rows to the comparison. ``got`` and ``want`` are matrices, whose first row is row ``first`` of the
-        output.
-        """
+        """Compare a block of rows. ``got`` and ``want`` are matrices, whose first row is row ``first`` of the output."""
         width = want.shape[1]
         for block in _blocks(*want.shape):
             rows = slice(first + block.start, first + block.stop)
@@ -140,7 +139,7 @@ class Comparison:
 
     @property
     def greatest_element(self) -> float:
-        """Return the greatest error of an element so far; NaN if one is not a number."""
+        """Return the greatest error of an element so far; NaN if an element was not a number."""
         return float(np.max(self._elements))
 
     def errors(self) -> Errors:
@@ -156,21 +155,19 @@ class Comparison:
 
 
 _WRONG = 1e-2
-"""Relative error from which an element counts as wrong, and not as inexact."""
+"""Relative error from which on an element is wrong and not only inexact."""
 _ROUNDED = 5e-2
-"""Largest relative error of a row that rounding to fewer bits can cause."""
+"""Greatest relative error of a row that rounding to fewer bits can cause."""
 _SYSTEMATIC = 0.2
 """Cosine between errors and expected values from which on the errors follow the values.
 
-Errors of rounding have any sign, so that their cosine is near zero. A wrong constant makes every value too large, or too
+Errors of rounding have any sign, so their cosine is near zero. A wrong constant makes every value too large or too
 small: a wrong epsilon in a normalization with a bias, then a product, gives 0.7.
 """
 
 
 def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
-    """Describe the largest difference of ``actual`` from ``expected``: its position, both values, and if rounding may
-    be the cause.
-    """
+    """Describe the largest difference of ``actual`` from ``expected``: its position, both values, and the likely cause."""
     if expected.size == 0:
         return ""
     width = expected.shape[-1] if expected.ndim else 1
@@ -223,7 +220,7 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
 
 
 def _span(name: str, marks: NDArray[np.bool_]) -> str:
-    """Return the marked indices as the range from first to last."""
+    """Return the marked indices as text, as the range from the first to the last."""
     found = np.flatnonzero(marks)
     first, last = int(found[0]), int(found[-1])
     if len(found) == len(marks):

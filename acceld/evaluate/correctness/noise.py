@@ -1,7 +1,7 @@
-"""Store the noise of honest arithmetic by workload and distribution. It is measured once.
+"""Store the noise of honest arithmetic, by workload and variant. It is measured once.
 
-Numpy's float32 noise is measured when a variant's first data set is made. The baseline's noise is measured only if a
-candidate exceeds numpy's. The baseline may be noisier than numpy and still right, because it sums in another order or
+numpy's float32 noise is measured when the first data set of a variant is made. The baseline's noise is measured only if
+a candidate exceeds numpy's. The baseline may be noisier than numpy and still right, because it sums in another order or
 uses other functions.
 """
 
@@ -27,10 +27,9 @@ _LEAST_MULTIPLE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class NumpyFloor:
-    """Noise of numpy's float32 arithmetic on a variant: one error for each output, or the reason why the variant is not
-    used.
+    """Hold the noise of numpy's float32 arithmetic on a variant, or the reason why the variant is not used.
 
-    ``seconds`` is the time of inputs and reference in float64.
+    ``floors`` has one record for each piece of the outputs. ``seconds`` is the time of inputs and reference in float64.
     """
 
     floors: tuple[Errors, ...] = ()
@@ -39,17 +38,17 @@ class NumpyFloor:
 
 
 class Floors:
-    """Noise floors of each workload's variants, in small JSON files under ``folder``; safe to use from several threads."""
+    """Store the noise floors of workloads in small JSON files in ``folder``. Several threads may use it at once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numpy: dict[tuple[str, str], NumpyFloor] = {}
         self._unwritten: dict[Path, dict[str, Any]] = {}
-        """Entries by file for which the disk had no room."""
+        """Entries, by file, that the disk had no room for."""
         self._writing = threading.Lock()
 
     def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
-        """Return the stored floor of a variant; None if it was not measured yet."""
+        """Return the stored noise of numpy on a variant; None if it was not measured yet."""
         key = (loaded.hash, variant)
         if key not in self._numpy:
             stored = self._stored(self._numpy_path(loaded)).get(variant)
@@ -60,26 +59,27 @@ class Floors:
         return self._numpy[key]
 
     def learn_numpy(self, loaded: Workload, variant: str, floor: NumpyFloor) -> None:
-        """Store a floor that the oracle measured."""
+        """Store the noise of numpy on a variant, which the oracle has measured."""
         self._numpy[(loaded.hash, variant)] = floor
         plain = [one.plain() for one in floor.floors]
         record = {"floors": plain, "refused": floor.refused, "seconds": floor.seconds}
         self._add(self._numpy_path(loaded), variant, record)
 
     def of_kernel(self, loaded: Workload, machine: str, chip: str, variant: str) -> tuple[Errors, ...] | None:
-        """Return the stored errors of each piece of the workload's baseline; None if they were not measured yet.
+        """Return the stored errors of the workload's baseline on a variant, piece by piece; None if they were not
+        measured yet.
 
-        ``machine`` names the place of that run: an API on the simulator or the host, or a device's backend.
+        ``machine`` names where the baseline ran: an API for the simulator or this host, or the backend of a device.
         """
         stored = self._stored(self._kernel_path(loaded, machine, chip)).get(variant)
-        if not stored or not isinstance(stored[0], list):  # format of earlier releases: one entry for all outputs
+        if not stored or not isinstance(stored[0], list):  # earlier releases stored one entry for all outputs
             return None
         return tuple(Errors(*one) for one in stored)
 
     def learn_kernel(
         self, loaded: Workload, machine: str, chip: str, variant: str, errors: Sequence[Errors], noise: Sequence[Errors]
     ) -> tuple[Errors, ...] | None:
-        """Store a baseline's ``errors`` and return them.
+        """Store the ``errors`` of a workload's baseline on a variant, and return them.
 
         ``noise`` is the noise of numpy. If the baseline is wrong by the published tolerance, nothing is stored and None
         is returned, because a wrong baseline must not widen the tolerance of candidates. On bands of hard inputs, which
@@ -100,7 +100,7 @@ class Floors:
         return tuple(errors)
 
     def _add(self, path: Path, variant: str, record: Any) -> None:
-        """Add one entry to a file. Several threads may do so at once."""
+        """Add one entry to a file. If the disk has no room, the entry is kept in memory."""
         with self._writing:
             self._unwritten.setdefault(path, {})[variant] = record
             try:
@@ -113,7 +113,7 @@ class Floors:
                 del self._unwritten[path]
 
     def _stored(self, path: Path) -> dict[str, Any]:
-        """Return the entries of a file, with those for which the disk had no room."""
+        """Return the entries of a file, together with those that the disk had no room for."""
         return {**_read(path), **self._unwritten.get(path, {})}
 
     def _numpy_path(self, loaded: Workload) -> Path:
@@ -124,6 +124,7 @@ class Floors:
 
 
 def _write(path: Path, stored: dict[str, Any]) -> None:
+    """Replace a JSON file as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     try:
@@ -135,6 +136,7 @@ def _write(path: Path, stored: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Return the entries of a JSON file; empty if it can not be read."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     except (OSError, ValueError):

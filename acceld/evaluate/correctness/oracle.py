@@ -1,7 +1,7 @@
-"""Make a workload's inputs and run its reference, in a child that never sees a candidate's code.
+"""Make a workload's inputs and run its reference, in a child process that never sees a candidate's code.
 
-The reference runs in float64. The first time a variant is used it also runs in float32, to measure the noise of honest
-arithmetic.
+The reference runs in float64. When a variant is used for the first time, the reference also runs in float32, to measure
+the noise of honest arithmetic.
 """
 
 from __future__ import annotations
@@ -48,25 +48,26 @@ from acceld.workloads.rows import BlockedReference, RowBlock, row_blocks, sample
 _BEGUN = 5
 """Descriptor of a pipe that gets a message when the inputs are written."""
 _LARGEST = 3e38
-"""Greatest value an output of type float32 may have."""
+"""Greatest value that a float32 output may have."""
 _SAMPLE_ELEMENTS = 1 << 20
-"""Number of elements of an output in which the noise of float32 is measured if all rows of it are drawn alike."""
+"""Number of elements of an output in which the noise of float32 is measured, if all its rows are drawn alike."""
 _OF_SAMPLES = 0.95
-"""Factor on errors of a sample, or of parts of rows, so that chance makes no floor greater than the whole output's."""
+"""Factor on the errors of a sample of rows, so that chance does not make a floor greater than the whole output's."""
 _DRAWS = 4
-"""Number of random changes of the inputs. One change may by chance cancel in the row that decides."""
+"""Number of random changes of the inputs. The effect of one change may cancel by chance in the row that decides."""
 _FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
-"""Greatest relative change by rounding a float32 number: to its neighbor; to a sum of two bfloat16 numbers."""
+"""Greatest relative change when a float32 number is rounded: to its neighbor; to a sum of two bfloat16 numbers."""
 _BEYOND = {False: 4.0, True: 256.0}
 """Multiple of the rounding by which a band's inputs are changed, to find outputs that depend on nearly equal values.
+
 The key is True if products of bfloat16 parts are allowed.
 """
 _STEEP = 16.0
 """An output that changes by more than this multiple of its inputs' change may be decided by rounding."""
 _NARROW = 4.0
-"""Factor between the allowed noise of a narrower output and that of a float32 output. bfloat16 rounds by 1.7e-3."""
+"""Factor by which the noise of a narrower output may exceed that of a float32 output. bfloat16 rounds by 1.7e-3."""
 _DENORMAL = 1e-30
-"""Root mean square below which a chip rounds an output's values, or the values that it was computed from, to zero."""
+"""Root mean square below which a chip rounds the values of an output, or the values it is computed from, to zero."""
 
 
 def make(request: bytes, reply: int) -> None:
@@ -92,11 +93,11 @@ def make(request: bytes, reply: int) -> None:
 
 
 Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
-"""Function from inputs and a flag to outputs, both in the reference's layout. With the flag it computes in float64."""
+"""Computes the expected outputs from inputs, both in the reference's layout. With the flag it computes in float64."""
 
 
 def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
-    """Return the workload's reference. Without a reference, return the program of the workload's own kernel."""
+    """Return the workload's reference. If it has none, return the program of its own kernel, which ``payload`` encodes."""
     if workload.reference is None:
         return partial(_program_outputs, workload, decode(payload))
     blocks = row_blocks(workload)
@@ -123,12 +124,13 @@ def _by_blocks(
 
 
 def _program_outputs(workload: Workload, program: Program, inputs: Sequence[Any], float64: bool) -> list[NDArray[Any]]:
+    """Return the outputs of a program in the reference's layout."""
     arrays = [one for one in kernel_inputs(workload, inputs) if isinstance(one, np.ndarray)]
     return outputs_in_reference_layout(workload, execute(program, arrays, ExecuteOptions(float64=float64)))
 
 
 def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callable[[], object]) -> dict[str, Any]:
-    """Write the data set, and call ``ready`` once its inputs are written."""
+    """Write the data set, and return the answer. ``ready`` is called when its inputs are written."""
     started = time.process_time()
     seed, variant = raw["seed"], raw["variant"]
     dtypes, pieces = [output.dtype for output in workload.outputs], pieces_of(workload, variant, seed)
@@ -160,7 +162,9 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callab
 def _whole(
     workload: Workload, raw: dict[str, Any], oracle: Oracle, inputs: Sequence[Any], writer: datasets.Writer
 ) -> Made | str:
-    """Write the expected outputs. Return the findings on them, or the reason why the inputs are not used."""
+    """Write the expected outputs, computed as a whole. Return findings on them, or the reason why the inputs are not
+    used.
+    """
     seed, variant, started = raw["seed"], raw["variant"], time.process_time()
     expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
     if complaint := unfit(expected, variant):
@@ -181,8 +185,10 @@ def _whole(
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Findings on the expected outputs: their noise in float32, if that was measured, the processor seconds of the
-    reference, and each output's sum of squares, if the whole output is one piece.
+    """Hold findings on the expected outputs.
+
+    ``floors`` is their noise in float32, empty if it was not measured. ``seconds`` are the processor seconds of the
+    reference. ``squares`` has the sum of squares of each output, None if an output has several pieces.
     """
 
     floors: list[Errors]
@@ -191,8 +197,9 @@ class Made:
 
 
 class ByRows:
-    """Compute a reference block by block on several cores: first some rows in float32, to measure their noise, then all
-    rows in float64.
+    """Compute a reference block by block on several cores.
+
+    Some rows are computed in float32 first, to measure their noise; then all rows are computed in float64.
     """
 
     def __init__(
@@ -212,9 +219,9 @@ class ByRows:
         return BlockedReference(self._workload, self._inputs, as_float64 if float64 else as_float32).outputs
 
     def write(self, writer: datasets.Writer, samples: Mapping[int, RowBlock]) -> Made | str:
-        """Write the expected outputs. Return the findings on them, or the reason why the inputs are not used.
+        """Write the expected outputs. Return findings on them, or the reason why the inputs are not used.
 
-        The findings have the noise of ``samples``: some rows of blocks, by the block's number.
+        ``samples`` has the rows in which the noise is measured, by the number of their block.
         """
         noises = self._noises(samples) if samples else []
         reference = self._reference(True)
@@ -241,7 +248,7 @@ class ByRows:
         return Made(floors, sum(seconds), list(map(sum, zip(*squares, strict=True))))
 
     def _noises(self, samples: Mapping[int, RowBlock]) -> list[_Noise]:
-        """Return the samples in float32, for each output, to be compared with the expected values."""
+        """Return, for each output, its samples in float32, which are then compared with the expected values."""
         reference = self._reference(False)
 
         def one(number: int) -> list[NDArray[Any]]:
@@ -257,7 +264,7 @@ class ByRows:
 
 
 class _Noise:
-    """The errors of an output in float32, rounded to its dtype, for the whole output or for parts of it by number."""
+    """Measure the errors of an output in float32, rounded to its dtype, from all of its rows or some of them."""
 
     def __init__(self, output: Output, parts: Mapping[int, NDArray[Any]]) -> None:
         self._parts = {number: rows_of(part) for number, part in parts.items()}
@@ -266,18 +273,20 @@ class _Noise:
         size = sum(counts), sum(part.size for part in parts.values()), sum(map(sum_of_squares, self._parts.values()))
         self._computed = Comparison(*size)
         self._narrow = None if output.dtype == "float32" else Comparison(*size)
-        """Errors of the reference's own result, rounded to the output's dtype."""
+        """Errors of the expected values rounded to the output's dtype; None for a float32 output."""
         self._factor = 1.0 if sum(counts) == math.prod(output.shape[:-1]) else _OF_SAMPLES
 
     def add(self, number: int, expected: NDArray[Any]) -> None:
-        """Compare a part with its expected values."""
+        """Compare the sample of block ``number`` with its expected values."""
         got, want, first = self._parts[number], rows_of(expected), self._first[number]
         self._computed.add(first, got, want)
         if self._narrow is not None:
             self._narrow.add(first, want.astype(got.dtype), want)
 
     def errors(self) -> Errors:
-        """Return the greater error of the computed and of the merely rounded result, lowered a little for a sample."""
+        """Return the greater errors of the computed and of the rounded values, slightly lowered if only some rows were
+        computed.
+        """
         computed = self._computed.errors()
         return (computed if self._narrow is None else computed.worst(self._narrow.errors())).times(self._factor)
 
@@ -285,7 +294,7 @@ class _Noise:
 def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed: int) -> Mapping[int, RowBlock]:
     """Return the rows in which the noise of a variant is measured, by the number of their block.
 
-    They are a sample if all rows are drawn alike, else all rows.
+    They are a sample if all rows are drawn alike; otherwise they are all rows.
     """
     if variant not in DISTRIBUTIONS:
         return dict(enumerate(blocks))
@@ -293,7 +302,7 @@ def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed:
 
 
 def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
-    """Return the reason why the expected outputs can not be used for a check; empty if they can be.
+    """Return the reason why the expected outputs can not be used for a check; empty if they can.
 
     In bands some outputs may be infinite or NaN.
     """
@@ -312,7 +321,7 @@ def floors_of(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the noise of float32 on a trial's inputs, piece by piece; or the reason why the inputs are not used."""
+    """Return the noise of float32 for each piece on the inputs of a trial, or the reason why the inputs are not used."""
     variant, seed = trial["variant"], trial["seed"]
     if complaint := unfit(expected, variant):
         return complaint
@@ -332,7 +341,7 @@ def noise(
     pieces: Sequence[Piece],
     variant: str,
 ) -> list[Errors] | str:
-    """Return the error of float32 arithmetic for each piece; or the reason why the variant is not used."""
+    """Return the error of float32 arithmetic for each piece, or the reason why the variant is not used."""
     measured = _floors(oracle, inputs, expected, dtypes, pieces)
     return (not is_banded(variant) and too_noisy(measured, variant)) or measured
 
@@ -347,7 +356,7 @@ def too_noisy(floors: Sequence[Errors], variant: str) -> str:
 
 
 def _narrowed(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
-    """Return the inputs rounded to float32. A kernel rounds by itself, but a reference follows its inputs' dtype."""
+    """Return the inputs rounded to float32. A kernel rounds by itself, but a reference follows the dtype of its inputs."""
     return inputs if workload.reference is None else [as_float32(one, copy=True) for one in inputs]
 
 
@@ -362,13 +371,14 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the floors, infinite for a piece that can not distinguish right from wrong outputs. If no piece can,
-    return the reason.
+    """Return the floors, made infinite for each piece on which float32 can not distinguish right from wrong outputs.
+
+    If it can on no piece, return the reason why the inputs are not used.
     """
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])
     moved = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes, pieces)
-    # An output of a narrow type is rounded by more than NOISY anyway.
+    # Rounding changes an output of a narrow dtype by more than NOISY, so such an output may be noisier.
     noisy = [NOISY if dtype == "float32" else _NARROW * NOISY for dtype in dtypes]
     found = [
         floor
@@ -384,6 +394,7 @@ def decisive(
 
 
 def _denormal(expected: NDArray[Any]) -> bool:
+    """Return True if expected values are so small that a chip rounds them to zero."""
     size = float(np.sqrt(np.mean(np.square(expected[np.isfinite(expected)])))) if expected.size else 0.0
     return 0.0 < size < _DENORMAL
 
@@ -395,7 +406,7 @@ def _floors(
     dtypes: Sequence[str],
     pieces: Sequence[Piece],
 ) -> list[Errors]:
-    """Return the error of the reference in float32, rounded to the output's dtype as a kernel's output would be."""
+    """Return the errors of the reference in float32, rounded to the output's dtype as a kernel's output would be."""
     rounded = [one.astype(_dtype(dtype)) for one, dtype in zip(oracle(inputs, False), dtypes, strict=True)]
     floors = compare_pieces(rounded, expected, pieces)
     if all(dtype == "float32" for dtype in dtypes):
@@ -419,7 +430,7 @@ def amplified(
 ) -> list[Errors]:
     """Return the floors, raised to the change of the outputs when the inputs change at random by one rounding.
 
-    A floor of zero stays zero: whole numbers are computed without rounding.
+    A floor of zero stays zero, because whole numbers are computed without rounding.
     """
     rng, change = np.random.default_rng([seed % 2**63, 11]), _PARTS_ROUNDING if split else _FLOAT32_ROUNDING
     raised = list(floors)
@@ -433,7 +444,9 @@ def amplified(
 
 
 def _changed(value: Any, change: float, rng: np.random.Generator) -> Any:
-    """Return a float32 array with each element changed at random by at most the share ``change``."""
+    """Return a float32 array in which each element is changed at random by at most the share ``change``; any other
+    value unchanged.
+    """
     if not isinstance(value, np.ndarray) or value.dtype != np.float32:
         return value
     return (value * (1 + change * rng.uniform(-1, 1, value.shape))).astype(np.float32)

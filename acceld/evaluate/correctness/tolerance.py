@@ -1,8 +1,8 @@
-"""Derive the greatest error that passes: a multiple of the noise of float32 arithmetic, and never more than the paper's
+"""Derive the greatest errors that pass: a multiple of the noise of float32 arithmetic, but at most the paper's
 tolerance.
 
-The floor of an output is measured at registration, for each input distribution: the greater of numpy in float32
-against float64 and the workload's own baseline, on the same backend, against float64. Then::
+The *floor* of an output is measured once for each input distribution. It is the greater of two errors against float64:
+that of numpy in float32, and that of the workload's own baseline on the same backend. Then::
 
     relative L2  min(clamp(20 x floor, 2e-7, 1e-3), the paper's), but at least 2 x floor
     worst row    clamp(20 x floor, 1e-6, 1e-2), but at least 2 x floor
@@ -13,9 +13,9 @@ If a workload allows it, a product may be made of three products of bfloat16 par
 (5e-5 for a row, 600 x floor for an element). Whole numbers split without error, so inputs of whole numbers get no more.
 
 A workload may amplify an error of its inputs. To measure that, the inputs are changed at random by as much as rounding
-changes them: to a neighbor in float32, or to the sum of two bfloat16 parts. Three products of parts have 1.0 to 2.6
-times the error of the latter change (measured on softmax, attention, gated products, norms). A candidate may have four
-times its error. If a candidate narrowly fails, the change is measured several times on its very inputs.
+changes them: to a neighbor in float32, or to the sum of two bfloat16 parts. Products of bfloat16 parts have 1.0 to 2.6
+times the error that the latter change causes (measured on softmax, attention, gated products, norms). A candidate may
+have four times that error. If a candidate narrowly fails, the change is measured several times on its very inputs.
 
 A fixed 2e-5 is 2 to 558 times the floor of the public workloads: wide enough to leave out whole terms.
 """
@@ -36,34 +36,35 @@ _ELEMENT_MULTIPLE, _SPLIT_MULTIPLE, _LEAST_ELEMENT = 50.0, 600.0, 1e-3
 
 
 _EDGE, _EDGE_ROW, _EDGE_ELEMENT = 1e-4, 1e-2, 1e-1
-"""Least limits in bands of hard inputs.
+"""Least tolerances in bands of hard inputs.
 
 For example, a logit of 1000 is rounded by 6e-5 if a kernel stores it, and not at all if the kernel first subtracts the
 greatest logit. The errors that a band is meant to find are larger: values that overflow, are cut off or are left out.
 """
 
 _MIXED_ELEMENT = 4e-3
-"""Least limit of an element if its row mixes magnitudes.
+"""Least tolerance of an element if its row mixes magnitudes.
 
-A normalization that first subtracts one element of its row rounds all others as much as that element. If it is 80 and
-they are about 1, a result near zero is wrong by up to 2.7e-3 (measured for rows of 128 to 8192 elements).
+A normalization that first subtracts one element of its row rounds all others as much as that element. If that element
+is 80 and the others are about 1, a result near zero is wrong by up to 2.7e-3 (measured for rows of 128 to 8192
+elements).
 """
 
 _REPEATED, _REPEATED_ROW = 4e-5, 1e-4
-"""Least limits if most elements of the inputs have one of a few values.
+"""Least tolerances if most elements of the inputs have one of a few values.
 
-Errors of equal terms that are added one after the other do not cancel: they grow with the number of terms. A softmax whose
-sums come from a scan errs by 8e-6 on sparse rows of 512 elements (2.4e-5 in the worst row), and by four times as much on
-rows of 2048. numpy adds in pairs and errs by 4e-7.
+Errors of equal terms that are added one after another do not cancel: they grow with the number of terms. A softmax
+whose sums come from a scan errs by 8e-6 on sparse rows of 512 elements (2.4e-5 in the worst row), and by four times as
+much on rows of 2048. numpy adds in pairs and errs by 4e-7.
 """
 
 _PARTS = 4.0
-"""Factor by which products of bfloat16 parts may exceed the error of inputs rounded to two bfloat16 parts."""
+"""Factor by which the error of products of bfloat16 parts may exceed that of inputs rounded to two bfloat16 parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Greatest errors that pass."""
+    """Hold the greatest errors that pass."""
 
     rel_l2: float
     worst_row: float
@@ -74,7 +75,7 @@ class Tolerance:
         return errors.rel_l2 <= self.rel_l2 and errors.worst_row <= self.worst_row and errors.element <= self.element
 
     def complaint(self, errors: Errors) -> str:
-        """Return the first error that is too large as text; empty if there is none."""
+        """Return the first error that is too large, as text; empty if all are within the tolerance."""
         for what, error, limit in (
             ("relative L2 error", errors.rel_l2, self.rel_l2),
             ("worst row's relative L2 error", errors.worst_row, self.worst_row),
@@ -86,7 +87,10 @@ class Tolerance:
 
 
 def floor_of_parts(rounded: Errors) -> Errors:
-    """Return the floor that admits products of bfloat16 parts, from the errors of inputs changed by that rounding."""
+    """Return the floor that allows products of bfloat16 parts.
+
+    ``rounded`` has the errors of outputs whose inputs were changed by as much as that rounding.
+    """
     share = _PARTS / _MULTIPLE
     return Errors(share * rounded.rel_l2, share * rounded.worst_row, _PARTS / _SPLIT_MULTIPLE * rounded.element)
 
@@ -100,12 +104,13 @@ def tolerance_from(
     mixed: bool = False,
     repeated: bool = False,
 ) -> Tolerance:
-    """Return the tolerance of an output with this noise floor, in a workload with this published tolerance.
+    """Return the tolerance of an output from its noise floor and the workload's published tolerance.
 
-    ``split``: products may be made of bfloat16 parts on these inputs. ``edge``: the inputs are at the limits of
-    float32, where honest kernels differ in what they round. ``mixed``: a row of the inputs has values of very different
-    magnitudes. ``repeated``: most elements of the inputs have one of a few values. If numpy makes no error on them, the
-    results are exact and get no more.
+    - ``split``: products may be made of bfloat16 parts on these inputs.
+    - ``edge``: the inputs are at the limits of float32, where honest kernels differ in what they round.
+    - ``mixed``: a row of the inputs has values of very different magnitudes.
+    - ``repeated``: most elements of the inputs have one of a few values. If numpy makes no error on them, the results are
+      exact, so the tolerance does not grow.
     """
     least_element = _EDGE_ELEMENT if edge else _MIXED_ELEMENT if mixed else _LEAST_ELEMENT
     strict = min(max(_MULTIPLE * floor.rel_l2, _LEAST), _GREATEST)
@@ -125,7 +130,7 @@ def tolerance_from(
 
 
 def allowed_because(limit: float, published: float, *, split: bool) -> str:
-    """Return why an output may have this relative L2 error, in words, in a workload with this published tolerance."""
+    """Return a sentence on why an output may have this relative L2 error, in a workload with this published tolerance."""
     if _about(limit, published):
         return f"the workload's {published:g}, the most on any data"
     if split and _about(limit, SPLIT):
@@ -141,4 +146,5 @@ def allowed_because(limit: float, published: float, *, split: bool) -> str:
 
 
 def _about(one: float, other: float) -> bool:
+    """Return True if two numbers are equal up to rounding."""
     return abs(one - other) <= 1e-6 * abs(other)

@@ -1,1 +1,1 @@
-"""Evaluate kernels that run with data on this machine: an untrusted worker, and a referee that holds the clock."""
+"""Evaluate kernels that run with data on this machine: an untrusted worker runs them, a referee holds the clock."""

@@ -1,8 +1,7 @@
-"""Lay out the memory that a worker shares with its referee: inputs and outputs as raw arrays, with guard zones between
-them.
+"""Lay out the memory that a worker shares with its referee, the *arena*: inputs and outputs as raw arrays.
 
-The arena is a sealed memory file, so that the worker can not shrink it while the referee uses it. Every byte outside
-the arrays belongs to a guard zone of random bytes. A changed byte there means a write out of bounds.
+The arena is a sealed memory file, so that the worker can not shrink it while the referee uses it. Every byte outside of
+the arrays belongs to a guard zone of random bytes. If such a byte changes, the kernel has written out of bounds.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 GUARD_BYTES = 4096
-"""Least size of the guard zone before, between and after arrays."""
+"""Least size of the guard zones before, between and after the arrays."""
 _STEP_BYTES = 64
 _SKEW_BYTES = 320
-"""Bytes added for each array, so that the arrays do not all start on the same cache sets."""
+"""Bytes that are added for each array, so that not all arrays begin in the same cache sets."""
 _F_ADD_SEALS, _F_SEALS = 1033, 0x1 | 0x2 | 0x4
-"""Constants of fcntl(2): add seals; the seals against sealing, shrinking and growing."""
+"""Constants of fcntl(2): the command that adds seals; the seals against sealing, shrinking and growing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An array of the arena: its offset in bytes, its dtype and its shape."""
+    """Describe an array in the arena: its offset in bytes, its shape and its dtype."""
 
     name: str
     offset: int
@@ -40,43 +39,43 @@ class Slot:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its elements."""
+        """Return the bytes of the array."""
         return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
 
     def view(self, memory: Any) -> NDArray[Any]:
-        """Return the array in ``memory``, which is a whole arena."""
+        """Return the array in ``memory``, the whole arena."""
         flat = np.frombuffer(memory, numpy_dtype(self.dtype), math.prod(self.shape), self.offset)
         return flat.reshape(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The offsets of a kernel's arrays in the arena."""
+    """Describe where a kernel's arrays lie in the arena."""
 
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     size_bytes: int
     closed: tuple[tuple[int, int], ...] = ()
-    """Pages that the worker can neither read nor write, by start and end."""
+    """Pages that the worker can neither read nor write, each as (start, end)."""
     second: Layout | None = None
-    """Places of the arrays in every second call, if they move."""
+    """Places of the arrays in every second call, if the arrays move; else None."""
 
     def at(self, number: int) -> Layout:
-        """Return the layout of a call, by number."""
+        """Return the layout of call ``number``."""
         return self.second if self.second is not None and number % 2 else self
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of one call's inputs, without guards."""
+        """Return the bytes of one call's inputs, without guard zones."""
         return sum(slot.size_bytes for slot in self.inputs)
 
     @property
     def output_bytes(self) -> int:
-        """Bytes of one call's outputs, without guards."""
+        """Return the bytes of one call's outputs, without guard zones."""
         return sum(slot.size_bytes for slot in self.outputs)
 
     def guards(self) -> Iterator[tuple[int, int]]:
-        """Yield the start and end of every guard zone."""
+        """Yield the start and the end of every guard zone."""
         cursor = 0
         for slot in sorted((*self.inputs, *self.outputs), key=lambda one: one.offset):
             yield cursor, slot.offset
@@ -84,7 +83,7 @@ class Layout:
         yield cursor, self.size_bytes
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as JSON-able data."""
+        """Return the record as a dict for JSON."""
         return {
             "inputs": [[s.name, s.offset, s.shape, s.dtype] for s in self.inputs],
             "outputs": [[s.name, s.offset, s.shape, s.dtype] for s in self.outputs],
@@ -95,7 +94,7 @@ class Layout:
 
     @staticmethod
     def from_plain(data: Mapping[str, Any]) -> Layout:
-        """Return the layout that ``plain`` wrote."""
+        """Return the layout from the dict that :meth:`plain` returns."""
         inputs, outputs = (
             tuple(Slot(name, offset, tuple(shape), dtype) for name, offset, shape, dtype in data[which])
             for which in ("inputs", "outputs")
@@ -105,9 +104,7 @@ class Layout:
 
 
 def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> Layout:
-    """Return the layout for a job's arrays: ``arguments`` and ``outputs`` as
-    :func:`acceld.evaluate.hosted.driver.job_of` has them.
-    """
+    """Return the layout for a job's arrays, as :func:`acceld.evaluate.hosted.driver.job_of` describes them."""
     cursor = 0
     places: tuple[list[Slot], list[Slot]] = ([], [])
     number = 0
@@ -127,10 +124,10 @@ def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[st
 def lay_out_apart(
     arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], random: np.random.Generator
 ) -> Layout:
-    """Return a layout for calls that are only checked: each array lies between pages that the worker can not reach.
+    """Return a layout for calls that are only checked. Each array lies between pages that the worker can not reach.
 
-    In one call it ends where such a page begins. In the next one it lies elsewhere, and starts an odd number of elements
-    behind such a page, so that it has no more than the alignment of its elements. All distances are random.
+    In one call an array ends where such a page begins. In the next call it lies elsewhere, and begins an odd number of
+    elements behind such a page, so that its only alignment is that of its elements. All distances are random.
     """
     page = mmap.PAGESIZE
     closed: list[tuple[int, int]] = []
@@ -157,7 +154,7 @@ def lay_out_apart(
 
 
 def close_pages(layout: Layout, memory: mmap.mmap) -> None:
-    """Make the layout's closed pages unreachable for this process. OSError if the system refuses."""
+    """Make the closed pages of a layout unreachable for this process. OSError if the system refuses."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for first, end in layout.closed:
         if _libc.mprotect(ctypes.c_void_p(start + first), ctypes.c_size_t(end - first), _NO_ACCESS):
@@ -170,7 +167,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def memory_file(name: str, size_bytes: int) -> int:
-    """Return a memory file of fixed size; nobody can shrink or grow it. OSError if there is no memory."""
+    """Return the descriptor of a memory file that nobody can shrink or grow. OSError if there is not enough memory."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.truncate(descriptor, size_bytes)
@@ -182,5 +179,5 @@ def memory_file(name: str, size_bytes: int) -> int:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the numpy dtype for a name, from ml_dtypes if numpy has none."""
+    """Return numpy's dtype of this name, from ml_dtypes if numpy has none."""
     return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

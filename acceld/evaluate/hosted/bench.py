@@ -1,7 +1,6 @@
-"""Offer the child processes of a hosted backend as typed calls: build, generate inputs, time one kernel or two, check
-outputs.
+"""Call the child processes of a hosted backend: build, generate inputs, time one kernel or two, check outputs.
 
-There are two zygotes: one for builders and workers, where evaluated code runs, and one for the workload's own code.
+There are two zygotes: one for builders and workers, which run evaluated code, and one for the workload's own code.
 """
 
 from __future__ import annotations
@@ -43,11 +42,14 @@ _MOST_ARTEFACT = 64 << 20
 _MOST_COUNTERS = 64
 _MOST_RECORD = 4 << 20
 _DEALT_BYTES = 4 << 30
-"""Bytes of inputs and outputs that children make and check at the same time. In float64 they are up to eight times as many."""
+"""Limit on the bytes of inputs and outputs that children make and check at once. In float64 they take up to eight times
+as many.
+"""
 _FILES, _DEVICE_FILES = 64, 1024
-"""Limits on open files of an evaluated process. A GPU's driver library opens hundreds."""
+"""Limits on the open files of an evaluated process. A GPU's driver library opens hundreds."""
 _ARTEFACT_MODE, _FOLDER_MODE = 0o755, 0o711
-"""Modes by which evaluated processes can read their own artefact. They run as another user if the daemon is root."""
+"""File modes with which evaluated processes can read the built kernel. They run as another user if the daemon is root.
+"""
 _STATUSES = {
     "output_shape": Status.INCORRECT_SHAPE,
     "output_count": Status.INCORRECT_SHAPE,
@@ -55,12 +57,12 @@ _STATUSES = {
     "output_dtype": Status.INCORRECT_DTYPE,
     "protocol": Status.REJECTED,
 }
-"""Statuses by rule, for rules that a kernel can break while it runs. Any other rule means a run-time error."""
+"""Statuses for rules that a kernel can break while it runs. Any other rule means a run-time error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A built kernel: path of its bytes, their hash, and the builder's log."""
+    """Describe a built kernel: the path of its bytes, their hash, and the builder's log."""
 
     path: str
     sha256: str
@@ -72,8 +74,10 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Variant and seed of one call's inputs. ``again``: repeats an earlier call's inputs, to check that the outputs are
-    the same. ``changed``: the argument, by number among the arrays, of which one element has another value.
+    """Describe the inputs of one call by variant and seed.
+
+    ``again``: the inputs of an earlier call, to check that the outputs are the same. ``changed``: the number of the
+    array in which one element has another value; None for no change.
     """
 
     variant: str
@@ -82,24 +86,27 @@ class Draw:
     changed: int | None = None
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as JSON-able data."""
+        """Return the record as a dict for JSON."""
         return {"variant": self.variant, "seed": self.seed, "again": self.again, "changed": self.changed}
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Limits of a session: most and fewest calls, and its time budget."""
+    """Hold the limits of a session: most and fewest calls, and the seconds after which no further call begins."""
 
     calls: int
     least: int
     budget_s: float
     call_s: float
-    """Deadline of one call."""
+    """Deadline of one call in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The referee's record of one worker, with one entry a call. ``failed`` is the reason why there are no more calls."""
+    """Hold the referee's record of one worker, with one entry for each call.
+
+    ``failed`` is the reason why there are no further calls, None if all were made.
+    """
 
     wall_us: tuple[float, ...]
     processor_us: tuple[float, ...]
@@ -110,14 +117,15 @@ class Timed:
 
     @property
     def calls(self) -> int:
-        """Number of complete calls."""
+        """Return the number of complete calls."""
         return len(self.wall_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One call compared with the reference. ``moved``: the distance between the outputs of a repeated call and those of
-    the first.
+    """Hold the comparison of one call with the reference.
+
+    ``moved`` is the distance of a repeated call's outputs from those of the first call.
     """
 
     errors: tuple[Errors, ...] = ()
@@ -126,19 +134,19 @@ class Checked:
 
 
 class Kept:
-    """A memory file that is closed at the end of its block."""
+    """Hold a memory file until it is closed."""
 
     def __init__(self, name: str, size_bytes: int) -> None:
         self.descriptor = memory_file(name, size_bytes)
 
     def close(self) -> None:
-        """Free it."""
+        """Close the memory file, which frees its memory."""
         os.close(self.descriptor)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Calls to time: their memory, inputs, device and terms. The kernel may change the arguments at ``mutates``."""
+    """Describe calls to time: their memory, inputs, device and limits. The kernel may change the arguments ``mutates``."""
 
     layout: Layout
     batches: Kept
@@ -173,12 +181,12 @@ class Bench:
             group.create_task(self._oracle.start())
 
     async def stop(self) -> None:
-        """End both zygotes and remove built artefacts."""
+        """End both zygotes, and remove built kernels."""
         await asyncio.gather(self._evaluated.stop(), self._oracle.stop())
         await asyncio.to_thread(shutil.rmtree, self._folder, True)
 
     async def build(self, job: Job) -> Artefact | Failed:
-        """Return the kernel's artefact, built in a jail without data."""
+        """Build a kernel in a jail without data, and return it or the failure."""
         api = str(job["api"])
         scratch, write = ("/tmp", ()) if self._level >= Level.L3 else await asyncio.to_thread(self._scratch)
         request = json.dumps({"builder": self._driver.builder, "job": {**job, "scratch": scratch}}).encode()
@@ -202,12 +210,13 @@ class Bench:
         return Artefact(str(path), digest, job, clean(header.get("log")), _counters(header), outcome.wall_s)
 
     def _scratch(self) -> tuple[str, tuple[str, ...]]:
+        """Return a folder that the builder may write to, and the paths that its jail must allow."""
         folder = tempfile.mkdtemp(dir=self._folder)
-        os.chmod(folder, 0o777)  # only users who may enter the folder above reach this one
+        os.chmod(folder, 0o777)  # only users who may enter the parent folder reach this one
         return folder, (folder,)
 
     async def generate(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:
-        """Return the input batch of every call; the caller closes them. WorkloadError if the workload is at fault."""
+        """Return the inputs of every call. The caller closes them. WorkloadError if the workload is at fault."""
         batches = Kept("acceld-batches", layout.input_bytes * len(draws))
         try:
             await self._ask_all(workload, "generate", layout, draws, {}, batches.descriptor)
@@ -218,13 +227,15 @@ class Bench:
 
     @staticmethod
     def keep(layout: Layout, calls: int) -> Kept:
-        """Return memory for the outputs of every call; the caller closes it."""
+        """Return memory for the outputs of every call. The caller closes it."""
         return Kept("acceld-outputs", layout.output_bytes * calls)
 
     async def check(
         self, workload: Workload, layout: Layout, draws: Sequence[Draw], kept: Kept, floors: dict[str, Any]
     ) -> list[Checked]:
-        """Return the comparison of each call's outputs with the reference. New noise floors are added to ``floors``."""
+        """Compare the outputs of each call with the reference, and return the results. New noise floors are added to
+        ``floors``.
+        """
         header = {
             "floors": floors,
             "reference": self._driver.reference,
@@ -241,8 +252,9 @@ class Bench:
         return [found[number] for number in range(len(draws))]
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Examine if the workload can distinguish right outputs from wrong ones. WorkloadError if its reference is at
-        fault.
+        """Examine whether the workload's checks can distinguish right outputs from wrong ones, and return the findings.
+
+        WorkloadError if the workload's reference is at fault.
         """
         request = {
             "workload": str(workload.folder),
@@ -254,13 +266,14 @@ class Bench:
         return answered(workload, *await self._oracle.run("admit", pack(request), jail, modules=modules))
 
     def _oracle_jail(self, *, expects: bool) -> Jail:
-        """Return the jail for the workload's own code. ``expects``: it computes outputs, in the place that the driver
+        """Return the jail for the workload's own code. With ``expects`` the code computes outputs, where the driver
         chooses.
         """
         rights = self._driver.referring() if expects and self._driver.reference else None
         return oracle_jail(rights, self._memory_bytes)
 
     def _libraries(self) -> tuple[str, ...]:
+        """Return the shared libraries that the reference needs."""
         return self._driver.referring().libraries if self._driver.reference else ()
 
     async def _ask_all(
@@ -272,7 +285,7 @@ class Bench:
         further: Mapping[str, Any],
         shared: int,
     ) -> list[tuple[list[int], dict[str, Any]]]:
-        """Deal the calls to several children. Return each child's calls, by number, and its answer."""
+        """Divide the calls among several children. Return the numbers of each child's calls, and its answer."""
         hands = self._dealt(layout, draws)
         headers = [
             {
@@ -293,7 +306,7 @@ class Bench:
         return [(numbers, one.result()) for numbers, one in zip(hands, asked, strict=True)]
 
     def _dealt(self, layout: Layout, draws: Sequence[Draw]) -> list[list[int]]:
-        """Return the numbers of the calls for each child. A repeated call goes where its first goes.
+        """Return the numbers of the calls for each child. A repeated call goes to the child of the first call.
 
         Kernels timed by a device's own clock leave the host's cores free. On the host itself one child works at a time.
         """
@@ -306,6 +319,7 @@ class Bench:
         return [one for one in hands if one]
 
     async def _ask(self, workload: Workload, task: str, header: dict[str, Any], shared: int) -> dict[str, Any]:
+        """Return the answer of one child. WorkloadError if the workload is at fault."""
         jail = self._oracle_jail(expects=task == "check")
         modules = _module(self._driver.reference)
         outcome, reply = await self._oracle.run(task, pack(header), jail, modules=modules, shared=[shared])
@@ -322,7 +336,7 @@ class Bench:
         return answer
 
     async def time(self, artefacts: Sequence[Artefact], session: Session, kept: Kept) -> list[Timed]:
-        """Run one kernel, or two interleaved, on the session's inputs. The first kernel's outputs go to ``kept``."""
+        """Run one kernel, or two interleaved, on the session's inputs. The outputs of the first kernel go to ``kept``."""
         if len(artefacts) == 1:
             return [await self._serve(artefacts[0], session, kept)]
         try:
@@ -333,13 +347,13 @@ class Bench:
                 ]
             return [task.result() for task in tasks]
         except BaseExceptionGroup as several:
-            # A failure of one side's harness ends the other side's session. The caller must get the exception of the side that failed first.
+            # A failure of one side's harness ends the session of the other side too. The first exception is the cause.
             raise several.exceptions[0] from several
 
     async def _interleaved(
         self, place: int, ends: tuple[int, int], artefact: Artefact, session: Session, kept: Kept | None
     ) -> Timed:
-        """Run one side of an interleaved measurement; closing its pipe ends gives the other side EOF."""
+        """Run one side of an interleaved measurement. Afterwards its pipes are closed, which ends the other side."""
         try:
             return await self._serve(artefact, session, kept, place, ends)
         finally:
@@ -347,7 +361,7 @@ class Bench:
                 os.close(end)
 
     async def empty(self, layout: Layout, lease: Lease, calls: int) -> Timed:
-        """Time calls that compute nothing."""
+        """Time calls of a kernel that computes nothing."""
         job = {
             "api": "", "text": "", "filename": "", "entry": "", "grid": [], "settings": {},
             "arguments": [{"name": s.name, "shape": s.shape, "dtype": s.dtype} for s in layout.inputs],
@@ -368,6 +382,7 @@ class Bench:
         place: int | None = None,
         pipes: tuple[int, ...] = (),
     ) -> Timed:
+        """Run one kernel in a worker beside its referee, and return the referee's record."""
         layout, terms, lease = session.layout, session.terms, session.lease
         plan = Plan(
             layout, terms.calls, terms.least, terms.budget_s, terms.call_s, self._build_s, place, session.mutates,
@@ -408,13 +423,13 @@ class Bench:
 
 
 def _module(where: str) -> tuple[str, ...]:
-    """Return the module of a function ``module:name``, for the zygote to import; none of an empty name."""
+    """Return the module of the function ``module:name`` in a tuple, for the zygote to import; empty for an empty name."""
     return (where.partition(":")[0],) if where else ()
 
 
 def _timed(outcome: Outcome, reply: Reply, said: bytes) -> Timed:
-    """Return the referee's record as a value. The referee is our own code; the reply in the record comes from the
-    worker.
+    """Return the referee's record. The referee is acceld's own code; the reply comes from the worker and is not
+    trusted.
     """
     try:
         record = json.loads(said)
@@ -435,6 +450,7 @@ def _timed(outcome: Outcome, reply: Reply, said: bytes) -> Timed:
 
 
 def _failed(outcome: Outcome, reply: Reply, record: Mapping[str, Any]) -> Failed | None:
+    """Return the failure that ended a worker; None if all calls were made."""
     if outcome.cause == FINISHED:
         if not record["rule"]:
             return None
@@ -452,6 +468,7 @@ def _failed(outcome: Outcome, reply: Reply, record: Mapping[str, Any]) -> Failed
 
 
 def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), cores: tuple[int, ...] = ()) -> Jail:
+    """Return the jail for a process with these rights."""
     return Jail(
         memory_bytes=rights.memory_bytes,
         wall_s=wall_s,
@@ -484,25 +501,29 @@ def oracle_jail(rights: Rights | None, memory_bytes: int) -> Jail:
 
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the ends of two pipes between two referees: for each, the end it reads and the end it writes."""
+    """Return the ends of two pipes between two referees: for each referee, the end it reads from and the end it writes
+    to.
+    """
     first_hears, second_reports = os.pipe()
     second_hears, first_reports = os.pipe()
     return (first_hears, first_reports), (second_hears, second_reports)
 
 
 def _descriptor(stack: contextlib.ExitStack, descriptor: int) -> int:
+    """Return ``descriptor``, which is closed at the end of the block."""
     stack.callback(os.close, descriptor)
     return descriptor
 
 
 def _private_folder() -> Path:
+    """Return a new folder for built kernels."""
     folder = Path(tempfile.mkdtemp(prefix="acceld-hosted-"))
     folder.chmod(_FOLDER_MODE)
     return folder
 
 
 def _counters(header: Mapping[str, Any]) -> dict[str, float]:
-    """Return the builder's figures that a record can hold. A builder runs evaluated code, so nothing else is taken."""
+    """Return the builder's counters that are numbers. A builder runs evaluated code, so nothing else of them is used."""
     reported = header.get("counters")
     found = reported.items() if isinstance(reported, dict) else ()
     numbers = ((clean(name)[:60], value) for name, value in found if type(value) in (int, float))
@@ -510,6 +531,7 @@ def _counters(header: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _write(path: Path, data: bytes) -> None:
+    """Write a file that evaluated processes can read."""
     partial = path.with_suffix(".partial")
     partial.write_bytes(data)
     partial.chmod(_ARTEFACT_MODE)

@@ -1,17 +1,17 @@
 """Define the interface of a backend whose kernels run with data on this machine.
 
-A *hosted* kernel (C and numpy on the host's processor, Triton on a GPU) runs in a worker process beside its data, so no
-artefact can be handed to a trusted runner. :mod:`acceld.evaluate.hosted` has the protocol by which its times and
-outputs can be trusted; a :class:`Driver` has the parts that differ between backends. The three functions that it names
-run in child processes. Their modules are loaded before the fork, since a jail has no files to import from:
+A *hosted* kernel (C and numpy on the host's processor, Triton on a GPU) runs in a worker process that has its data, so
+no built kernel can be handed to a trusted runner. :mod:`acceld.evaluate.hosted` has the protocol by which its times and
+outputs can be trusted. A :class:`Driver` has the parts that differ between backends. The three functions that it names
+run in child processes. Their modules are loaded before the fork, because a jail has no files to import from:
 
-* **builder** (jailed, no data): ``build(job) -> Built``; ``job["scratch"]`` is a folder it may write to. Raises :class:`BuildRefused`.
-* **worker** (jailed, with data): ``prepare(job, artefact) -> call``, where ``artefact`` is the path the built bytes
-  lie at. ``call(inputs, outputs)`` runs the kernel once and returns when every output is complete; arrays are views
-  of memory shared with the judge. It returns None, or the microseconds its own device clock says (never believed,
-  only stored beside the judge's own clock, unless the driver's ``clock`` is ``claimed``).
-* **reference** (trusted; after the worker's death): the workload's numpy reference in float64, unless the driver
-  names another function.
+* **builder** (jailed, no data): ``build(job) -> Built``. ``job["scratch"]`` is a folder that it may write to. It raises
+:class:`BuildRefused`. * **worker** (jailed, with data): ``prepare(job, artefact) -> call``, where ``artefact`` is the
+path of the built bytes. ``call(inputs, outputs)`` runs the kernel once, and returns when every output is complete;
+arrays are views of memory shared with the judge. It returns None, or the microseconds that its own device clock
+measured. They are only stored beside the judge's own time, unless the driver's ``clock`` is ``claimed``. *
+**reference** (trusted; after the worker has ended): the workload's numpy reference in float64, unless the driver names
+another function.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from acceld.model import Failure, Kernel
 from acceld.roofline import Peaks
 
 Job = Mapping[str, Any]
-"""Description of kernel and workload for a child: JSON-able; see :func:`job_of`."""
+"""Description of kernel and workload for a child, as JSON; see :func:`job_of`."""
 
 Call = Callable[[Sequence[Any], Sequence[Any]], float | None]
-"""Runs the kernel once: ``call(inputs, outputs)``; inputs are arrays and Python numbers in the kernel's order."""
+"""Runs the kernel once on its inputs and outputs. Inputs are arrays and Python numbers in the kernel's order."""
 
 
 STATIC_BYTES = "static_bytes"
-"""Counter of a built kernel: bytes of memory that it keeps from one call to the next."""
+"""Name of a built kernel's counter: the bytes of memory that it keeps from one call to the next."""
 
 
 class BuildRefused(AcceldError):
-    """A kernel can not be built. ``rule`` is a stable name, ``line`` the kernel's own."""
+    """Report that a kernel can not be built. ``rule`` is a stable name, ``line`` a line of the kernel."""
 
     def __init__(self, message: str, *, rule: str = "compile", line: int = 0, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -47,7 +47,7 @@ class BuildRefused(AcceldError):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A builder's result: the artefact's bytes, and a log for people (warnings, vectorized loops)."""
+    """Hold what a builder returns: the built bytes, and a log for people, such as warnings and vectorized loops."""
 
     artefact: bytes
     log: str = ""
@@ -56,10 +56,11 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Rights of a child of this backend in addition to computing on its own memory.
+    """Describe what a child of this backend may do besides computing on its own memory.
 
-    ``read_paths`` are files and folders it may read and, with ``execute``, run or map as code. With ``processes`` = 1
-    it can make neither processes nor threads. ``device_paths`` are devices it may open for reading and writing.
+    ``read_paths`` are files and folders that it may read and, with ``execute``, run or map as code. With ``processes``
+    = 1 it can make neither processes nor threads. ``device_paths`` are devices that it may open for reading and
+    writing.
     """
 
     memory_bytes: int = 2 << 30
@@ -68,14 +69,15 @@ class Rights:
     read_paths: tuple[str, ...] = ()
     device_paths: tuple[str, ...] = ()
     own_code: bool = False
-    """True if the process runs only acceld's own code, so that it may read files, as a reference may."""
+    """True if the process runs only acceld's own code, so that it may read files as a reference may."""
     libraries: tuple[str, ...] = ()
-    """Paths of shared libraries that the child of a reference loads first. Others find them by name, without an environment."""
+    """Paths of shared libraries that the child of a reference loads first, so that other libraries find them by name.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A device to time on: a processor core or a GPU. It never runs two timings at once."""
+    """Describe a device to time on: a processor core or a GPU. It never runs two timings at once."""
 
     index: int
     name: str
@@ -85,27 +87,29 @@ class Lease:
 Clock = Literal["processor", "wall", "claimed"]
 """Names of clocks.
 
-``processor``: the worker's processor time, as the system accounts it, read by the judge while the worker is stopped.
-``wall``: the judge's wall clock. ``claimed``: the worker's device clock, bounded from above by the wall clock.
+``processor`` is the worker's processor time as the system accounts it, read by the judge while the worker is stopped.
+``wall`` is the judge's wall clock. ``claimed`` is the worker's device clock, limited from above by the wall clock.
 """
 
 
 class Driver(Protocol):
-    """Interface of a backend. Its methods run in the daemon; threads are allowed, and candidates are never touched."""
+    """Define what a backend provides. Its methods run in the daemon, also in threads, and never touch a candidate."""
 
     backend: str
     clock: Clock
     builder: str
     """``module:function`` of the builder."""
     worker: str
-    """``module:function`` of the worker's ``prepare``."""
+    """``module:function`` of the function that prepares the kernel in the worker."""
     batch_bytes: int
-    """Bytes of the inputs and outputs of all calls of one session."""
+    """Limit on the bytes of the inputs and outputs of all calls of one session."""
     reference: str
-    """``module:function`` that computes expected outputs; empty: the workload's own reference."""
+    """``module:function`` that computes expected outputs; empty for the workload's own reference."""
 
     def check(self, api: str | None = None) -> None:
-        """Raise DeviceError, with what to install, if this machine can not run kernels (of ``api``, or at all)."""
+        """Raise DeviceError, with what to install, if this machine can not run kernels of ``api``, or of any API for
+        None.
+        """
         ...
 
     def leases(self) -> Sequence[Lease]:
@@ -113,17 +117,17 @@ class Driver(Protocol):
         ...
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the reason why the policy refuses a candidate's source; None if it does not. Not called for a person's
+        """Return the reason why the policy refuses a candidate's source; None if it does not. Not called for a user's
         own kernel.
         """
         ...
 
     def building(self, api: str) -> Rights:
-        """Return the rights of the builder."""
+        """Return the rights of the builder's process."""
         ...
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """Return the rights of the worker; ``artefact`` is the path of the built bytes."""
+        """Return the rights of the worker's process. ``artefact`` is the path of the built bytes."""
         ...
 
     def referring(self) -> Rights:
@@ -131,11 +135,13 @@ class Driver(Protocol):
         ...
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """Return the settings of builder and worker, such as compiler and flags. They are part of the artefact's key."""
+        """Return settings for builder and worker, such as compiler and flags. Kernels built with other settings are not
+        shared.
+        """
         ...
 
     def learn(self, folder: Path) -> None:
-        """Measure this machine's rates, or read those stored in ``folder``. May take seconds."""
+        """Measure this machine's rates, or read those stored in ``folder``. It may take seconds."""
         ...
 
     def peaks(self, chip: str) -> Peaks | None:
@@ -143,11 +149,11 @@ class Driver(Protocol):
         ...
 
     def limits(self, chip: str) -> Peaks | None:
-        """Return rates that no kernel can exceed. A kernel that seems to exceed them is suspect."""
+        """Return the rates that no kernel can exceed. A kernel that seems to exceed them is suspect."""
         ...
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return the conditions that a device's speed depends on (clocks, throttling). Called before and after each
+        """Return what the device's speed depends on, such as clocks and throttling. Called before and after each
         timing.
         """
         ...
@@ -158,7 +164,10 @@ class Driver(Protocol):
 
 
 def job_of(kernel: Kernel, arguments: Sequence[Any], outputs: Sequence[Any], settings: Mapping[str, Any]) -> Job:
-    """Return the job record. ``arguments`` and ``outputs`` are those of a workload, in the kernel's layout."""
+    """Return the description of a kernel and its workload for a child.
+
+    ``arguments`` and ``outputs`` are those of the workload, in the kernel's layout.
+    """
     return {
         "api": kernel.api,
         "text": kernel.text,

@@ -1,8 +1,8 @@
-"""Evaluate kernels that run with data on this machine, timed and checked by a referee in another process.
+"""Evaluate kernels that run with data on this machine. A referee in another process times and checks them.
 
 Every timed call has its own inputs, and every output is checked after the worker has ended. A kernel is timed
-interleaved with a competitor: its parent, else the workload's baseline. The strict gate times again and then tries
-every distribution.
+interleaved with a competitor: its parent, or else the workload's baseline. The strict gate times it again and then
+tries every distribution.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _CALL_S = 10.0
 """Deadline of one call in seconds, unless configured."""
 SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2, call_s=_CALL_S)
 COMPARED_TERMS = Terms(calls=8, least=5, budget_s=0.6, call_s=_CALL_S)
-"""Limits of each session in which a win is measured."""
+"""Limits of each session in which a possible win is measured."""
 _LEAST_CALLS = 3
-"""Fewest calls of a session, for which the input batches must have room. They suffice if a call is a median of several
+"""Fewest calls of a session. There must be room for their inputs. They suffice if a call is a median of several
 launches.
 """
 _AMPLE_BYTES = 1 << 30
-"""Bytes of inputs and outputs above which a device with a trusted clock gets only the least number of timed calls."""
+"""Bytes of inputs and outputs above which a device with a clock of its own gets only the fewest timed calls."""
 _EMPTY_CALLS = 40
 _REMEMBERED = 1024
 
 
 def hosted(workplace: Workplace, driver: Driver) -> HostedEvaluator:
-    """Return the evaluator of kernels that ``driver`` builds and runs on this machine."""
+    """Return an evaluator of the kernels that ``driver`` builds and runs on this machine."""
     return HostedEvaluator(
         workplace.config,
         workplace.state_folder,
@@ -74,7 +74,7 @@ def hosted(workplace: Workplace, driver: Driver) -> HostedEvaluator:
 
 
 class HostedEvaluator(OrderedEvaluator[HostedCase]):
-    """Evaluates kernels that run with data on this machine."""
+    """Evaluate kernels that run with data on this machine."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         self._built: Recent[tuple[str, str], Artefact | Failed] = Recent(_REMEMBERED)
 
     async def find(self) -> int:
-        """Find the devices to time on. DeviceError if the machine lacks something."""
+        """Find the devices to time on, and return their number. DeviceError if the machine lacks something."""
         await asyncio.to_thread(self._driver.check)
         self._leases = tuple(await asyncio.to_thread(self._driver.leases))
         return len(self._leases)
 
     async def open(self, report: SandboxReport) -> None:
-        """Measure or read this machine's rates, and start the children."""
+        """Measure or read this machine's rates, and start the child processes."""
         await asyncio.to_thread(self._driver.learn, self._folder)
         memory_bytes = int(self._config.memory_gib * 2**30)
         self._bench = Bench(
@@ -110,25 +110,25 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         await self._bench.start()
 
     async def close(self) -> None:
-        """End the children."""
+        """End the child processes."""
         if self._bench is not None:
             bench, self._bench = self._bench, None
             await bench.stop()
 
     def forget(self) -> None:
-        """Forget results, so that known artefacts are evaluated again."""
+        """Forget all results, so that known kernels are evaluated again."""
         self._known.clear()
 
     def statistics(self) -> dict[str, object]:
-        """Return figures: depth and age of the queue, slots in use, sandbox level, devices."""
+        """Return figures for the status page: length and age of the queue, slots in use, sandbox level, devices."""
         return {**super().statistics(), "devices": [one.name for one in self._leases]}
 
     def slot_name(self, slot: int) -> str:
-        """Return the device's name."""
+        """Return the name of the slot's device."""
         return self._leases[slot].name
 
     async def run_stages(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
-        """Evaluate one candidate; try again if something outside killed its processes."""
+        """Evaluate one candidate and return the result. If something outside killed its processes, evaluate it again."""
         for left in reversed(range(TRIES)):
             try:
                 return await super().run_stages(request, loaded, slot)
@@ -154,7 +154,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return self._driver.refuse(kernel)
 
     async def build(self, case: HostedCase) -> Failed | None:
-        """Build the kernel, unless the same source was built before."""
+        """Build the kernel, unless the same source was built before. Return a failure, or None."""
         built = await self._build(case.request.kernel, case.workload)
         if isinstance(built, Failed):
             return built
@@ -163,7 +163,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def recall(self, case: HostedCase) -> Evaluation | None:
-        """Return the stored result of the same artefact. A pass of the strict gate is never reused."""
+        """Return the stored result of the same built kernel; None if there is none. A pass of the strict gate is never
+        reused.
+        """
         if case.request.practice:
             return None
         strict = case.request.gate is Gate.STRICT
@@ -173,8 +175,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return replace(stored, source_sha256=case.request.kernel.sha256, reused=True)
 
     async def measure(self, case: HostedCase) -> Failed | None:
-        """Time the kernel interleaved with its competitor, and check every timed call. A possible win takes several
-        sessions.
+        """Time the kernel interleaved with its competitor, and check every timed call. Return a failure, or None.
+
+        A possible win takes several sessions.
         """
         layout = _layout(case.artefact)
         decides = _decides(case.request)
@@ -195,17 +198,17 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def suspicion(self, case: HostedCase) -> Failed | None:
-        """Return the reason why the clocks, or the declared work, contradict the latency; None if they do not."""
+        """Return a failure if the clocks or the declared work contradict the latency, else None."""
         assert case.measured is not None
         suspect = suspicion(case.measured, least_us(case.workload, self._driver.limits(case.request.chip)))
         return None if suspect is None else Failed(Status.SUSPECT, suspect, case.correctness(Gate.SEARCH))
 
     def is_enough(self, case: HostedCase) -> bool:
-        """Return False, because a timed kernel has always run on data."""
+        """Return False, because a timed kernel has already run on data."""
         return False
 
     async def check(self, case: HostedCase, gate: Gate) -> Failed | None:
-        """Try every distribution at the strict gate. The timed calls were the search gate."""
+        """Try every distribution, for the strict gate. Return a failure, or None. The timed calls were the search gate."""
         if gate is Gate.SEARCH:
             return None
         failed = await self._try_everything(case)
@@ -215,24 +218,25 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None if weak is None else Failed(Status.SUSPECT, weak, case.correctness(Gate.STRICT))
 
     def correctness(self, case: HostedCase) -> Correctness:
-        """Return the record of a kernel that passed."""
+        """Return the record of the checks of a kernel that passed."""
         return case.correctness(_reached(case))
 
     def percents(self, case: HostedCase, latency_us: float) -> tuple[float | None, float | None]:
-        """Return the percent of the rates measured on this machine twice, because peak and attainable rate are the
-        same.
-        """
+        """Return the percent of the rates measured on this machine, as percent of peak and as percent of attainable."""
         best = least_us(case.workload, self._driver.peaks(case.request.chip))
         percent = None if best is None else 100 * best / latency_us
         return percent, percent
 
     async def learn(self, case: HostedCase, evaluation: Evaluation) -> None:
-        """Store the result for candidates with the same artefact, unless the machine was too busy for a reliable time."""
+        """Store the result for candidates that build to the same kernel, unless the machine was too busy for a reliable
+        time.
+        """
         busy = evaluation.failure is not None and evaluation.failure.rule == RESOLUTION
         if not case.request.practice and not busy:
             self._known[case.program, _reached(case)] = evaluation
 
     async def _build(self, kernel: Kernel, loaded: Workload) -> Artefact | Failed:
+        """Return the built kernel or the failure, from memory if it was built before."""
         settings = dict(await asyncio.to_thread(self._driver.settings, kernel.api))
         job = job_of(kernel, loaded.arguments, loaded.outputs, settings)
         key = (json.dumps(job, sort_keys=True), kernel.sha256)
@@ -242,8 +246,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _graded(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], terms: Terms, other: Artefact | None = None
     ) -> tuple[Failed | None, list[tuple[Timed, Timed | None]]]:
-        """Run sessions of at most ``terms.calls`` and grade their calls. Return the failure, and the times of both
-        kernels.
+        """Run sessions of at most ``terms.calls`` calls each, and grade the calls. Return the failure and both kernels'
+        times.
         """
         sessions: list[tuple[Timed, Timed | None]] = []
         made: list[Draw] = []
@@ -263,7 +267,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _session(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], terms: Terms, other: Artefact | None
     ) -> tuple[Timed, Timed | None, list[Checked]]:
-        """Generate inputs, time, and check the outputs after both workers have ended."""
+        """Generate inputs, time the calls, and check the outputs after both workers have ended."""
         bench, loaded, built = running(self._bench), case.workload, case.artefact
         with case.stage("generate"):
             batches = await bench.generate(loaded, layout, draws)
@@ -287,7 +291,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _check(
         self, loaded: Workload, layout: Layout, draws: Sequence[Draw], bench: Bench, kept: Any
     ) -> list[Checked]:
-        """Check the outputs of the session's calls with the known noise floors, and store new floors."""
+        """Check the outputs of a session's calls with the known noise floors, and store new floors."""
         floors: dict[str, Any] = {}
         for variant in {draw.variant for draw in draws}:
             known = await asyncio.to_thread(self._floors.of_numpy, loaded, variant)
@@ -303,9 +307,11 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return checked
 
     async def _try_everything(self, case: HostedCase) -> Failed | None:
-        """Try every distribution, relation and published seed, one call twice, and then the hidden shapes."""
+        """Try every distribution, relation and published seed, one call twice, and then the hidden shapes. Return a
+        failure, or None.
+        """
         kept = case.artefact.counters.get(STATIC_BYTES, 0.0)
-        moves = self._driver.clock == "processor"  # a device's kernels see other addresses than the host's
+        moves = self._driver.clock == "processor"  # kernels on a device see other addresses than those on the host
         layout = _layout_apart(case.artefact) if moves else _layout(case.artefact)
         others = [Draw(variant, fresh_seed()) for variant in strict_variants(case.workload)]
         others += [Draw(OWN, seed) for seed in PAPER_SEEDS]
@@ -323,8 +329,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def _terms(self, wished: Terms, layout: Layout) -> Terms:
-        """Return the limits of a session so that its calls fit in the input batches. If each call is already a median,
-        a session of large calls has fewer of them.
+        """Return the limits of a session, such that the inputs of its calls fit into memory.
+
+        On a device with a clock of its own each call is a median already, so a session of large calls has fewer of
+        them.
         """
         calls, least = min(wished.calls, self._room(layout)), wished.least
         if self._driver.clock == "claimed":
@@ -333,7 +341,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return Terms(calls, min(least, calls), wished.budget_s, self._config.check_s or _CALL_S)
 
     def _room(self, layout: Layout) -> int:
-        """Return the number of calls that fit in memory. UsageError if that is less than a session has."""
+        """Return the number of calls whose inputs and outputs fit into memory. UsageError if a session needs more."""
         call_bytes = layout.input_bytes + layout.output_bytes
         most = self._driver.batch_bytes // max(1, call_bytes)
         if most < _LEAST_CALLS:
@@ -343,11 +351,11 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return most
 
     def _untimed(self, calls: int) -> Terms:
-        """Return limits for calls that are only checked."""
+        """Return the limits of a session whose calls are only checked."""
         return Terms(calls, calls, self._config.time_s, self._config.check_s or _CALL_S)
 
     async def _elsewhere(self, case: HostedCase, values: Mapping[str, int]) -> Failed | None:
-        """Try the same source at a hidden shape. Return the failure, or None."""
+        """Try the source of a case at a hidden shape. Return a failure, or None."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         request, where = at_shape(case.request, case.workload, shaped), shape_text(values)
         built = await self._build(request.kernel, shaped)
@@ -363,7 +371,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _noise_of_baseline(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], checked: Sequence[Checked]
     ) -> dict[str, tuple[Errors, ...]]:
-        """Return the baseline's own errors on variants where the kernel exceeds numpy's noise. They are measured at
+        """Return the baseline's errors on each variant where the kernel exceeds numpy's noise. They are measured at the
         first use.
         """
         request, loaded = case.request, case.workload
@@ -401,7 +409,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return known
 
     async def _competitor(self, case: HostedCase) -> tuple[Kernel, Artefact] | None:
-        """Return the competitor to interleave with: the parent, else the workload's baseline."""
+        """Return the kernel to interleave with: the parent, or else the workload's baseline; None if there is none."""
         api = case.request.kernel.api
         kernel = next((one for one in case.request.against if one.api == api), None)
         if kernel is None and api in case.workload.baselines:
@@ -414,12 +422,15 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return kernel, built
 
     async def _overhead(self, layout: Layout, lease: Lease) -> Overhead:
-        """Measure the cost of an empty call again for each session, because it depends on the machine's other load."""
-        # A device's clock does not include this cost. There it is only an upper bound for the clock's reading.
+        """Measure the cost of an empty call. It is measured for each evaluation, because it depends on the machine's
+        load.
+        """
+        # A device's clock does not include this cost. It is then only an upper bound for what the clock reads.
         calls = _EMPTY_CALLS if self._driver.clock != "claimed" else min(_EMPTY_CALLS, self._room(layout))
         return overhead_of(await running(self._bench).empty(layout, lease, calls), self._driver.clock)
 
     def _profile(self, case: HostedCase, found: Measured) -> Profile:
+        """Return the profile of a measured kernel."""
         built, overhead = case.artefact, found.overhead
         details: dict[str, Any] = {
             "clock": overhead.clock,
@@ -447,20 +458,22 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
 
 def _reached(case: HostedCase) -> Gate:
-    """Return the gate to apply: the search gate for a request that only asks for a latency."""
+    """Return the gate of a request. It is the search gate also if only a latency is asked for."""
     return Gate.STRICT if case.request.gate is Gate.STRICT else Gate.SEARCH
 
 
 def _layout(built: Artefact) -> Layout:
+    """Return the memory layout for timed calls."""
     return lay_out(built.job["arguments"], built.job["outputs"])
 
 
 def _layout_apart(built: Artefact) -> Layout:
+    """Return the memory layout for calls that are only checked, with unreachable pages between the arrays."""
     return lay_out_apart(built.job["arguments"], built.job["outputs"], np.random.default_rng())
 
 
 def _decides(request: EvaluationRequest) -> bool:
-    """Return True if the request may lead to a win: at the strict gate, or for a requested comparison."""
+    """Return True if the request may lead to a win: at the strict gate, or for a comparison that was asked for."""
     return request.gate is Gate.STRICT or request.interleave or (not request.run and bool(request.against))
 
 
@@ -473,9 +486,11 @@ def _asks_interleaved(request: EvaluationRequest, stored: Evaluation) -> bool:
 
 
 def sessions_of(first: Draw, inputs: int, others: Sequence[Draw], room: int) -> list[list[Draw]]:
-    """Return the draws of each worker, at most ``room``: ``first``, it with one element of each input changed, ``others``,
-    and ``first`` again. A changed call has ``first`` before it in its worker, as the repeated call has: only there may
-    something kept from one call reach the next.
+    """Return the draws of each worker's calls, at most ``room`` for each.
+
+    They are ``first``, ``first`` with one element of each input changed, ``others``, and ``first`` again. Changed and
+    repeated calls follow ``first`` in the same worker, because only there could a kernel keep something from one call
+    to the next.
     """
     changed = [replace(first, changed=number) for number in range(inputs)]
     near = [first, *changed[: room - 2]]

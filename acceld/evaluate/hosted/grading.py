@@ -1,4 +1,4 @@
-"""Grade a session of calls: compare each variant's worst call with its tolerance."""
+"""Grade a session of calls: compare the worst call of each variant with its tolerance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from acceld.workloads import PAPER_SEEDS
 
 @dataclass(slots=True, kw_only=True)
 class HostedCase(Case):
-    """A case with its device and its built artefact."""
+    """Hold the state of an evaluation, with its device and the built kernel."""
 
     lease: Lease
     built: Artefact | None = None
@@ -29,7 +29,7 @@ class HostedCase(Case):
 
     @property
     def artefact(self) -> Artefact:
-        """The built kernel, which exists after the stage of building."""
+        """Return the built kernel. It exists after the stage that builds."""
         assert self.built is not None
         return self.built
 
@@ -43,10 +43,11 @@ def grade(
     checked: Sequence[Checked],
     baseline: dict[str, tuple[Errors, ...]],
 ) -> Failed | None:
-    """Record each variant's worst call, and return the first failure. WorkloadError if nothing can be checked.
+    """Record the worst call of each variant, and return the first failure or None. WorkloadError if nothing can be
+    checked.
 
-    ``ended`` is the reason why the session made no more calls. ``unwritten`` counts the elements that each call did not
-    write.
+    ``ended`` is the reason why the session made no further calls. ``unwritten`` has the number of elements that each
+    call did not write.
     """
     worst: dict[str, tuple[Check, int]] = {}
     failure: Failure | None = None
@@ -91,7 +92,7 @@ def grade(
 
 
 def _steady(one: Checked, floors: Sequence[Errors]) -> Check:
-    """Check that equal inputs gave equal outputs, except for rounding."""
+    """Return the check that equal inputs gave equal outputs, except for rounding."""
     moved = max((errors.rel_l2 for errors in one.moved), default=0.0)
     limit = max((2 * floor.rel_l2 for floor in floors), default=0.0)
     detail = "" if moved <= limit else f"the same inputs gave outputs that differ by {moved:.3g}"

@@ -1,8 +1,7 @@
-"""Make inputs and check results of hosted kernels, in child processes that run the workload's code and never the code
-of a candidate.
+"""Make inputs and check results of hosted kernels, in child processes that run the workload's code.
 
-``generate`` makes the inputs of every call before the worker starts. ``check`` computes the expected outputs from the
-same seeds, after the worker has ended.
+They never run a candidate's code. ``generate`` makes the inputs of every call before the worker starts. ``check``
+computes the expected outputs from the same seeds, after the worker has ended.
 """
 
 from __future__ import annotations
@@ -32,13 +31,11 @@ from acceld.evaluate.sandbox.messages import send, unpack
 from acceld.workloads import Precision, Workload, kernel_inputs, load_workload, reference_outputs
 
 BATCHES, KEPT = 5, 5
-"""The descriptor of the inputs in ``generate``, and that of the outputs in ``check``."""
+"""Descriptor of the inputs in ``generate``, and descriptor of the outputs in ``check``."""
 
 
 def generate(request: bytes, reply: int) -> None:
-    """Write the inputs of the calls ``numbers``, each at its place, in the kernel's layout; answer ``{}`` or
-    ``{"error"}``.
-    """
+    """Write the inputs of the calls ``numbers`` in the kernel's layout, and answer ``{}`` or ``{"error"}``."""
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
     try:
@@ -61,7 +58,9 @@ def generate(request: bytes, reply: int) -> None:
 
 
 def check(request: bytes, reply: int) -> None:
-    """Compare the kept outputs of the calls ``numbers`` with the reference. Answers errors and noise floors, by call."""
+    """Compare the outputs of the calls ``numbers`` with the reference, and answer the errors of each call and noise
+    floors.
+    """
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
     _load(raw["libraries"])
@@ -74,14 +73,16 @@ def check(request: bytes, reply: int) -> None:
 
 
 def admit(request: bytes, reply: int) -> None:
-    """Examine if the workload can distinguish right outputs from wrong ones, with the reference that ``check`` uses."""
+    """Examine whether the workload's checks can distinguish right outputs from wrong ones, with the reference of
+    ``check``.
+    """
     raw, _ = unpack(request)
     _load(raw["libraries"])
     examination.admit(request, reply, _on_device(raw["reference"]) if raw["reference"] else None)
 
 
 def _on_device(where: str) -> Callable[[Workload, Sequence[Any]], list[NDArray[Any]]]:
-    """Return the reference ``module:name`` of a device. Whatever it raises becomes a WorkloadError that says so."""
+    """Return the reference ``module:name``, which runs on a device. Any error that it raises becomes a WorkloadError."""
     reference = function(where)
 
     def expect(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
@@ -99,14 +100,16 @@ def _on_device(where: str) -> Callable[[Workload, Sequence[Any]], list[NDArray[A
 
 
 def _load(libraries: Sequence[str]) -> None:
-    """Load shared libraries that the reference's packages then find by name. A package reports one that is missing."""
+    """Load shared libraries that the reference's packages find by name. A missing library is reported by the package."""
     for path in libraries:
         with contextlib.suppress(OSError):
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 
 
 def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one record a call: ``errors`` by output, or ``refused``. New floors are added to ``raw["floors"]``."""
+    """Return one record for each call: its ``errors`` by output, or why it is ``refused``. New floors go to
+    ``raw["floors"]``.
+    """
     expect = _on_device(raw["reference"]) if raw["reference"] else reference_outputs
     known: dict[tuple[str, int], tuple[list[NDArray[Any]], list[NDArray[Any]]]] = {}
     records = []
@@ -137,8 +140,9 @@ def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[
 
 
 def _inputs(workload: Workload, trial: dict[str, Any]) -> list[Any]:
-    """Return the inputs of a call. One element of the argument ``changed`` takes the value that differs most from its
-    own.
+    """Return the inputs of a call.
+
+    If the call is a changed one, one element of an argument gets the value that differs most from its own.
     """
     inputs = inputs_of(workload, trial["seed"], trial["variant"])
     if trial["changed"] is None:
@@ -154,6 +158,7 @@ def _inputs(workload: Workload, trial: dict[str, Any]) -> list[Any]:
 
 
 def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:
+    """Return an output of a call."""
     before = layout.outputs[: layout.outputs.index(slot)]
     offset = number * layout.output_bytes + sum(one.size_bytes for one in before)
     data = os.pread(KEPT, slot.size_bytes, offset)
@@ -163,6 +168,7 @@ def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:
 def _errors(
     outputs: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], pieces: Sequence[Piece]
 ) -> list[list[float | None]]:
+    """Return the errors of each piece of the outputs, with None in place of infinite ones."""
     found = compare_pieces(outputs, [want.astype(np.float64) for want in expected], pieces)
     return [[one if math.isfinite(one) else None for one in errors.plain()] for errors in found]
 
@@ -179,5 +185,5 @@ def _floor(
 
 
 def errors_of(record: Sequence[Sequence[float | None]]) -> list[Errors]:
-    """Return the errors that ``check`` answered. None stands for an infinite error."""
+    """Return the errors in an answer of ``check``, where None stands for an infinite error."""
     return [Errors(*(math.inf if one is None else one for one in found)) for found in record]

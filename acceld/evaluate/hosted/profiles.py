@@ -1,4 +1,4 @@
-"""Compute latencies from the readings of a referee's clocks: without warm-ups, and less the cost of an empty call."""
+"""Compute latencies from the clocks that a referee reads: without warm-up calls, and less the cost of an empty call."""
 
 from __future__ import annotations
 
@@ -13,43 +13,44 @@ from acceld.evaluate.hosted.driver import Clock
 from acceld.model import Failure
 
 WARM_UPS = 2
-"""First calls of a worker, which are checked but not counted, because caches and page tables are cold. One suffices if
-the device clock is used, since such a call is a median of several launches.
+"""Number of a worker's first calls that are checked but not counted, because caches and page tables are cold.
+
+One suffices with a device's clock, because such a call is a median of several launches.
 """
 _EVENT_RESOLUTION_US = 0.5
-"""Resolution of a device's clock, as NVIDIA documents it for cuEventElapsedTime."""
+"""Resolution of a GPU's clock, as NVIDIA documents it for cuEventElapsedTime."""
 RESOLUTION = "resolution"
-"""Rule of a kernel whose time the clock can not distinguish from the time of an empty call. It also depends on the
-machine's load.
+"""The rule id of a kernel whose time can not be distinguished from that of an empty call. The machine's load matters
+too.
 """
 _MORE_THAN_ONE_CORE = 1.05
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Cost of an empty call by both clocks: medians and interquartile ranges."""
+    """Hold the cost of an empty call by both clocks: medians and interquartile ranges."""
 
     wall_us: float
     processor_us: float
     wall_spread_us: float
     processor_spread_us: float
     clock: Clock
-    """The clock to use: the clock of the driver, or the wall clock if the processor clock is too coarse."""
+    """The clock that counts: that of the driver, or the wall clock if the processor clock is too coarse."""
 
     @property
     def resolution_us(self) -> float:
-        """Smallest difference of times that the clock can show."""
+        """Return the smallest difference of times that the clock can show."""
         if self.clock == "claimed":
             return _EVENT_RESOLUTION_US
         return max(0.1, self.processor_spread_us if self.clock == "processor" else self.wall_spread_us)
 
     @property
     def warm_ups(self) -> int:
-        """Number of first calls that are not counted."""
+        """Return the number of first calls that are not counted."""
         return 1 if self.clock == "claimed" else WARM_UPS
 
     def plain(self) -> dict[str, float]:
-        """Return the record as JSON-able data."""
+        """Return the figures as a dict for JSON."""
         return {
             "wall": round(self.wall_us, 3),
             "processor": round(self.processor_us, 3),
@@ -60,8 +61,8 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A kernel's latency with its samples. ``complaint`` describes a contradiction between the clocks; empty if there
-    is none.
+    """Hold a kernel's latency with its samples. ``complaint`` is a contradiction between the clocks, None if there is
+    none.
     """
 
     latency: Estimate
@@ -73,17 +74,17 @@ class Measured:
 
 
 def overhead_of(timed: Timed, clock: Clock) -> Overhead:
-    """Return the overhead from a session of empty calls."""
+    """Return the cost of an empty call, from a session of empty calls."""
     wall, processor = timed.wall_us[WARM_UPS:], timed.processor_us[WARM_UPS:]
     used = clock
     if clock == "processor" and min(processor) <= 0:
-        used = "wall"  # the clock ticks too slowly to see an empty call
+        used = "wall"  # the processor clock ticks too slowly to measure an empty call
     return Overhead(middle_of(wall), middle_of(processor), spread(wall), spread(processor), used)
 
 
 def measured(sessions: Sequence[tuple[Timed, Timed | None]], competitor_sha256: str, overhead: Overhead) -> Measured:
-    """Return the latency over sessions whose calls were all right, compared with the latency of the competitor if there
-    is one.
+    """Return the latency over sessions whose calls were all right, and the comparison with the competitor if there is
+    one.
     """
     samples = [_net(timed, overhead) for timed, _ in sessions]
     latency = median(samples)
@@ -107,12 +108,12 @@ def measured(sessions: Sequence[tuple[Timed, Timed | None]], competitor_sha256: 
 
 
 def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
-    """Return the samples without warm-ups, if enough are left."""
+    """Return the samples without warm-up calls, if any others are left."""
     return samples[overhead.warm_ups :] if len(samples) > overhead.warm_ups else samples
 
 
 def _net(timed: Timed, overhead: Overhead) -> list[float]:
-    """Return the samples less the cost of an empty call. They stay above a tenth of the resolution, so that ratios
+    """Return the samples less the cost of an empty call. Each is at least a tenth of the resolution, so that ratios
     exist.
     """
     if overhead.clock == "claimed":
@@ -129,6 +130,7 @@ def _net(timed: Timed, overhead: Overhead) -> list[float]:
 
 
 def _complaint(timed: Timed, latency_us: float, wall_us: float, overhead: Overhead) -> Failure | None:
+    """Return a contradiction between the clocks of one session; None if there is none."""
     if latency_us < 2 * overhead.resolution_us:
         return Failure(
             RESOLUTION,
@@ -144,8 +146,9 @@ def _complaint(timed: Timed, latency_us: float, wall_us: float, overhead: Overhe
 
 
 def suspicion(found: Measured, shortest_us: float | None) -> Failure | None:
-    """Return the reason why the times can not be true. ``shortest_us`` is the least time of the declared work, if
-    known.
+    """Return the reason why the times can not be true; None if they can.
+
+    ``shortest_us`` is the least time that the declared work takes, None if unknown.
     """
     if found.complaint is not None:
         return found.complaint

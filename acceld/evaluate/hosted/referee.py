@@ -1,7 +1,7 @@
 """Give a worker its inputs, time it and keep its outputs. The referee runs beside the worker, not in it.
 
-It is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`), holds every input and never runs
-evaluated code. One call:
+It is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`), has every input and never runs
+evaluated code. One call goes as follows:
 
 1. The worker is stopped (SIGSTOP; nothing can refuse it, and a thread stops with its process).
 2. Its arena gets inputs that it has never seen, with a few hundred elements still wrong, and random bytes as outputs.
@@ -16,7 +16,8 @@ computing early or by going on after the answer. The cost of an empty call is me
 
 Two clocks are read: the wall clock, and the worker's processor time as the system accounts it.
 
-Two referees (of a candidate and of its competitor) alternate through a pair of pipes, ABBA, on one core.
+The referees of a candidate and of its competitor take turns, in the order ABBA, on one core. They signal their turns
+through pipes.
 """
 
 from __future__ import annotations
@@ -42,21 +43,21 @@ from acceld.evaluate.hosted.worker import ANSWER
 from acceld.evaluate.sandbox.zygote import Job
 
 FIXUPS = 200
-"""Number of elements of each input that are corrected after the clock has started."""
+"""Number of elements of each input that are corrected after the clocks have started."""
 TILE_BYTES = 4096
 _READY_MESSAGE, _TURN, _STOP = b"r", b"t", b"s"
 _HANDLING_S = 10.0
 """Seconds for writing inputs and copying outputs around a call."""
 FINISHED = "finished"
-"""Cause in the outcome if the referee ended the worker because all calls are done."""
+"""Cause in the outcome of a worker that the referee ended because all calls were made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Instructions for a referee: the calls to make, in order, and their time budget.
+    """Describe the calls that a referee makes, and their limits.
 
-    ``place`` is 0 for the side that starts, 1 for the other side, None without a competitor. After ``least`` calls it
-    stops once ``budget_s`` is used up.
+    ``place`` is 0 for the side that starts, 1 for the other side, and None without a competitor. After ``least`` calls
+    no further call begins once ``budget_s`` seconds have passed.
     """
 
     layout: Layout
@@ -64,7 +65,7 @@ class Plan:
     least: int
     budget_s: float
     call_s: float
-    """Deadline of one call."""
+    """Deadline of one call in seconds."""
     ready_s: float
     place: int | None
     mutates: tuple[int, ...] = ()
@@ -72,7 +73,7 @@ class Plan:
     keep_outputs: bool = True
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as JSON-able data."""
+        """Return the record as a dict for JSON."""
         return {
             name: getattr(self, name)
             for name in ("calls", "least", "budget_s", "call_s", "ready_s", "place", "mutates", "keep_outputs")
@@ -80,13 +81,13 @@ class Plan:
 
     @staticmethod
     def from_plain(raw: dict[str, Any]) -> Plan:
-        """Return the plan that ``plain`` wrote."""
+        """Return the plan from the dict that :meth:`plain` returns."""
         others = {**raw, "layout": Layout.from_plain(raw["layout"]), "mutates": tuple(raw["mutates"])}
         return Plan(**others)
 
 
 class _Ended(Exception):
-    """Ends the session; ``cause`` is that of the outcome."""
+    """Stop the session. ``cause`` is the cause in the outcome."""
 
     def __init__(self, cause: str, rule: str = "", message: str = "") -> None:
         super().__init__(cause)
@@ -97,6 +98,8 @@ class _Ended(Exception):
 
 @dataclass(slots=True)
 class _Session:
+    """Hold the state of a session."""
+
     job: Job
     child: int
     plan: Plan
@@ -110,7 +113,7 @@ class _Session:
     deadline: float
     rng: np.random.Generator
     gone: tuple[int | None, int | None] | None = None
-    """Exit status and signal of a worker that ended by itself."""
+    """Exit status and signal of a worker that ended by itself; None if it has not."""
     wall_ns: list[int] = field(default_factory=list)
     processor_ns: list[int] = field(default_factory=list)
     claimed_us: list[float | None] = field(default_factory=list)
@@ -119,9 +122,9 @@ class _Session:
 
 
 def referee(job: Job, child: int, started: float) -> dict[str, Any]:
-    """Run the session that the job's private descriptors describe. Return the outcome after the worker has ended.
+    """Run the session that the job's private descriptors describe, and return the outcome after the worker has ended.
 
-    Private descriptors: record (holds the plan, and at the end the result), input batches, kept outputs, doorbell
+    The private descriptors are: record (first the plan, at the end the result), input batches, kept outputs, doorbell
     (write end), done (read end), and with a competitor turn_in and turn_out.
     """
     record_file, batch_file, kept, doorbell, done, *turns = job.private
@@ -167,6 +170,7 @@ def referee(job: Job, child: int, started: float) -> dict[str, Any]:
 
 
 def _run(session: _Session) -> None:
+    """Make the calls of a session."""
     plan = session.plan
     guards = _fill_guards(session, plan.layout)
     with _bounded(session, plan.ready_s):
@@ -188,7 +192,7 @@ def _run(session: _Session) -> None:
 
 @contextlib.contextmanager
 def _bounded(session: _Session, most_s: float) -> Iterator[None]:
-    """End the session if its worker blocks the referee where ``_wait`` does not notice.
+    """End the session if its worker blocks the referee where ``_wait`` does not notice it.
 
     For example, a worker that sends itself SIGCONT discards a pending stop. A worker that has filled its pipe blocks
     the doorbell byte.
@@ -208,7 +212,9 @@ def _bounded(session: _Session, most_s: float) -> Iterator[None]:
 
 
 def _begin(session: _Session, number: int, started: float) -> bool:
-    """Wait for this worker's turn. Return False if the session is over; the side that is first in a round decides that."""
+    """Wait for this worker's turn. Return False if the session is over, which the side that is first in a round
+    decides.
+    """
     place = session.plan.place
     late = number >= session.plan.least and time.monotonic() - started > session.plan.budget_s
     if place is None or session.alone:
@@ -222,13 +228,14 @@ def _begin(session: _Session, number: int, started: float) -> bool:
 
 
 def _end(session: _Session, number: int) -> None:
-    """After the first call of a round, let the other side make its call. After the second call, begin the next round."""
+    """End this worker's call. After the first call of a round the other side takes its turn."""
     place = session.plan.place
     if place is not None and (number % 2 == 0) == (place == 0):
         _send(session, _TURN)
 
 
 def _send(session: _Session, message: bytes) -> None:
+    """Send a message to the competitor's referee. If that has ended, this session continues alone."""
     if not session.alone:
         try:
             os.write(session.turn_out, message)
@@ -237,9 +244,7 @@ def _send(session: _Session, message: bytes) -> None:
 
 
 def _hear(session: _Session, most_s: float) -> bytes:
-    """Return the message of the competitor's referee; empty once that referee has ended. This session then continues
-    alone.
-    """
+    """Return the message of the competitor's referee; empty if that has ended. This session then continues alone."""
     if session.alone:
         return b""
     _wait(session, session.turn_in, most_s, watch_child=False)
@@ -249,6 +254,9 @@ def _hear(session: _Session, most_s: float) -> bytes:
 
 
 def _call(session: _Session, number: int, guards: list[tuple[int, bytes]]) -> None:
+    """Make one call: write inputs, run the worker between two readings of the clocks, keep the outputs, and check the
+    arena.
+    """
     plan, layout = session.plan, session.plan.layout.at(number)
     fixes = _deliver(session, number)
     tile = session.rng.bytes(TILE_BYTES)
@@ -283,7 +291,7 @@ def _call(session: _Session, number: int, guards: list[tuple[int, bytes]]) -> No
 
 
 def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
-    """Write the call's inputs. Return the elements that are still wrong, as (array, positions, right values)."""
+    """Write the inputs of a call. Return the elements that are still wrong, as (array, positions, right values)."""
     fixes = []
     cursor = number * session.plan.layout.input_bytes
     for slot in session.plan.layout.at(number).inputs:
@@ -299,6 +307,7 @@ def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
 
 
 def _fill_guards(session: _Session, layout: Layout) -> list[tuple[int, bytes]]:
+    """Fill the guard zones with random bytes, and return the bytes with their positions."""
     guards = []
     for start, end in layout.guards():
         noise = session.rng.bytes(end - start)
@@ -308,6 +317,7 @@ def _fill_guards(session: _Session, layout: Layout) -> list[tuple[int, bytes]]:
 
 
 def _check_guards(session: _Session, guards: list[tuple[int, bytes]], layout: Layout) -> None:
+    """End the session if a byte in a guard zone has changed."""
     for start, noise in guards:
         if session.arena[start : start + len(noise)] != noise:
             where = _nearest(layout, start + _first_difference(session, start, noise))
@@ -315,12 +325,13 @@ def _check_guards(session: _Session, guards: list[tuple[int, bytes]], layout: La
 
 
 def _first_difference(session: _Session, start: int, noise: bytes) -> int:
+    """Return the place of the first byte of a guard zone that has changed."""
     now = np.frombuffer(session.arena[start : start + len(noise)], np.uint8)
     return int(np.flatnonzero(now != np.frombuffer(noise, np.uint8))[0])
 
 
 def _nearest(layout: Layout, position: int) -> str:
-    """Describe a position outside of all arrays."""
+    """Return a description of a position outside of all arrays, relative to the nearest one."""
 
     def distance(slot: Slot) -> int:
         return max(slot.offset - position, position - (slot.offset + slot.size_bytes) + 1)
@@ -332,6 +343,7 @@ def _nearest(layout: Layout, position: int) -> str:
 
 
 def _check_inputs(session: _Session, number: int) -> None:
+    """End the session if the kernel changed an input that it may not change."""
     cursor = number * session.plan.layout.input_bytes
     for position, slot in enumerate(session.plan.layout.at(number).inputs):
         assert session.batches is not None
@@ -343,7 +355,7 @@ def _check_inputs(session: _Session, number: int) -> None:
 
 
 def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
-    """Return the number of output elements that still hold their initial random bytes."""
+    """Return the number of output elements that still have their initial random bytes."""
     width = 4 if len(found) % 4 == 0 else 1
     kind = np.dtype(f"u{width}")
     now = np.frombuffer(found, kind)
@@ -355,7 +367,7 @@ def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
 
 
 def _await_answer(session: _Session, number: int, most_s: float) -> float | None:
-    """Wait for the worker's answer to a call. Return the time that its own clock claims."""
+    """Wait for the worker's answer to a call. Return the time that its own clock measured, None without one."""
     _wait(session, session.done, most_s, watch_child=True)
     said = os.read(session.done, ANSWER.size)
     if len(said) != ANSWER.size:
@@ -367,6 +379,7 @@ def _await_answer(session: _Session, number: int, most_s: float) -> float | None
 
 
 def _wait(session: _Session, descriptor: int, most_s: float, *, watch_child: bool) -> None:
+    """Wait until a descriptor can be read. End the session at the deadline, or if the worker or the daemon ends."""
     handle = os.pidfd_open(session.child)
     try:
         poll = select.poll()
@@ -400,6 +413,7 @@ def _stop(session: _Session) -> None:
 
 
 def _reap(session: _Session) -> None:
+    """Store how the worker ended."""
     _, status = os.waitpid(session.child, 0)
     killed = os.WIFSIGNALED(status)
     session.gone = (None, os.WTERMSIG(status)) if killed else (os.WEXITSTATUS(status), None)

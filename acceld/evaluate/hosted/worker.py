@@ -1,7 +1,7 @@
-"""Run a kernel beside its data in a jailed worker process. Nothing it says is trusted.
+"""Run a kernel on data in a jailed worker process, whose answers are not trusted.
 
-The worker sees one call's inputs at a time, and only while its referee's clock runs: between calls it is stopped. It
-gains nothing by a false answer, since the clock ends only when it has been stopped again.
+The worker sees the inputs of one call at a time, and only while its referee's clock runs: between calls it is stopped.
+A false answer gains nothing, because the clock ends only after the worker has been stopped again.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from acceld.evaluate.hosted.driver import BuildRefused, Call
 from acceld.evaluate.sandbox.messages import MAX_MESSAGE, send
 
 ARENA, DOORBELL, DONE = 5, 6, 7
-"""Descriptors in the worker: shared memory, the pipe it waits on, the pipe it answers on."""
+"""Descriptors in the worker: shared memory, the pipe that it waits on, the pipe that it answers on."""
 ANSWER = struct.Struct("<qd")
-"""Record written when ready (number -1) and after each call: the call's number, and its own clock's reading or NaN."""
+"""Record that the worker writes when it is ready (number -1) and after each call: the number, and its own clock or NaN.
+"""
 _NONE = float("nan")
 _STATE_BYTES = 64
-"""Room for fenv_t, which has 32 bytes on x86_64 and 8 on aarch64."""
+"""Bytes for C's fenv_t, which has 32 bytes on x86_64 and 8 on aarch64."""
 
 
 def build(request: bytes, reply: int) -> None:
-    """Run the backend's builder on a job, without data; answer ``{"log", "counters"}`` and the artefact."""
+    """Build a kernel without data, and answer ``{"log", "counters"}`` followed by the built bytes, or a failure."""
     raw = json.loads(request)
     try:
         built = function(raw["builder"])(raw["job"])
     except BuildRefused as error:
         send(reply, _failure(error.rule, error.message, error.line, error.hint))
-    except BaseException as error:  # noqa: BLE001  # a builder may run evaluated code, which may raise anything
+    except BaseException as error:  # noqa: BLE001  # evaluated code that a builder runs may raise anything
         send(reply, _failure("exception", f"{type(error).__name__}: {error}"))
     else:
         send(reply, {"log": built.log[:MAX_MESSAGE], "counters": dict(built.counters)}, built.artefact)
 
 
 def serve(request: bytes, reply: int) -> None:
-    """Prepare the kernel, answer that it is ready, then run it once for each byte on the doorbell pipe."""
+    """Prepare the kernel, answer that it is ready, then run it once for each number on the doorbell pipe."""
     raw = json.loads(request)
     layout = Layout.from_plain(raw["layout"])
     memory = mmap.mmap(ARENA, layout.size_bytes)
@@ -56,33 +57,35 @@ def serve(request: bytes, reply: int) -> None:
         os.write(DONE, ANSWER.pack(-1, _NONE))
         while ring := os.read(DOORBELL, 8):
             number = int.from_bytes(ring, "little")
-            run = checked if layout.closed or number == 1 else call  # the check takes a microsecond of a timed call
+            # the check takes a microsecond, so most timed calls are without it
+            run = checked if layout.closed or number == 1 else call
             claimed = run(*placed[(number - 1) % 2])
             os.write(DONE, ANSWER.pack(number, _NONE if claimed is None else claimed))
     except BuildRefused as error:
         send(reply, _failure(error.rule, error.message, error.line, error.hint))
-    except BaseException as error:  # noqa: BLE001  # a person's or a model's code may raise anything, SystemExit too
+    except BaseException as error:  # noqa: BLE001  # a kernel may raise anything, SystemExit too
         rule = getattr(error, "rule", "")
         text = str(error) if rule else f"{type(error).__name__}: {error}"
         send(reply, _failure(str(rule) or "exception", text, _line_in(error, str(raw["job"]["filename"]))))
 
 
 def arguments(job: Any, layout: Layout, memory: Any) -> tuple[list[Any], list[Any]]:
-    """Return the kernel's inputs (arrays and numbers, in order) and outputs, as views of the arena."""
+    """Return the kernel's inputs (arrays and numbers, in order) and its outputs, as views of the shared memory."""
     arrays = iter(layout.inputs)
     inputs = [one["value"] if "value" in one else next(arrays).view(memory) for one in job["arguments"]]
     return inputs, [slot.view(memory) for slot in layout.outputs]
 
 
 class LeftChanged(Exception):
-    """A kernel does not leave the processor's arithmetic as its caller had it."""
+    """Report that a kernel changes the processor's arithmetic for its caller."""
 
     rule = "floating_point_state"
 
 
 def left_as_found(call: Call) -> Call:
-    """Return the kernel with a check, after each call, that it leaves the rounding mode, the treatment of denormal
-    numbers and the x87 stack as they were.
+    """Return a kernel that is checked after each call.
+
+    It must leave the rounding mode, the treatment of denormal numbers and the x87 stack as they were.
     """
     library = ctypes.CDLL(None)  # Python is linked with libm
     before, after = (ctypes.create_string_buffer(_STATE_BYTES) for _ in range(2))
@@ -103,8 +106,9 @@ def left_as_found(call: Call) -> Call:
 
 
 def _controls(state: bytes) -> tuple[int, ...]:
-    """Return the parts of fenv_t that a function must preserve: on x86_64 the x87 control and tag words, and MXCSR without
-    its flags; elsewhere the first word, which controls.
+    """Return the parts of fenv_t that a function must preserve.
+
+    On x86_64 they are the x87 control and tag words, and MXCSR without its flags; elsewhere the first word.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return (int.from_bytes(state[:4], "little"),)
@@ -129,7 +133,7 @@ def function(where: str) -> Callable[..., Any]:
 
 
 def _line_in(error: BaseException, filename: str) -> int:
-    """Return the last line of the kernel's file that the error came through."""
+    """Return the innermost line of the kernel's file that an error passed through; 0 if it passed through none."""
     line, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == filename:
@@ -139,6 +143,7 @@ def _line_in(error: BaseException, filename: str) -> int:
 
 
 def _failure(rule: str, message: str, line: int = 0, hint: str = "") -> dict[str, Any]:
+    """Return a failure as the header of an answer."""
     return {
         "failure": {
             "class": "KernelCrash",

@@ -1,1 +1,1 @@
-"""Jail child processes, and prove that the jail holds."""
+"""Jail child processes, and test that the jail holds."""

@@ -1,6 +1,6 @@
-"""Make a cgroup for each evaluated tree, if the system delegates one: version 2, else one in each version 1 hierarchy.
+"""Make a cgroup for each job, if the system delegates one: in version 2, or else in the hierarchies of version 1.
 
-For version 1 a path is two paths with a newline between them, that of memory and that of pids.
+For version 1 a path is two paths with a newline between them: that of memory and that of pids.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _FIRST_VERSION = ("memory", "pids")
 _BETWEEN = "\n"
 _KILL_ROUNDS = 200
 _UNLIMITED = 1 << 62
-"""Bytes from which version 1 means no limit: it says 2 ** 63 less a page."""
+"""Number of bytes from which on version 1 means no limit. It reports 2 ** 63 less a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """A path under which cgroups with memory and pids limits can be made, or the reason why there is none."""
+    """Hold a path in which cgroups with limits on memory and processes can be made, or the reason why there is none."""
 
     folder: str = ""
     reason: str = ""
 
 
 def find() -> Delegation:
-    """Look for a delegated cgroup, first of version 2."""
+    """Return a delegated cgroup, of version 2 if possible."""
     second = find_second()
     if second.folder:
         return second
@@ -38,10 +38,10 @@ def find() -> Delegation:
 
 
 def find_second(mount: Path | None = None, own: str | None = None) -> Delegation:
-    """Look for this process's cgroup v2, with the memory and pids controllers delegated to its children.
+    """Return this process's cgroup of version 2, if the memory and pids controllers are delegated to its children.
 
-    ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in it; read from the system if not
-    given.
+    ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in it; None to read them from the
+    system.
     """
     mount = mount or mounted()
     if mount is None:
@@ -61,9 +61,9 @@ def find_second(mount: Path | None = None, own: str | None = None) -> Delegation
 
 
 def find_first(mounts: str | None = None, places: str | None = None) -> Delegation:
-    """Look for this process's cgroups v1 of memory and pids, if more can be made there.
+    """Return this process's cgroups of version 1 for memory and pids, if further ones can be made in them.
 
-    ``mounts`` and ``places`` are the texts of /proc/self/mountinfo and /proc/self/cgroup; read if not given.
+    ``mounts`` and ``places`` are the texts of /proc/self/mountinfo and /proc/self/cgroup; None to read these files.
     """
     mounts = _text("/proc/self/mountinfo") if mounts is None else mounts
     places = _text("/proc/self/cgroup") if places is None else places
@@ -79,7 +79,7 @@ def find_first(mounts: str | None = None, places: str | None = None) -> Delegati
 
 
 def _first_folder(controller: str, mounts: str, places: str) -> Path | None:
-    """Return this process's cgroup in a controller's version 1 hierarchy; None if there is none."""
+    """Return this process's cgroup in the version 1 hierarchy of a controller; None if there is none."""
     own = next(
         (line.split(":", 2)[2] for line in places.splitlines() if controller in line.split(":")[1].split(",")), None
     )
@@ -94,13 +94,13 @@ def _first_folder(controller: str, mounts: str, places: str) -> Path | None:
 
 
 def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
-    """Make a cgroup with its limits, and return its path. OSError if refused."""
+    """Make a cgroup with limits, and return its path. OSError if refused."""
     made: list[Path] = []
     try:
         for parent in folder.split(_BETWEEN):
             path = Path(parent) / name
             with contextlib.suppress(FileNotFoundError):
-                path.rmdir()  # left by a killed process that had the same number
+                path.rmdir()  # left over from a killed process with the same number
             path.mkdir()
             made.append(path)
         memory, pids = made[0], made[-1]
@@ -129,7 +129,7 @@ def enter(path: str, pid: int) -> None:
 
 
 def ran_out_of_memory(path: str) -> bool:
-    """Return True if the system ended a process of the cgroup for its memory limit."""
+    """Return True if the system ended a process of the cgroup because of its memory limit."""
     memory, *first = path.split(_BETWEEN)
     events = _text(Path(memory) / ("memory.oom_control" if first else "memory.events"))
     counts = dict(line.split()[:2] for line in events.splitlines() if line.count(" "))
@@ -137,9 +137,9 @@ def ran_out_of_memory(path: str) -> bool:
 
 
 def kill(path: str) -> None:
-    """End every process in the cgroup. OSError if the system has no cgroup.kill (before 5.14).
+    """End every process in the cgroup. OSError if version 2 has no cgroup.kill (Linux before 5.14).
 
-    Version 1 has no cgroup.kill. There new forks are forbidden, and processes are ended until none is left.
+    Version 1 has no cgroup.kill. There new processes are forbidden, and the existing ones are ended one by one.
     """
     *memory, pids = map(Path, path.split(_BETWEEN))
     if not memory:
@@ -157,13 +157,14 @@ def kill(path: str) -> None:
 
 
 def remove(path: str, *, wait_s: float = 1.0) -> bool:
-    """Remove the cgroup once it is empty. Return False if it is not empty within ``wait_s``."""
+    """Remove the cgroup as soon as it is empty. Return False if it is not empty within ``wait_s``."""
     deadline = time.monotonic() + wait_s
     left = [folder for folder in path.split(_BETWEEN) if not _removed(folder, deadline)]
     return not left
 
 
 def _removed(folder: str, deadline: float) -> bool:
+    """Remove a folder as soon as it is empty. Return False if it is not empty at ``deadline``."""
     while True:
         try:
             os.rmdir(folder)
@@ -179,10 +180,10 @@ def _removed(folder: str, deadline: float) -> bool:
 def memory_limit(
     mount: Path | None = None, own: str | None = None, mounts: str | None = None, places: str | None = None
 ) -> int | None:
-    """Return the bytes that this process and all others of its cgroup may use: the smallest limit of the cgroup and of
-    those above it, in either version; None without a limit.
+    """Return the bytes that this process and all others of its cgroup may use together; None without a limit.
 
-    The arguments are those of :func:`find_second` and :func:`find_first`.
+    It is the smallest limit of the cgroup and of those above it, in either version. The arguments are those of
+    :func:`find_second` and :func:`find_first`.
     """
     mount, own = mount or mounted(), own or membership()
     mounts = _text("/proc/self/mountinfo") if mounts is None else mounts
@@ -209,7 +210,7 @@ def mounted() -> Path | None:
 
 
 def membership() -> str | None:
-    """Return the cgroup v2 of this process, as a path from the mount; None if there is none."""
+    """Return the path of this process's cgroup v2 from the mount point; None if it has none."""
     for line in _text("/proc/self/cgroup").splitlines():
         if line.startswith("0::"):
             return line[3:].strip()
@@ -217,6 +218,7 @@ def membership() -> str | None:
 
 
 def _text(path: Path | str) -> str:
+    """Return the content of a file; empty if it can not be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError:
@@ -224,6 +226,7 @@ def _text(path: Path | str) -> str:
 
 
 def _words(path: Path) -> frozenset[str]:
+    """Return the words in a file; empty if it can not be read."""
     try:
         return frozenset(path.read_text(encoding="ascii").split())
     except OSError:

@@ -1,7 +1,7 @@
-"""Define limits and rights of an evaluated process, and lock the process in.
+"""Define the limits and rights of an evaluated process, and lock the process in.
 
-The levels: L4 namespaces and a cgroup, L3 namespaces, L2 Landlock, L1 seccomp and rlimits only, L0 nothing. Every level
-also has the layers below it that the system offers.
+The levels are: L4 namespaces and a cgroup, L3 namespaces, L2 Landlock, L1 seccomp and rlimits only, L0 nothing. Each
+level also has the protections of the levels below it that the system offers.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Any
 from acceld.evaluate.sandbox import landlock, linux, namespaces, seccomp
 
 SLOT_UID = 65_100
-"""First of the uids for evaluated processes if the daemon is root."""
+"""The first user id for evaluated processes, if the daemon is root."""
 SLOTS = 430
-"""Number of user ids to choose from, so that daemons side by side rarely share one. All ids are below 65,534 (nobody),
-because containers map those.
+"""Number of user ids for evaluated processes. It is large, so that daemons side by side rarely share an id.
+
+All ids are below 65,534 (nobody), because containers map only those.
 """
 SHARED_BYTES = 1 << 30
-"""Limit on the size of ``/dev/shm`` in a wide jail."""
+"""Limit on the size of ``/dev/shm`` in a jail with ``wide``."""
 
 
 class Level(IntEnum):
-    """Strength of the sandbox. Each level also has the layers of the levels below it."""
+    """List the strengths of the sandbox. Each level also has the protections of the levels below it."""
 
     L0 = 0
     L1 = 1
@@ -36,7 +37,7 @@ class Level(IntEnum):
 
     @property
     def summary(self) -> str:
-        """Return one line for people."""
+        """Return a line on what the level protects."""
         return _SUMMARIES[self]
 
 
@@ -51,56 +52,57 @@ _SUMMARIES = {
 
 @dataclass(frozen=True, slots=True)
 class Jail:
-    """Limits and rights of one evaluated process tree.
+    """Hold the limits and rights of one evaluated process and its descendants.
 
-    With ``processes`` = 1 the process can make neither processes nor threads, so RLIMIT_AS caps its whole memory. With
-    more processes, a watchdog (or the cgroup) ends the tree above ``memory_bytes``. ``execute`` lets the tree start
-    programs under ``read_paths``. Paths are absolute; nothing else of the file system can be reached from L2 on.
+    With ``processes`` = 1 the process can make neither processes nor threads, and RLIMIT_AS limits its whole memory.
+    With more processes, a watchdog (or the cgroup) ends all of them above ``memory_bytes``. ``execute`` allows starting
+    programs in ``read_paths``. Paths are absolute. From L2 on nothing else of the file system can be reached.
     """
 
     memory_bytes: int = 2 << 30
-    """Memory in addition to what the process has at its start."""
+    """Limit on the memory that is added to what the process has when it starts."""
     wall_s: float = 60.0
     cpu_s: int = 60
     output_bytes: int = 64 << 20
-    """Size of the largest file that the process may write, its answer included."""
+    """Limit on the size of each file that the process writes, such as its answer."""
     scratch_bytes: int = 64 << 20
     processes: int = 1
     threads: int = 1
-    """Number of threads that trusted code may have in its one process."""
+    """Number of threads that trusted code with one process may have."""
     open_files: int = 64
     execute: bool = False
     trusted: bool = False
-    """True for our own code or a workload's reference, which has limits and a process tree, but may read files."""
+    """True for acceld's own code or a workload's reference. It has limits too, but may read files."""
     devices: bool = False
-    """True if the process may drive the devices among its ``write_paths``; for trusted processes only."""
+    """True if the process may control the devices among its ``write_paths``. Only for trusted processes."""
     wide: bool = False
-    """True for a jail with the system facilities that compilers expect: a ``/proc`` of its own tree, ``/dev/shm``,
-    socket pairs, signals within its tree, a user with a name, and address space without limit. Needs namespaces (L3);
-    memory is watched.
+    """True for a jail with the system facilities that compilers expect.
+
+    These are ``/proc`` with the jail's own processes, ``/dev/shm``, socket pairs, signals between the jail's processes,
+    a user with a name, and unlimited address space. It needs namespaces (L3). A watchdog limits the memory.
     """
     nice: int = 0
-    """Amount added to the niceness of the process; for trusted processes only."""
+    """Number added to the niceness of the process. Only for trusted processes."""
     cores: tuple[int, ...] = ()
-    """Processor cores that the process is bound to; empty means any."""
+    """Processor cores on which the process may run; empty for all."""
     read_paths: tuple[str, ...] = field(default=())
     write_paths: tuple[str, ...] = field(default=())
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as JSON-able data."""
+        """Return the record as a dict for JSON."""
         return asdict(self)
 
     @staticmethod
     def from_plain(data: dict[str, Any]) -> Jail:
-        """Return the jail that ``plain`` wrote."""
+        """Return the jail from the dict that :meth:`plain` returns."""
         paths = {name: tuple(data[name]) for name in ("cores", "read_paths", "write_paths")}
         return Jail(**(data | paths))
 
 
 def enter(jail: Jail, level: Level, *, slot: int) -> None:
-    """Lock this process in for good, as the first child of the new namespaces (L3 and L4).
+    """Lock this process in for good. From L3 on it must be the first process of new namespaces.
 
-    OSError if a layer of the level is refused; the caller must then end without running evaluated code.
+    OSError if a protection of the level is refused. The caller must then end without running evaluated code.
     """
     if jail.cores:
         os.sched_setaffinity(0, jail.cores)
@@ -110,8 +112,8 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
     if jail.wide and (level < Level.L3 or jail.processes == 1):
         raise OSError(errno.ENOTSUP, "a wide jail needs namespaces (level L3) and a watched tree")
     base_bytes = _address_space_bytes()
-    # Root in a container often lacks these capabilities. Its jails then keep the user root, as an ordinary user's jails
-    # keep that user.
+    # Root in a container often lacks these capabilities. Evaluated processes then keep the user id of root, as
+    # evaluated processes of an ordinary user keep that user's id.
     others = linux.capable(linux.CAP_SETUID, linux.CAP_SETGID) and os.getuid() == 0
     uid = SLOT_UID + slot % SLOTS if others else os.getuid()
     if level >= Level.L3:
@@ -141,6 +143,7 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
 
 
 def _enter_trusted(jail: Jail, level: Level) -> None:
+    """Set the limits of a trusted process."""
     os.nice(jail.nice)
     _limit(jail, _address_space_bytes(), own_count=False)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
@@ -156,19 +159,22 @@ def _enter_trusted(jail: Jail, level: Level) -> None:
 
 
 def _become(uid: int) -> None:
+    """Change this process's user and group for good."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
 def _address_space_bytes() -> int:
+    """Return the size of this process's address space."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def _limit(jail: Jail, base_bytes: int, *, own_count: bool) -> None:
-    """Set the rlimits. With ``own_count`` the jail's processes are counted apart from those of the user, because the
-    jail has its own uid or user namespace.
+    """Set the rlimits.
+
+    With ``own_count`` the jail has its own user id or user namespace, so that its processes are counted by themselves.
     """
     limits = {
         resource.RLIMIT_CORE: 0,

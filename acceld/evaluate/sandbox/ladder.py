@@ -1,7 +1,7 @@
-"""Find the highest sandbox level that holds on this machine, by trying each.
+"""Find the highest sandbox level that works on this machine, by trying each.
 
-From the top level down, a jailed child makes the twelve attempts to get out. The first level that blocks all of them is
-used. Features that the system claims but that do not block an attempt do not count.
+From the highest level down, a jailed child makes twelve attempts to get out. The first level that blocks all of them is
+used. A feature that the system claims but that does not block an attempt does not count.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 time.sleep(60)
 """
-"""Program that stands for the daemon: other processes must not be able to trace it."""
+"""Program in place of the daemon, which other processes must not be able to trace."""
 _MEMORY_BYTES = 256 << 20
 _SCRATCH_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Result of one attempt at the chosen level."""
+    """Hold the result of one attempt at the chosen level."""
 
     name: str
     blocked: bool
@@ -58,7 +58,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class SandboxReport:
-    """The level in use, the attempts at it, and the reason why each higher level does not hold."""
+    """Hold the chosen level, the attempts at it, and the reason why each higher level does not work."""
 
     level: Level
     probes: tuple[Probe, ...]
@@ -68,11 +68,11 @@ class SandboxReport:
 
     @property
     def untrusted_allowed(self) -> bool:
-        """True if untrusted code may run at this level without an explicit setting."""
+        """Return True if untrusted code may run at this level without a setting that allows it."""
         return self.level >= Level.L1
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as JSON-able data."""
+        """Return the record as a dict for JSON."""
         return {
             "level": self.level.name,
             "summary": self.level.summary,
@@ -83,10 +83,10 @@ class SandboxReport:
 
 
 async def probe_level(highest: Level = Level.L4, zygote: Zygote | None = None) -> SandboxReport:
-    """Try the levels from ``highest`` down, and report the first that holds. L0 always does.
+    """Try the levels from ``highest`` down, and report the first that works. L0 always does.
 
-    A ``zygote`` with the tasks :data:`TASKS` is used instead of a new one. From then on it makes jails of the level
-    found.
+    Without ``zygote``, which must have the tasks :data:`TASKS`, a new one is used. A given zygote makes jails of the
+    level found from then on.
     """
     if zygote is None:
         zygote = Zygote(TASKS, level=Level.L0)
@@ -100,6 +100,7 @@ async def probe_level(highest: Level = Level.L4, zygote: Zygote | None = None) -
 
 
 async def _highest(highest: Level, zygote: Zygote) -> SandboxReport:
+    """Try the levels with a zygote, and report the first that works."""
     refused: list[tuple[Level, str]] = []
     delegation = cgroups.find()
     for level in sorted(Level, reverse=True):
@@ -122,6 +123,7 @@ async def _highest(highest: Level, zygote: Zygote) -> SandboxReport:
 
 
 def _missing(level: Level, delegation: cgroups.Delegation) -> str:
+    """Return what a level needs and this machine lacks; empty if nothing is missing."""
     if sys.platform != "linux":
         return "needs Linux"
     if level is Level.L4 and not delegation.folder:
@@ -134,6 +136,7 @@ def _missing(level: Level, delegation: cgroups.Delegation) -> str:
 
 
 async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
+    """Return the results of all attempts at one level."""
     jail = Jail(memory_bytes=_MEMORY_BYTES, wall_s=20, cpu_s=10, scratch_bytes=_SCRATCH_BYTES)
     async with _scene(level) as scene:
         outcome, reply = await zygote.run("probe", json.dumps(scene).encode(), jail)
@@ -152,7 +155,7 @@ async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
 
 @asynccontextmanager
 async def _scene(level: Level) -> AsyncIterator[dict[str, Any]]:
-    """Provide the targets of the attempts: servers, a private file, a process, an environment."""
+    """Provide the targets of the attempts for the block: servers, a private file, a process, an environment."""
     canary = secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acceld-probe-")))

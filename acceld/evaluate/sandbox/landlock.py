@@ -1,7 +1,7 @@
-"""Restrict the files that a process may use by Landlock, without privileges (Linux >= 5.13).
+"""Restrict the files that a process may use with Landlock, which needs no privileges (Linux >= 5.13).
 
-Rights are added by ABI: 2 rename across folders, 3 truncate, 4 TCP, 5 device ioctl, 6 signals and abstract sockets, 9
-connecting to a socket by its path. seccomp covers what the system's ABI lacks.
+Newer versions of the Landlock ABI add rights: 2 rename across folders, 3 truncate, 4 TCP, 5 device ioctl, 6 signals and
+abstract sockets, 9 connecting to a socket by its path. seccomp covers what the system's version lacks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _READ = (1 << 2) | (1 << 3)
 _EXECUTE = 1 << 0
 _FILE_RIGHTS = (1 << 0) | (1 << 1) | (1 << 2) | (1 << 14) | (1 << 15)
-"""Rights that make sense on a file; the others need a folder."""
+"""Rights that apply to a file. All other rights apply to folders only."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -31,7 +31,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """Return the system's Landlock ABI; 0 if there is none."""
+    """Return the version of the system's Landlock ABI; 0 if it has no Landlock."""
     try:
         return linux.syscall(_CREATE_RULESET, None, 0, 1)
     except (OSError, AttributeError):
@@ -39,6 +39,7 @@ def abi() -> int:
 
 
 def _file_rights(version: int) -> int:
+    """Return the rights on files and folders that a version of the ABI knows."""
     rights = (1 << 13) - 1
     for needs, bit in ((2, 13), (3, 14), (5, 15), (9, 16)):
         if version >= needs:
@@ -47,9 +48,9 @@ def _file_rights(version: int) -> int:
 
 
 def restrict(*, read: Iterable[str] = (), write: Iterable[str] = (), execute: Iterable[str] = ()) -> None:
-    """Restrict this process, for good, to the given folders and files; no_new_privs must be set.
+    """Restrict this process for good to the given folders and files. no_new_privs must be set.
 
-    OSError if Landlock is missing or a path can not be opened.
+    OSError if the system has no Landlock or a path can not be opened.
     """
     version = abi()
     if not version:
@@ -69,6 +70,7 @@ def restrict(*, read: Iterable[str] = (), write: Iterable[str] = (), execute: It
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
+    """Add rights on a path to a ruleset."""
     parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not os.path.isdir(path):

@@ -1,6 +1,6 @@
-"""Call the Linux functions of the sandbox that Python 3.11 lacks, through ctypes.
+"""Call Linux functions that the sandbox needs and that Python 3.11 lacks, through ctypes.
 
-Each function raises OSError with the system's errno. Importing this module is safe on any system; the calls fail on
+Each function raises OSError with the system's errno. This module can be imported on any system; the calls fail on
 systems other than Linux.
 """
 
@@ -41,19 +41,19 @@ _NUMBERS = {
     "x86_64": {"pivot_root": 155, "capset": 126},
     "aarch64": {"pivot_root": 41, "capset": 91},
 }
-"""Numbers of calls without a libc wrapper that differ between machines."""
+"""Numbers of system calls that have no function in the C library and differ between processors."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def machine() -> str:
-    """Return ``x86_64``, ``aarch64``, or another name, for which there is no filter."""
+    """Return ``x86_64`` or ``aarch64``, or the name of another processor, for which there is no filter."""
     name = os.uname().machine
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """Make a raw system call and return its result. Integers are passed as C longs."""
+    """Make a system call and return its result. Integers are passed as C longs."""
     converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return _checked(_libc.syscall(ctypes.c_long(number), *converted), f"system call {number}")
 
@@ -65,7 +65,7 @@ def prctl(option: int, value: int = 0) -> None:
 
 
 def forbid_counter() -> bool:
-    """End this process at the next instruction that reads the time stamp counter, the C library's clocks included.
+    """Let the system end this process if it reads the time stamp counter, which the C library's clocks do too.
 
     Return False if the processor or the system can not do that.
     """
@@ -87,7 +87,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def unmount(target: str) -> None:
-    """Call umount2(2), detached."""
+    """Call umount2(2) with MNT_DETACH."""
     _checked(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
@@ -97,14 +97,14 @@ def pivot_root(new: str, old: str) -> None:
 
 
 def capable(*capabilities: int) -> bool:
-    """Return True if this process has all of these capabilities. Root of a container may have none."""
+    """Return True if this process has all of these capabilities. Root in a container may have none."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         effective = next((int(line.split()[1], 16) for line in file if line.startswith("CapEff:")), 0)
     return all(effective >> one & 1 for one in capabilities)
 
 
 def drop_capabilities() -> None:
-    """Give up every capability of this thread (capset(2))."""
+    """Drop all capabilities of this thread (capset(2))."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     data = (ctypes.c_uint32 * 6)()
     number = ctypes.c_long(_NUMBERS[machine()]["capset"])
@@ -112,6 +112,7 @@ def drop_capabilities() -> None:
 
 
 def _checked(result: int, what: str) -> int:
+    """Return the result of a C function. OSError if it reports an error."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -1,7 +1,7 @@
-"""Exchange messages between the daemon and its children: a small JSON header, then bytes.
+"""Exchange messages between the daemon and its children: a small JSON header, followed by bytes.
 
-A tracer's message was written in the same process as hostile code. So ``parse`` limits and checks everything, and texts
-lose their control characters before they are shown or stored.
+A tracer's message was written in the same process as hostile code. So ``parse`` limits and checks everything, and
+control characters are removed from texts before they are shown or stored.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _CONTROL = r"[^\n\t\x20-\x7e\u00a0-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufffd
 
 
 class BadMessage(AcceldError):
-    """The bytes of a child are not a valid message."""
+    """Report that the bytes of a child are not a valid message."""
 
 
 def pack(header: dict[str, Any]) -> bytes:
-    """Return the encoded header, to write before the bytes."""
+    """Return the encoded header. The bytes of the message follow it."""
     text = json.dumps(header).encode()
     return _LENGTH.pack(len(text)) + text
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the header and bytes of a message that our own code wrote."""
+    """Return the header and the bytes of a message that acceld's own code wrote."""
     (length,) = _LENGTH.unpack_from(data)
     start = _LENGTH.size
     header: dict[str, Any] = json.loads(data[start : start + length])
@@ -42,13 +42,13 @@ def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def send(descriptor: int, header: dict[str, Any], payload: bytes = b"") -> None:
-    """Write a message, from a child."""
+    """Write a message to a descriptor, from a child."""
     for part in (pack(header), payload):
         write_all(descriptor, part)
 
 
 def parse(reply: Reply) -> tuple[dict[str, Any], int]:
-    """Return the header of a child's message and the offset of its bytes. BadMessage for anything else."""
+    """Return the header of a child's message, and the offset of the bytes that follow. BadMessage if it is not valid."""
     start = reply.read(_LENGTH.size)
     if len(start) < _LENGTH.size:
         raise BadMessage("it wrote no answer")
@@ -66,11 +66,11 @@ def parse(reply: Reply) -> tuple[dict[str, Any], int]:
 
 
 def clean(text: Any, limit: int = MAX_MESSAGE) -> str:
-    """Return a child's text for people and prompts: cut to ``limit``, without control, bidi or private characters."""
+    """Return a text of a child as it may be shown: at most ``limit`` characters, without control, bidi or private ones."""
     if not isinstance(text, str):
         return ""
     shown: str = text[:limit]
-    if shown.isascii() and shown.isprintable():  # nearly every text, and the pattern takes 4 ms to compile
+    if shown.isascii() and shown.isprintable():  # true for nearly every text; compiling the pattern below takes 4 ms
         return shown
     return re.sub(_CONTROL, "\N{REPLACEMENT CHARACTER}", shown)
 
@@ -84,8 +84,8 @@ _CLASSES = {
 
 
 def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
-    """Return the status and failure of a record such as ``failure_record`` makes, from any process. BadMessage if it is
-    invalid.
+    """Return the status and the failure in a header by ``failure_record``, from any process. BadMessage if it is not
+    valid.
     """
     record = header.get("failure")
     if not isinstance(record, dict):
@@ -103,7 +103,7 @@ def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
 
 
 def failure_record(error: BaseException) -> dict[str, Any]:
-    """Return the record of a kernel's failure that a child sends."""
+    """Return the header with which a child reports a kernel's failure."""
     return {
         "failure": {
             "class": type(error).__name__,
@@ -116,12 +116,12 @@ def failure_record(error: BaseException) -> dict[str, Any]:
 
 
 def limit_record(rule: str, message: str, hint: str = "", line: int = 0) -> dict[str, Any]:
-    """Return the record of a program that is not accepted."""
+    """Return the header with which a child reports that a program is not accepted."""
     return {"failure": {"class": "LimitExceeded", "rule": rule, "message": message, "hint": hint, "line": line}}
 
 
 def defect_record(error: Exception, doing: str) -> dict[str, Any]:
-    """Return the record of an error in our own code, which only a forged program should reach."""
+    """Return the header for an error in acceld's own code. Only a forged program should cause one."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno}"
     return limit_record("judge", f"{doing} the program raised {type(error).__name__} at {where}: {error}")

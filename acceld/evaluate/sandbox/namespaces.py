@@ -1,7 +1,7 @@
-"""Give a process tree its own namespaces: no network, an almost empty file system.
+"""Put a process into namespaces of its own: without network, with an almost empty file system.
 
-With CAP_SYS_ADMIN in the first user namespace they are made directly and the uid is dropped afterwards. An ordinary
-user makes a user namespace first.
+With CAP_SYS_ADMIN in the first user namespace they are made directly, and the user id is dropped afterwards. An
+ordinary user makes a user namespace first.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from acceld.evaluate.sandbox import linux
 
 _SEPARATE = linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS | linux.CLONE_NEWCGROUP
 INNER_ID = 1000
-"""The uid and gid an ordinary user has inside the user namespace."""
+"""The user and group id of an ordinary user inside the user namespace."""
 
 
 def separate() -> None:
-    """Put this process' future children into new pid, net, ipc, uts and cgroup namespaces. OSError if refused.
+    """Put the future children of this process into new pid, net, ipc, uts and cgroup namespaces. OSError if refused.
 
-    The process must have one thread only (a user namespace demands it).
+    The process must have one thread, which a user namespace demands.
     """
     uid, gid = os.getuid(), os.getgid()
     if linux.capable(linux.CAP_SYS_ADMIN):
@@ -34,7 +34,7 @@ def separate() -> None:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """System facilities that programs expect: /proc of their own tree, shared memory, a named user, processor counts."""
+    """Provide the system facilities that programs expect: /proc, shared memory, a user with a name, processor counts."""
 
     READ: ClassVar[tuple[str, ...]] = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/sys")
     WRITE: ClassVar[tuple[str, ...]] = ("/dev/shm",)
@@ -42,8 +42,9 @@ class System:
     shared_bytes: int
 
     def make(self, root: str) -> None:
-        """Create the facilities below ``root``. The caller must be the first process of a pid namespace. OSError if
-        refused.
+        """Create the facilities in ``root``. OSError if refused.
+
+        The caller must be the first process of a pid namespace, so that /proc shows the jail's processes only.
         """
         for folder in ("proc", "etc", "dev/shm", "sys/devices/system/cpu"):
             os.makedirs(f"{root}/{folder}", 0o755, exist_ok=True)
@@ -63,12 +64,12 @@ class System:
 def empty_root(
     *, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[str, ...] = (), system: System | None = None
 ) -> None:
-    """Replace the file system by one that holds ``/tmp`` (a private tmpfs) and the given paths. OSError if refused.
+    """Replace the file system by one with ``/tmp`` (a private tmpfs) and the given paths only. OSError if refused.
 
-    ``read`` appears read-only, ``write`` writable, each under its own name. Nothing else is visible: no home, no device,
-    no program, and no ``/proc`` but that of ``system``.
+    ``read`` paths are read-only, ``write`` paths writable, each under its own name. Nothing else is visible: no home,
+    no device, no program, and no ``/proc`` but that of ``system``.
     """
-    os.umask(0o022)  # evaluated code runs under another uid, which must be able to enter these folders
+    os.umask(0o022)  # evaluated code has another user id, which must be able to enter these folders
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     old = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC), path in write) for path in (*read, *write)]
@@ -96,13 +97,14 @@ def empty_root(
 
 
 def _link(root: str, path: str) -> None:
-    """Copy ``path`` into the new root if it is a symbolic link itself, such as ``/lib64``."""
+    """Copy ``path`` into the new root if it is a symbolic link, as ``/lib64`` often is."""
     if os.path.islink(path) and not os.path.lexists(root + path):
         os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)
         os.symlink(os.readlink(path), root + path)
 
 
 def _bind(target: str, descriptor: int, writable: bool) -> None:
+    """Show the file or folder of a descriptor at ``target``."""
     source = f"/proc/self/fd/{descriptor}"
     if os.path.isdir(source):
         os.makedirs(target, 0o755, exist_ok=True)

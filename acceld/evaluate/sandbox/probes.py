@@ -1,14 +1,14 @@
-"""Try, from inside a jail, twelve things that evaluated code must not be able to do.
+"""Try twelve things, from inside a jail, that evaluated code must not be able to do.
 
-The attempts run in the jailed child. :mod:`acceld.evaluate.sandbox.ladder` prepares their targets outside and reads the
-result. An attempt that succeeds is reported as open, with its effect.
+The attempts run in the jailed child. :mod:`acceld.evaluate.sandbox.ladder` prepares their targets outside of the jail
+and reads the results. An attempt that succeeds is reported as open, with its effect.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import encodings.idna  # noqa: F401  # connecting needs it, and in a jail there are no files to import
+import encodings.idna  # noqa: F401  # socket needs this module to connect, and a jail has no files to import it from
 import json
 import os
 import signal
@@ -24,7 +24,7 @@ Scene = dict[str, Any]
 
 
 def try_all(request: bytes, reply: int) -> None:
-    """Try every probe and write ``{probe: [state, effect]}`` as JSON."""
+    """Try every probe, and write ``{probe: [state, effect]}`` as JSON."""
     scene: Scene = json.loads(request)
     results = {}
     for name, probe in PROBES.items():
@@ -114,7 +114,7 @@ def _files(scene: Scene) -> str:
 
 
 def _execute(scene: Scene) -> str:
-    # A program that does not exist suffices: a real one would replace this process and end the attempts.
+    # The program must not exist: a real one would replace this process and end the attempts.
     try:
         os.execv("/bin/acceld-no-such-program", ["x"])
     except FileNotFoundError:
@@ -135,4 +135,4 @@ PROBES: dict[str, Callable[[Scene], str]] = {
     "escape": _escape,
     "processes": _processes,
 }
-"""The probes by name, in the order they are tried."""
+"""Probes by name, in the order in which they are tried. Each returns its effect, or an empty text if it had none."""

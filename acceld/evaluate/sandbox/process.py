@@ -24,11 +24,11 @@ from acceld.evaluate.sandbox.reply import Reply, write_all
 log = logging.getLogger(__name__)
 
 _START_S = 60.0
-"""Seconds a zygote may take to start, or to take up a job."""
+"""Seconds that a zygote may take to start, or to begin a job."""
 _KILL_S = 5.0
 _MAX_STATUS = 64_000
 TRIES = 5
-"""Number of tries for a job that something outside ends."""
+"""Number of tries for a job that something outside of acceld ends."""
 _LOST = "Something ended a process of the sandbox: the system's memory killer (`dmesg` shows that), or a person."
 _COPY_BYTES = 1 << 20
 _ZYGOTE = "acceld.evaluate.sandbox.zygote"
@@ -41,15 +41,18 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
 }
-"""The whole environment of a zygote, but for PYTHONPATH; no key of the daemon is in it. The C library keeps the memory of arrays
-below 256 MiB for the next ones, in one place for all threads. The system would clear it again each time.
+"""The environment of a zygote besides PYTHONPATH. No key of the daemon is in it.
+
+The C library keeps freed memory of arrays below 256 MiB for the next arrays, in one pool for all threads. Otherwise the
+system would clear it again each time.
 """
 
 
 _SLOTS_TAKEN: set[int] = set()
-"""Slots in use by all zygotes of this process, because limits on processes are counted by uid."""
+"""Slots in use by all zygotes of this process. Two jobs must not share one, because processes are limited by user id.
+"""
 _JOBS = itertools.count(1)
-"""Counter of this process's cgroups, over all zygotes."""
+"""Numbers for the cgroups that this process makes, for all zygotes."""
 
 _CAUSES = {
     "memory": "ended above its memory limit",
@@ -60,19 +63,21 @@ _CAUSES = {
 
 
 class SandboxError(AcceldError):
-    """The sandbox itself failed: a zygote does not start, or a jail can not be entered."""
+    """Report that the sandbox itself failed: a zygote does not start, or a jail can not be entered."""
 
 
 class LostError(SandboxError):
-    """Something outside the sandbox, such as the system's memory killer or a person, ended a part of it."""
+    """Report that something outside of acceld, such as the system's memory killer or a person, ended a part of the
+    sandbox.
+    """
 
 
 class SilentError(LostError):
-    """The zygote started no job: it is stopped, or hangs."""
+    """Report that the zygote did not begin a job, because it is stopped or hangs."""
 
 
 def lost_in(error: BaseException) -> LostError | None:
-    """Return the LostError in an error, or in an exception group; None if there is none."""
+    """Return the LostError that ``error`` is or contains; None if there is none."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, LostError) else None
@@ -80,13 +85,13 @@ def lost_in(error: BaseException) -> LostError | None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """End of a job's process tree.
+    """Describe how a job's process and its descendants ended.
 
-    ``cause`` is empty if it ended by itself, else ``deadline``, ``cpu``, ``memory``, ``processes`` or
-    ``stopped``.
-    Exactly one of ``exit`` and ``signal`` is set, unless the supervisor itself was lost. ``peak_bytes`` is the
-    greatest resident set of one of its processes. ``allowed_bytes`` is the memory that acceld's own cgroup allows, for a job
-    that ended above its memory limit although its jail allows more.
+    - ``exit`` or ``signal``: exactly one of them is set, unless the supervisor was lost.
+    - ``cause``: empty if the process ended by itself, else ``deadline``, ``cpu``, ``memory``, ``processes`` or ``stopped``.
+    - ``peak_bytes``: the greatest resident memory of one of the processes.
+    - ``allowed_bytes``: the memory that acceld's own cgroup allows, if the job ended above its memory limit although its
+      jail allows more.
     """
 
     exit: int | None
@@ -99,19 +104,19 @@ class Outcome:
 
     @property
     def ended_well(self) -> bool:
-        """True if the tree ended by itself with exit status 0. Evaluated code can do that too, at any point."""
+        """Return True if the job ended by itself with exit status 0. Evaluated code can do that too, at any point."""
         return self.exit == 0 and not self.cause
 
     @property
     def killed(self) -> bool:
-        """True if SIGKILL ended the tree, and acceld did not send it. The sender is another program, the system, or the
-        tree itself.
+        """Return True if the job was ended by a SIGKILL that acceld did not send. The system, a program or the job
+        itself did.
         """
         return self.signal == signal.SIGKILL and not self.cause
 
     @property
     def text(self) -> str:
-        """The outcome as text for people."""
+        """Return how the job ended, as part of a sentence."""
         if self.cause == "deadline":
             return f"ended at its deadline after {self.wall_s:.1f} s"
         if self.cause == "memory" and self.allowed_bytes is not None:
@@ -128,9 +133,9 @@ class Outcome:
 
 
 class Zygote:
-    """One zygote process and the jobs it runs; several jobs may run at once.
+    """Control one zygote process and its jobs. Several jobs may run at once.
 
-    Must be started from a thread that lives as long as the zygote does (the event loop's).
+    It must be started from a thread that lives as long as the zygote does, such as the event loop's.
     """
 
     def __init__(self, tasks: Mapping[str, str], *, level: Level, cgroup_folder: str = "") -> None:
@@ -142,18 +147,18 @@ class Zygote:
         self._lock = asyncio.Lock()
 
     def at(self, level: Level, cgroup_folder: str = "") -> Self:
-        """Return the zygote; from now on it jails its jobs at another level."""
+        """Return this zygote, whose later jobs are jailed at another level."""
         self.level = level
         self._cgroup_folder = cgroup_folder if level >= Level.L4 else ""
         return self
 
     @property
     def pid(self) -> int | None:
-        """The zygote's process id while it runs."""
+        """Return the process id of the zygote; None if it does not run."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Start the zygote and wait until it takes jobs. SandboxError if it does not start, or is killed."""
+        """Start the zygote and wait until it takes jobs. SandboxError if it does not start, LostError if it is killed."""
         async with self._lock:
             await self._start()
 
@@ -190,16 +195,16 @@ class Zygote:
             raise SandboxError(f"the sandbox's zygote did not start: {said[-600:] or 'it said nothing'}")
 
     async def load(self, tasks: Sequence[str], modules: Sequence[str]) -> None:
-        """Let a running zygote import tasks and modules now; the first job that needs them then starts sooner."""
+        """Let the running zygote import tasks and modules now, so that the first job that needs them starts sooner."""
         await self._send(json.dumps({"tasks": tasks, "modules": modules}).encode(), [])
 
     async def stop(self) -> None:
-        """End the zygote; running jobs are ended by their own ``run``."""
+        """End the zygote. The ``run`` calls of running jobs end those."""
         async with self._lock:
             await self._close()
 
     async def _end(self) -> None:
-        """End a zygote that does not answer. The next job starts another."""
+        """End a zygote that does not answer. The next job starts another one."""
         async with self._lock:
             if self._process is not None and self._process.returncode is None:
                 self._process.kill()
@@ -231,16 +236,18 @@ class Zygote:
         shared: Sequence[int] = (),
         private: Sequence[int] = (),
     ) -> tuple[Outcome, Reply]:
-        """Run one task in a jailed child and wait for the end of its whole tree.
+        """Run one task in a jailed child, and wait until the child and all its descendants have ended.
 
-        The child gets ``request``, followed by the content of ``attachment`` from ``offset`` on. ``modules`` are
-        imported before it is jailed, so they must not come from an untrusted source. ``shared`` descriptors are 5 and
-        up in the child; ``referee`` names a task that the supervisor runs beside it, which also gets the ``private``
-        ones. The caller closes the reply. If this call is cancelled, it first ends the tree. SandboxError if the jail
-        can not be entered, LostError if the zygote or the supervisor is lost.
+        - The child gets ``request``, followed by the content of ``attachment`` from ``offset`` on.
+        - ``modules`` are imported before the child is jailed, so they must not come from an untrusted source.
+        - ``shared`` descriptors are numbers 5 and up in the child.
+        - ``referee`` names a task that the supervisor runs beside the child. It also gets the ``private`` descriptors.
 
-        A job that something outside killed is run again, up to :data:`TRIES` times in all, because it leaves nothing
-        behind. A job with a referee is not run again, because its calls were already made.
+        The caller closes the reply. If this call is cancelled, it first ends the job. SandboxError if the jail can not
+        be entered, LostError if the zygote or the supervisor is lost.
+
+        A job that something outside of acceld ended is run again, up to :data:`TRIES` times in all, because it leaves
+        nothing behind. A job with a referee is not run again, because its calls were already made.
         """
         described = {"task": task, "modules": list(modules), "referee": referee, "shared": len(shared)}
         descriptors = (*shared, *private)
@@ -269,6 +276,7 @@ class Zygote:
         offset: int,
         further: Sequence[int],
     ) -> tuple[Outcome, Reply]:
+        """Run a job once, in a slot of its own."""
         reply = Reply(_memory_file())
         slot = _free_slot()
         _SLOTS_TAKEN.add(slot)
@@ -288,6 +296,7 @@ class Zygote:
         return outcome, reply
 
     async def _run(self, described: Mapping[str, Any], descriptors: Sequence[int], jail: Jail, slot: int) -> Outcome:
+        """Send a job to the zygote, and wait for its end."""
         cgroup = self._make_cgroup(jail)
         control_read, control_write = os.pipe()
         status_read, status_write = os.pipe()
@@ -310,14 +319,16 @@ class Zygote:
                 await asyncio.to_thread(cgroups.remove, cgroup)
 
     def _make_cgroup(self, jail: Jail) -> str:
+        """Return the path of a new cgroup for a job; empty if this level has none."""
         if not self._cgroup_folder:
             return ""
         name = f"acceld-{os.getpid()}-{next(_JOBS)}"
         memory = jail.memory_bytes + (256 << 20)
-        processes = jail.processes + 1 + 2 * jail.threads  # a thread that has ended may count for a while
+        processes = jail.processes + 1 + 2 * jail.threads  # a thread that has ended may still count for a while
         return cgroups.create(self._cgroup_folder, name, memory_bytes=memory, processes=processes)
 
     async def _send(self, message: bytes, descriptors: list[int]) -> None:
+        """Send a message to the zygote. If it was lost, start another one first."""
         async with self._lock:
             for first in (True, False):
                 if self._socket is None or self.pid is None:
@@ -338,7 +349,10 @@ class Zygote:
 
 
 async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
-    """Read the supervisor's two lines. Ask it to end the tree when cancelled or late."""
+    """Wait for the two lines that the supervisor writes, and return the outcome of the job.
+
+    If this call is cancelled or the job is late, the supervisor is told to end the job.
+    """
     loop = asyncio.get_running_loop()
     os.set_blocking(status, False)
     received = bytearray()
@@ -393,7 +407,7 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
 
 
 async def _stop(status: int, control: int, done: asyncio.Event, received: bytearray) -> None:
-    """End the tree of a cancelled job, and wait briefly until it is gone."""
+    """Tell the supervisor of a cancelled job to end it, and wait briefly."""
     os.write(control, b"x")
     try:
         async with asyncio.timeout(_KILL_S):
@@ -403,17 +417,19 @@ async def _stop(status: int, control: int, done: asyncio.Event, received: bytear
 
 
 def _kill_supervisor(received: bytearray) -> None:
+    """Kill the supervisor, whose process id is in the first line that it wrote."""
     with contextlib.suppress(ValueError, KeyError, IndexError, ProcessLookupError):
         os.kill(json.loads(bytes(received).splitlines()[0])["pid"], signal.SIGKILL)
 
 
 def _free_slot() -> int:
-    """Return a slot, and with it a uid, that none of our jobs has. Other daemons start at other slots."""
+    """Return a slot, which decides a user id, that no job of this process has. Other daemons begin with other slots."""
     first = 8 * os.getpid() % SLOTS
     return next((slot for n in range(SLOTS) if (slot := (first + n) % SLOTS) not in _SLOTS_TAKEN), first)
 
 
 def _memory_file() -> int:
+    """Return the descriptor of a new file in memory."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("acceld", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -421,6 +437,7 @@ def _memory_file() -> int:
 
 
 def _fill(descriptor: int, data: bytes, attachment: Reply | None, offset: int) -> None:
+    """Write ``data`` and the attachment from ``offset`` on to a descriptor."""
     write_all(descriptor, data)
     while attachment is not None and (part := attachment.read(_COPY_BYTES, offset)):
         offset += len(part)

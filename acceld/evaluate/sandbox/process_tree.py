@@ -1,4 +1,4 @@
-"""Read the processes below a process from /proc: count them, add up their memory, end them."""
+"""Read the descendants of a process from /proc: count them, add up their memory, end them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The processes below one process, and their anonymous and shared memory in bytes."""
+    """Hold the ids of all descendants of a process, and the bytes of their anonymous and shared memory together."""
 
     pids: tuple[int, ...]
     memory_bytes: int
 
 
 def descendants(root: int) -> tuple[int, ...]:
-    """Return ids of all processes below ``root``, in no order; those that end meanwhile may be missing."""
+    """Return the ids of all descendants of ``root``, in no order. Processes that end meanwhile may be missing."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -33,19 +33,19 @@ def descendants(root: int) -> tuple[int, ...]:
 
 
 def tree(root: int) -> Tree:
-    """Return the processes below ``root`` and their anonymous and shared memory."""
+    """Return the descendants of ``root`` with their anonymous and shared memory."""
     pids = descendants(root)
     return Tree(pids, sum(_memory_bytes(pid) for pid in pids))
 
 
 def end(root: int) -> int:
-    """Send SIGKILL to everything below ``root`` until nothing is left. Return the number of processes ended.
+    """Send SIGKILL to the descendants of ``root`` until there are none, and return the number of processes ended.
 
-    ``root`` must be the caller and a subreaper, so that orphans stay below it.
+    ``root`` must be the caller and a subreaper, so that orphans become its children.
     """
     ended = 0
     for _ in range(1000):
-        if not _has_children():  # so there is nothing below it, and no need to read all of /proc
+        if not _has_children():  # then there are no descendants, and /proc need not be read
             return ended
         pids = descendants(root)
         if not pids:
@@ -60,7 +60,7 @@ def end(root: int) -> int:
 
 
 def _has_children() -> bool:
-    """Reap the caller's children that have ended. Return True if there are others."""
+    """Reap the caller's children that have ended. Return True if it has other children."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -70,6 +70,7 @@ def _has_children() -> bool:
 
 
 def _parent(pid: int) -> int | None:
+    """Return the parent of a process; None if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rsplit(b")", 1)[1].split()[1])
@@ -78,6 +79,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _memory_bytes(pid: int) -> int:
+    """Return the anonymous and shared memory of a process; 0 if the process has ended."""
     total = 0
     try:
         with open(f"/proc/{pid}/status", "rb") as file:

@@ -1,6 +1,4 @@
-"""Write and read the file that holds a job's answer. Child processes import this module, so it imports as little as
-they do.
-"""
+"""Write and read the file with a job's answer. It imports little, because every child process imports it."""
 
 from __future__ import annotations
 
@@ -9,18 +7,18 @@ from typing import Self
 
 
 class Reply:
-    """An open file with a job's answer. The bytes come from a hostile process, so read them with a limit."""
+    """Hold an open file with a job's answer. A hostile process may have written it, so read it with a limit."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     @property
     def size(self) -> int:
-        """Return the number of bytes written."""
+        """Return the number of bytes in the file."""
         return os.fstat(self.descriptor).st_size
 
     def read(self, limit: int, offset: int = 0) -> bytes:
-        """Return at most ``limit`` bytes from ``offset``."""
+        """Return at most ``limit`` bytes from ``offset`` on."""
         return os.pread(self.descriptor, limit, offset)
 
     def close(self) -> None:
@@ -37,7 +35,7 @@ class Reply:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all bytes, with as many system calls as needed."""
+    """Write all bytes to a descriptor, with as many system calls as needed."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

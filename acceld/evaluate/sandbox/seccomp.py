@@ -1,9 +1,9 @@
-"""Build a seccomp filter as raw BPF: it allows the system calls of an evaluated process, and answers all others with
+"""Build a seccomp filter in BPF: it allows the system calls that an evaluated process needs, and answers others with
 EPERM.
 
-An allow-list, for x86_64 and aarch64. Numbers are those of the kernel's own headers (asm/unistd_64.h and
-asm-generic/unistd.h). A refused call returns an error rather than killing, so that a kernel which tries one
-ends as a value with a message.
+It has tables for x86_64 and aarch64, with the numbers of the kernel's own headers (asm/unistd_64.h and
+asm-generic/unistd.h). A refused call returns an error and does not kill the process, so that a kernel that tries one
+ends with a message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from acceld.evaluate.sandbox import linux
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 NUMBER = {"x86_64": 317, "aarch64": 277}
-"""The number of seccomp(2) itself; its operation 1 sets a filter."""
+"""The number of the system call seccomp(2). Its operation 1 sets a filter."""
 _X32 = 0x40000000
 _LD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW = 0x7FFF0000
@@ -61,8 +61,8 @@ waitid 247 95
 _X86_ONLY = (
     2, 4, 6, 7, 21, 22, 23, 33, 78, 82, 83, 84, 87, 89, 90, 111, 158, 201, 232,
 )  # fmt: skip
-"""System calls of older C libraries on x86_64: open stat lstat poll access pipe select dup2 getdents rename mkdir rmdir
-unlink readlink chmod getpgrp arch_prctl time epoll_wait.
+"""System calls that older C libraries make on x86_64: open stat lstat poll access pipe select dup2 getdents rename
+mkdir rmdir unlink readlink chmod getpgrp arch_prctl time epoll_wait.
 """
 _SPECIAL = {
     "x86_64": {"mmap": 9, "mprotect": 10, "ioctl": 16, "fcntl": 72, "prctl": 157, "kill": 62, "tkill": 200,
@@ -80,7 +80,7 @@ _DEVICE_CALLS = tuple(
         one.split() for one in "203 122,237 235,238 237,239 236,319 279,149 228,150 229,325 284".split(",")
     )
 )
-"""System calls of a GPU's driver library besides ioctl: sched_setaffinity mbind set_mempolicy get_mempolicy
+"""System calls that a GPU's driver library makes besides ioctl: sched_setaffinity mbind set_mempolicy get_mempolicy
 memfd_create mlock munlock mlock2.
 """
 _DEVICE_SOCKET_CALLS = tuple(
@@ -89,8 +89,10 @@ _DEVICE_SOCKET_CALLS = tuple(
         one.split() for one in "42 203,46 211,47 212,49 200,50 201,51 204,54 208,55 209,288 242".split(",")
     )
 )
-"""Calls on unix sockets: connect sendmsg recvmsg bind listen getsockname setsockopt getsockopt accept4. CUDA opens such a
-socket, without a file, for processes that want to share its memory. Nobody can reach it from another network namespace.
+"""System calls on unix sockets: connect sendmsg recvmsg bind listen getsockname setsockopt getsockopt accept4.
+
+CUDA opens such a socket, without a file, for processes that want to share its memory. Processes in another network
+namespace can not reach it.
 """
 
 
@@ -101,11 +103,11 @@ _WIDE_CALLS = tuple(
         for one in "265 37,44 206,45 207,46 211,47 212,48 210,51 204,52 205,54 208,55 209,203 122,141 140".split(",")
     )
 )
-"""System calls of multiprocessing and event loops: linkat sendto recvfrom sendmsg recvmsg shutdown getsockname
-getpeername setsockopt getsockopt sched_setaffinity setpriority. Sockets come from socketpair alone.
+"""System calls that multiprocessing and event loops make: linkat sendto recvfrom sendmsg recvmsg shutdown getsockname
+getpeername setsockopt getsockopt sched_setaffinity setpriority. The only sockets are those of socketpair.
 """
 _LINK = 86
-"""The call link of x86_64, which aarch64 does not have."""
+"""Number of the system call link on x86_64. aarch64 does not have it."""
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 _SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
 _AF_UNIX = 1
@@ -114,12 +116,13 @@ _FIONBIO = 0x5421
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Rights of an evaluated process in addition to computing and using its files.
+    """Describe what an evaluated process may do besides computing and using its files.
 
-    ``fork``: make processes and threads (never namespaces). ``execute``: start programs and make memory executable.
-    ``pid``: its own process id, the only one it may signal. ``devices``: control the devices it can open, place memory
-    near them, and use unix sockets. ``wide``: semaphores, pairs of unix sockets and signals within its own pid namespace, which it
-    must have.
+    - ``pid``: its own process id, the only one it may send signals to.
+    - ``fork``: make processes and threads, but no namespaces.
+    - ``execute``: start programs, and make memory executable.
+    - ``devices``: control the devices it can open, place memory near them, and use unix sockets.
+    - ``wide``: use semaphores, pairs of unix sockets, and signals within its own pid namespace, which it must have.
     """
 
     pid: int
@@ -130,12 +133,12 @@ class Filter:
 
 
 def supported() -> bool:
-    """Return True if there is a filter for this machine."""
+    """Return True if there is a filter for this machine's processor."""
     return linux.machine() in _AUDIT_ARCH
 
 
 def restrict(rules: Filter) -> None:
-    """Apply the filter to this process, for good; no_new_privs must be set. OSError if that fails."""
+    """Apply a filter to this process for good. no_new_privs must be set. OSError if the system refuses."""
     code = assemble(rules, linux.machine())
     instructions = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(instructions))
@@ -144,7 +147,7 @@ def restrict(rules: Filter) -> None:
 
 
 def assemble(rules: Filter, machine: str) -> bytes:
-    """Return the BPF program (8 bytes an instruction) for ``machine``. KeyError for one without a table."""
+    """Return the BPF program for ``machine``, eight bytes for each instruction. KeyError for a machine without a table."""
     special = _SPECIAL[machine]
     code = [
         (_LD, 0, 0, 4),
@@ -193,6 +196,7 @@ _Code = list[tuple[int, int, int, int]]
 
 
 def _plain_calls(machine: str) -> list[int]:
+    """Return the numbers of the system calls that are always allowed."""
     words = _BOTH.split()
     column = 1 if machine == "x86_64" else 2
     numbers = [int(word) for word in words[column::3]]
@@ -200,11 +204,12 @@ def _plain_calls(machine: str) -> list[int]:
 
 
 def _allow(number: int) -> _Code:
+    """Return instructions that allow a system call."""
     return [(_JEQ, 0, 1, number), (_RET, 0, 0, _ALLOW)]
 
 
 def _one_of(number: int, argument: int, values: tuple[int, ...]) -> _Code:
-    """Allow the call where the low 32 bits of its argument are one of the values (all are C ints)."""
+    """Return instructions that allow a system call if the low 32 bits of an argument are one of ``values``."""
     low = 16 + 8 * argument
     checks: _Code = [(_LD, 0, 0, low)]
     for value in values:
@@ -213,7 +218,9 @@ def _one_of(number: int, argument: int, values: tuple[int, ...]) -> _Code:
 
 
 def _prctl(number: int) -> _Code:
-    """Allow some options, and to forbid the time stamp counter, but not to allow it again."""
+    """Return instructions that allow some options of prctl. The time stamp counter may be forbidden, but not allowed
+    again.
+    """
     only_forbid: _Code = [
         (_JEQ, 0, 3, linux.PR_SET_TSC),
         (_LD, 0, 0, 24),
@@ -226,7 +233,7 @@ def _prctl(number: int) -> _Code:
 
 
 def _unless_bits(number: int, argument: int, bits: int) -> _Code:
-    """Allow the call unless its argument has one of the bits."""
+    """Return instructions that allow a system call unless an argument has one of the bits."""
     low = 16 + 8 * argument
     return [
         (_JEQ, 0, 4, number),

@@ -1,21 +1,22 @@
 """Run the zygote: a process that imports the modules of jobs and forks a jailed child for each job.
 
-It is started by exec with an empty environment (:mod:`acceld.evaluate.sandbox.process`), before the daemon holds a key,
-and has one thread. The modules of a job are imported before the fork, once for all jobs, because a jail has no files to
-import from. A job arrives as one datagram with four file descriptors:
+:mod:`acceld.evaluate.sandbox.process` starts it by exec with an empty environment, before the daemon has a key. It has
+one thread. The modules of a job are imported before the fork, once for all jobs, because a jail has no files to import
+from. A job arrives as one datagram with four file descriptors:
 
-* ``request``: a file with the task's input,
-* ``reply``: a file the child writes its answer to,
-* ``control``: a pipe; when its other end closes, the job's whole tree ends,
-* ``status``: a pipe to which the job's supervisor writes one JSON line when it starts and one when all is over.
+* ``request``: a file with the task's input, * ``reply``: a file to which the child writes its answer, * ``control``: a
+pipe; when its other end closes, the job is ended with all its descendants, * ``status``: a pipe to which the job's
+supervisor writes one line of JSON when it starts and one at the end.
 
 A datagram without descriptors names tasks and modules to import before they are needed.
 
-Further descriptors may follow: those the child shares with its referee (5 and up in the child), then the referee's own.
+Further descriptors may follow: those that the child shares with its referee (5 and up in the child), then those of the
+referee alone.
 
-Each job is a supervisor, which never runs evaluated code, and below it the jailed child. A job may name a referee, our own
-code that the supervisor runs while the child lives (:mod:`acceld.evaluate.hosted.referee`). When the datagram socket
-closes, the zygote ends; when the daemon dies, so do all control pipes, and with them every tree.
+Each job has a supervisor, which never runs evaluated code, and the jailed child as the supervisor's child. A job may
+name a referee, acceld's own code that the supervisor runs while the child lives
+(:mod:`acceld.evaluate.hosted.referee`). When the datagram socket closes, the zygote ends. When the daemon dies, all
+control pipes close, which ends every job.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ from acceld.evaluate.sandbox.jail import Jail, Level, enter
 
 MAX_DATAGRAM = 60_000
 WATCH_S = 0.02
-"""Seconds between readings of a tree's memory and process count."""
+"""Seconds between two readings of a job's memory and number of processes."""
 
 _ENTERED = b"entered"
 _MOST_DESCRIPTORS = 24
 
 Task = Callable[[bytes, int], None]
-"""Takes the request's bytes and the descriptor to write its answer to."""
+"""Runs in the jailed child. It takes the bytes of the request, and the descriptor to write its answer to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the daemon requested it."""
+    """Describe a job as the daemon requested it."""
 
     task: str
     jail: Jail
@@ -64,19 +65,19 @@ class Job:
     status: int
     referee: str = ""
     modules: tuple[str, ...] = ()
-    """Modules that the job may import."""
+    """Modules to import before the child is jailed."""
     shared: tuple[int, ...] = ()
     private: tuple[int, ...] = ()
 
 
 Referee = Callable[[Job, int, float], dict[str, Any]]
-"""Takes the job, the child's process id and when the job started; returns the outcome once the child is gone."""
+"""Takes the job, the child's process id and the start time; returns the outcome after the child has ended."""
 
 
 def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
-    """Serve jobs from the datagram socket ``descriptor`` until it closes.
+    """Run the jobs that arrive at the datagram socket ``descriptor``, until it closes.
 
-    ``tasks`` maps a task's name to ``module:function``; a module is imported for its first job.
+    ``tasks`` maps the name of a task to ``module:function``. The module is imported for the first job that needs it.
     """
     loaded: dict[str, Callable[..., Any]] = {}
     server = socket.socket(fileno=descriptor)
@@ -86,7 +87,7 @@ def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
     while True:
         data, descriptors, _, _ = socket.recv_fds(server, MAX_DATAGRAM, _MOST_DESCRIPTORS)
         if not data:
-            os._exit(0)  # to take all modules apart would take longer than to start did
+            os._exit(0)  # a normal exit would take longer than starting did
         if not descriptors:
             _load(**json.loads(data), known=tasks, loaded=loaded)
             continue
@@ -102,7 +103,7 @@ def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
 def _load(
     tasks: Sequence[str], modules: Sequence[str], *, known: Mapping[str, str], loaded: dict[str, Callable[..., Any]]
 ) -> str:
-    """Import tasks and modules that were not imported before. Return the error; empty if there is none."""
+    """Import tasks and modules that are not imported yet. Return the error as text; empty if there is none."""
     wanted = [name for name in tasks if name not in loaded]
     modules = [name for name in modules if name not in sys.modules]
     if not wanted and not modules:
@@ -112,7 +113,7 @@ def _load(
         for name in modules:
             importlib.import_module(name)
         loaded |= {name: _function(known[name]) for name in wanted}
-    except Exception as error:  # noqa: BLE001  # a module may fail in any way; the daemon is told
+    except Exception as error:  # noqa: BLE001  # a module may raise anything, which is reported to the daemon
         return f"{type(error).__name__}: {error}"
     finally:
         gc.freeze()
@@ -121,12 +122,14 @@ def _load(
 
 
 def _function(where: str) -> Callable[..., Any]:
+    """Return the function ``module:name``."""
     module, _, name = where.partition(":")
     task: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return task
 
 
 def _job(data: bytes, descriptors: list[int]) -> Job:
+    """Return the job in a datagram."""
     raw: dict[str, Any] = json.loads(data)
     jail, level = Jail.from_plain(raw["jail"]), Level(raw["level"])
     request, reply, control, status, *others = descriptors
@@ -138,6 +141,7 @@ def _job(data: bytes, descriptors: list[int]) -> Job:
 
 
 def _supervise(job: Job, tasks: dict[str, Callable[..., Any]], problem: str) -> NoReturn:
+    """Run a job as its supervisor: fork the child, watch it, end its descendants, and write the outcome."""
     started = time.monotonic()
     outcome: dict[str, Any] = {"exit": None, "signal": None, "cause": "harness", "detail": ""}
     try:
@@ -192,8 +196,10 @@ def _supervise(job: Job, tasks: dict[str, Callable[..., Any]], problem: str) -> 
 
 
 def watch(job: Job, child: int, started: float) -> dict[str, Any]:
-    """Wait until the child ends, the control pipe closes, the deadline passes or the tree is too large. Then end the
-    tree.
+    """Wait until the child ends, the control pipe closes, the deadline passes or a limit is exceeded. Then end the
+    child.
+
+    Return the outcome.
     """
     handle = os.pidfd_open(child)
     poll = select.poll()
@@ -228,9 +234,9 @@ def watch(job: Job, child: int, started: float) -> dict[str, Any]:
 
 
 def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int) -> NoReturn:
-    """Run the task in the jailed child: lock the process in, do the task, exit. Never returns into the zygote's loop.
+    """Run the task in the jailed child: lock the process in, run the task, exit.
 
-    The pipe ``entered`` records whether evaluated code was reached. It is closed before that code runs.
+    The pipe ``entered`` tells whether the jail was complete. It is closed before evaluated code runs.
     """
     code = 1
     try:
@@ -254,7 +260,7 @@ def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int
 
 
 def _keep_only(job: Job, entered: int) -> None:
-    """Leave the request as descriptor 0, /dev/null as 1 and 2, the reply as 3, ``entered`` as 4, then the shared ones."""
+    """Keep these descriptors: 0 the request, 1 and 2 /dev/null, 3 the reply, 4 ``entered``, then the shared ones."""
     null = os.open(os.devnull, os.O_RDWR)
     wanted = (job.request, null, null, job.reply, entered, *job.shared)
     safe = [os.dup2(number, 200 + i, inheritable=False) for i, number in enumerate(wanted)]
@@ -264,6 +270,7 @@ def _keep_only(job: Job, entered: int) -> None:
 
 
 def _read_all(descriptor: int) -> bytes:
+    """Return the content of a file."""
     size = os.fstat(descriptor).st_size
     data = bytearray()
     while len(data) < size:
@@ -275,9 +282,10 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _say(job: Job, record: dict[str, Any]) -> None:
+    """Write a line of JSON to the status pipe of a job."""
     os.write(job.status, json.dumps(record).encode() + b"\n")
 
 
 if __name__ == "__main__":
-    named = importlib.import_module("acceld.evaluate.sandbox.zygote")  # referees import it by this name too
+    named = importlib.import_module("acceld.evaluate.sandbox.zygote")  # referees import the module by this name
     named.main(json.loads(sys.argv[1]), int(sys.argv[2]))

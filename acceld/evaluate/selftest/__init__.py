@@ -1,1 +1,1 @@
-"""Try known attacks and honest kernels on this machine's own evaluator."""
+"""Try known attacks and honest kernels on this machine's evaluators."""

@@ -1,4 +1,4 @@
-"""Read attacks and honest kernels for the self-test, and guess the keys that their files leave out.
+"""Read attacks and honest kernels for the self-test, and guess what their files do not say.
 
 An attack is one file: a kernel (``*.py``, ``*.c``) with a header of comments, or the bytes of a forged Program
 (``*.bin``)::
@@ -15,14 +15,14 @@ An attack is one file: a kernel (``*.py``, ``*.c``) with a header of comments, o
 ``reject``: wrong, must not pass. ``policy``: refused as a candidate; with the policy off it may pass if its results are
 right. ``quarantine``: must end ``suspect`` or worse. ``truthful``: may pass, with the latency of the work that it
 really does. ``pass``: an honest kernel, must pass. If an attack is refused for a reason that its file does not name,
-the self-test fails: the attack no longer reaches its target. The suite's own files must name the refusal, files of a
-``further`` folder need not.
+the self-test fails, because the attack no longer reaches its target. The suite's own files must name the refusal, files
+of a ``further`` folder need not.
 
-A folder is read with all folders below it; ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same keys. If
+A folder is read with all folders below it. ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same keys. If
 ``expect`` is missing, it is taken from words of the path (``honest/``, ``controls/``, ``cheat_1.py``) or from an id
 like those of acceld's own suite (``H01_`` is honest, any other letter an attack). A file with neither is ``unlabeled``:
-it is not known if it should pass, so it is reported and counted separately. A missing workload is the one whose name is
-in the path, or else the only one with the kernel's arguments. The suite's own workloads are tried last.
+nobody knows whether it should pass, so it is reported and counted separately. If ``workload`` is missing, it is the one
+whose name is in the path, or else the only one with the kernel's arguments. The suite's own workloads are tried last.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MEANINGS = {
 _ALIASES = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
 _HONEST = {"honest", "control", "controls", "legit", "legitimate"}
 _HOSTILE = {"attack", "attacks", "cheat", "cheats", "reject", "rejected", "exploit", "hostile", "malicious"}
-"""Words in a path that imply an expectation, at any place."""
+"""Words that decide the expectation wherever they stand in a path."""
 _KEYS = ("expect", "workload", "api", "entry", "chip", "at_least", "caught_by", "unpoliced", "lnc")
 _HEADER = re.compile(
     rf"^\s*(?:#|//|/?\*)\s*({'|'.join(_KEYS).replace('_', '[_ ]')})\s*[:=]\s*[\"']?([^\s\"']+)",
@@ -85,7 +85,7 @@ os._exit(0)
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack in a file of the suite, or of a ``further`` folder. ``guessed``: the file does not name its workload."""
+    """Describe an attack in a file of the suite, or of a ``further`` folder."""
 
     id: str
     kernel: Kernel
@@ -93,38 +93,39 @@ class Attack:
     workload_folder: Path
     chip: str
     at_least: float = 0.0
-    """A pass below this share of the baseline's latency is false, because the kernel does the same work."""
+    """Share of the baseline's latency below which a pass is false, because the kernel does the same work; 0 for no
+    limit.
+    """
     guessed: bool = False
     further: bool = False
     caught_by: tuple[str, ...] = ()
-    """Accepted refusals of a candidate, each ``status.rule``; empty if the file names none."""
+    """Refusals of a candidate that are accepted, each as ``status.rule``; empty if the file names none."""
     unpoliced: tuple[str, ...] = ()
-    """Accepted refusals with the policy off."""
+    """Refusals that are accepted with the policy off."""
 
     @property
     def honest(self) -> bool:
-        """True if the kernel must pass."""
+        """Return True if the kernel must pass."""
         return self.expect == "pass"
 
     @property
     def small(self) -> bool:
-        """True if its workload is one of the suite's own, which need little time and memory."""
+        """Return True if the workload is one of the suite's own, which need little time and memory."""
         return self.workload_folder.parent == data_folder(FOLDER) / "workloads"
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A file that can not be tried, and the reason."""
+    """Describe a file that can not be tried, and the reason."""
 
     id: str
     message: str
 
 
 def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], list[Broken]]:
-    """Return the attacks in a folder by name, and the files that are not valid attacks. Folders below a ``further`` one
-    are included.
+    """Return the attacks in a folder by name, and the files that are not valid attacks.
 
-    UsageError if the folder holds no file that could be an attack.
+    With ``further``, folders below it are read too. UsageError if the folder has no file that could be an attack.
     """
     folder = folder.resolve()
     listed = [path for ending in ("py", "c", "bin") for path in folder.glob(f"{'**/' * further}*.{ending}")]
@@ -138,7 +139,8 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
         try:
             found = replace(_load(name, path, workloads), further=further)
             if further:
-                loaded = load_workload(found.workload_folder)  # a broken one is the folder's fault, not the evaluator's
+                # loaded here, so that a broken workload counts as a fault of the folder
+                loaded = load_workload(found.workload_folder)
                 found = replace(found, kernel=_launched(found.kernel, loaded))
                 if found.at_least and found.kernel.api not in loaded.baselines:
                     raise UsageError(
@@ -159,12 +161,13 @@ def _launched(kernel: Kernel, loaded: Workload) -> Kernel:
 
 
 def _left_out(path: Path) -> bool:
-    """Return True for a file that is not an attack: a file of a workload, a test, or a helper that others import."""
+    """Return True for a file that is not an attack: a workload's file, a test, or a helper that other files import."""
     hidden = any(part.startswith((".", "_")) or part == "workloads" for part in path.parts)
     return hidden or path.name.startswith(("test_", "conftest"))
 
 
 def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
+    """Return the attack in a file. UsageError if it is not valid."""
     if not path.is_file():
         raise UsageError("it is not a regular file")
     if path.stat().st_size > MAX_BYTES:
@@ -217,7 +220,10 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
 
 
 def _refusals(text: str) -> tuple[str, ...]:
-    """Split alternatives such as ``timeout.trace_deadline|compile_error.crash``. UsageError for an unknown status."""
+    """Return the alternatives in a text such as ``timeout.trace_deadline|compile_error.crash``.
+
+    UsageError for an unknown status.
+    """
     refusals = tuple(text.split("|")) if text else ()
     for refusal in refusals:
         status, _, rule = refusal.partition(".")
@@ -227,12 +233,13 @@ def _refusals(text: str) -> tuple[str, ...]:
 
 
 def _header(text: str) -> dict[str, str]:
-    """Return the keys in comments and module constants. The first value of a key counts."""
+    """Return the keys in comments and module constants. If a key occurs several times, its first value counts."""
     found = [*reversed(_CONSTANT.findall(text)), *reversed(_HEADER.findall(text))]
     return {key.lower().replace(" ", "_"): value for key, value in found}
 
 
 def _sidecar(path: Path) -> dict[str, str]:
+    """Return the keys in the ``.toml`` file beside an attack; empty if there is none."""
     beside = path.with_suffix(".toml")
     if not beside.is_file():
         return {}
@@ -241,7 +248,7 @@ def _sidecar(path: Path) -> dict[str, str]:
 
 
 def _spoken(name: str) -> str:
-    """Return the expectation that a path implies, by its last part with a word of :data:`_MEANINGS`."""
+    """Return the expectation that a path implies, by the last of its parts that has a word of :data:`_MEANINGS`."""
     for part in reversed(Path(name).parts):
         whole, words = part.lower(), set(re.split(r"[^a-z]+", part.lower()))
         if whole in EXPECTATIONS or whole in _ALIASES:
@@ -257,6 +264,7 @@ def _spoken(name: str) -> str:
 
 
 def _api(path: Path, text: str) -> str:
+    """Return the API that a file without the key ``api`` uses."""
     if path.suffix == ".c":
         return "c"
     current = re.search(r"^\s*(?:import nki\b|from nki\b)", text, re.MULTILINE)
@@ -264,7 +272,7 @@ def _api(path: Path, text: str) -> str:
 
 
 def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str:
-    """Return the default workload of an attack whose file names none."""
+    """Return the workload of an attack whose file names none."""
     spoken = [workload for workload in workloads if workload in name]
     if spoken:
         return max(spoken, key=len)
@@ -279,7 +287,7 @@ def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str
 
 
 def _arguments(text: str) -> tuple[str, ...]:
-    """Return the argument names of the last kernel in a file; () if they can not be found."""
+    """Return the names of the arguments of the last kernel in a file; empty if they can not be found."""
     try:
         tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -290,6 +298,7 @@ def _arguments(text: str) -> tuple[str, ...]:
 
 
 def _takes(folder: Path, api: str) -> tuple[str, ...]:
+    """Return the names of the arguments of the kernel of a workload; empty if it can not be loaded."""
     try:
         loaded = load_workload(folder)
     except AcceldError:

@@ -1,13 +1,13 @@
 """Try every known attack, and honest kernels, on this machine's evaluator.
 
 :mod:`acceld.evaluate.selftest.attacks` reads the files. Each attack runs twice: as a candidate, and with the policy off
-as a person's own kernel would. The second run tests the protections behind the policy. It needs level L2, since below
-it the user's files would be in reach. Honest kernels run as candidates.
+as a user's own kernel would. The second run tests the protections behind the policy. It needs level L2, because below
+that level the kernel could reach the user's files. Honest kernels run as candidates.
 
 Kernels for the host's processor (backend ``cpu``, C files with ``//`` comments and numpy files) are a suite of their
 own in the folder ``cpu``.
 
-Every repeat uses fresh seeds, and results of earlier repeats are forgotten.
+Every repeat uses new seeds, and results of earlier repeats are forgotten.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR, TARGETS
 from acceld.workloads import load_workload
 
 BACKENDS = {SIMULATOR: ""} | {t.backend: d.attacks for d in ALL_DEVICES if d.attacks for t in d.targets}
-"""Backends with their own suite. The value is its folder, below the simulator's folder."""
+"""Folders of the suites, below the simulator's folder, by backend."""
 _BUILD_S, _COMPILE_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 60.0, 60.0, 3.0, 2.0
-"""Low limits: the suite's workloads are small, and some attacks run until their deadline."""
+"""Limits for the suite's workloads. They are low, because the workloads are small and some attacks run to their
+deadline.
+"""
 _QUEUE = 10_000
 
 NkiVersion = Literal["auto", "0.3", "0.4", "0.5", "0.6", "0.7"]
@@ -49,19 +51,20 @@ FAILURES = ("fooled", OTHER_RULE, "false_reject", "death")
 
 
 class Tested(Evaluator, Protocol):
-    """Interface of an evaluator under test: it can evaluate a known program again, and reports its sandbox level."""
+    """Define the evaluator under test: it can forget results, and reports its sandbox level."""
 
     report: SandboxReport | None
 
     def forget(self) -> None:
-        """Forget results, so that known programs are evaluated again."""
+        """Forget all results, so that known programs are evaluated again."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of one attack in one mode. The outcome is ``rejected``, ``truthful``, ``unlabeled`` or one of
-    :data:`FAILURES`.
+    """Hold the result of one attack in one mode.
+
+    The outcome is ``rejected``, ``truthful``, ``unlabeled`` or one of :data:`FAILURES`.
     """
 
     id: str
@@ -77,12 +80,12 @@ class Result:
     guessed: bool = False
     """True if the attack's file does not name its workload."""
     further: bool = False
-    """True if the attack comes from the additional folder."""
+    """True if the attack comes from the user's folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelftestReport:
-    """Counts of outcomes, and every result."""
+    """Hold every result, with functions that count outcomes."""
 
     level: str
     repeats: int
@@ -97,13 +100,15 @@ class SelftestReport:
 
     @property
     def passed(self) -> bool:
-        """True if no attack passed, none was refused for a reason that its file does not name, nothing failed, and no
-        honest kernel was refused.
+        """Return True if the self-test passed.
+
+        No attack passed, none was refused for a reason that its file does not name, no honest kernel was refused, and
+        the harness did not fail.
         """
         return not any(map(self.count, FAILURES))
 
     def plain(self) -> dict[str, Any]:
-        """Return the report as JSON-able data, version 1."""
+        """Return the report, version 1, as a dict for JSON."""
         return {
             "version": 1,
             "level": self.level,
@@ -149,10 +154,10 @@ async def run_selftest(
     highest: Level = Level.L4,
     on_result: Callable[[Result], None] | None = None,
 ) -> SelftestReport:
-    """Run the suite of a backend (:data:`BACKENDS`), and the attacks of a further folder, at the active level.
+    """Run the suite of a backend (:data:`BACKENDS`) and the attacks in the folder ``attacks``, and return the report.
 
-    ``only`` is a glob on ids. A file of the further folder that can not be tried is reported, not run. UsageError if a
-    folder holds no attack; DeviceError if the backend can not work here.
+    ``only`` is a glob for ids. A file in ``attacks`` that can not be tried is reported, not run. UsageError if a folder
+    has no attack, DeviceError if the backend can not work on this machine.
     """
     started = time.monotonic()
     found, broken = load_attacks(data_folder(FOLDER) / BACKENDS[backend])
@@ -181,7 +186,7 @@ async def run_selftest(
 
 
 class _Evaluators:
-    """Two evaluators: one with tight limits for the suite's small workloads, one with the configured limits for all
+    """Hold two evaluators: one with tight limits for the suite's small workloads, one with the configured limits for
     others.
     """
 
@@ -213,16 +218,16 @@ class _Evaluators:
 
     @property
     def versions(self) -> tuple[NkiVersion, ...]:
-        """Versions of ``nki`` by which an attack may be judged, in the order in which they are tried."""
+        """Return the versions of ``nki`` for which an attack may be judged, in the order in which they are tried."""
         configured = self._configs[True].nki
         return (configured,) if configured != "auto" else ("auto", "0.7", "0.6")
 
     async def of(self, attack: Attack, version: NkiVersion) -> Tested:
-        """Return the evaluator for an attack."""
+        """Return the started evaluator for an attack and a version of ``nki``."""
         return self._running.get((attack.small, version)) or await self._start(attack.small, version)
 
     def forget(self) -> None:
-        """Forget results, so that known programs are evaluated again."""
+        """Forget all results, so that known programs are evaluated again."""
         for evaluator in self._running.values():
             evaluator.forget()
 
@@ -248,12 +253,16 @@ def _evaluator(backend: str, config: EvaluateConfig, folder: Path, highest: Leve
 
 
 def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
-    """Return the modes to try. Below L2 the user's files are in reach, so hostile kernels run only with the policy on."""
+    """Return the modes in which to try an attack. Below L2, hostile kernels could reach files, so the policy is never
+    off.
+    """
     return ("candidate",) if attack.honest or level < Level.L2 else ("candidate", "unpoliced")
 
 
 async def _evaluated(evaluators: _Evaluators, attack: Attack, request: EvaluationRequest) -> tuple[Evaluation, float]:
-    """Return an attack's evaluation and its least credible latency, by a version of ``nki`` that takes its syntax."""
+    """Return the evaluation of an attack and its least credible latency, for the first version of ``nki`` that takes
+    its syntax.
+    """
     for version in evaluators.versions:
         evaluator = await evaluators.of(attack, version)
         found = await evaluator.evaluate(request)
@@ -265,6 +274,7 @@ async def _evaluated(evaluators: _Evaluators, attack: Attack, request: Evaluatio
 async def _try(
     evaluators: _Evaluators, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
 ) -> Result:
+    """Try an attack in one mode, and return the result."""
     started = time.monotonic()
     request = EvaluationRequest(
         kernel=replace(attack.kernel, trusted=mode == "unpoliced"),
@@ -311,11 +321,12 @@ async def _try(
 
 
 def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
+    """Return the fields of a result that come from the attack."""
     return attack.workload_folder.name, attack.guessed, attack.further
 
 
 async def _least_us(evaluator: Tested, attack: Attack) -> float:
-    """Return the latency below which a pass is false; 0 if the attack gives none."""
+    """Return the latency below which a pass is false; 0 if the attack has no such limit."""
     if not attack.at_least:
         return 0.0
     loaded = await asyncio.to_thread(load_workload, attack.workload_folder)
@@ -327,6 +338,7 @@ async def _least_us(evaluator: Tested, attack: Attack) -> float:
 
 
 def _outcome(attack: Attack, mode: str, evaluation: Evaluation, least_us: float) -> str:
+    """Return the outcome of an evaluation of an attack."""
     passed = evaluation.status is Status.PASSED
     if passed and (evaluation.latency_us or 0.0) < least_us:
         return "fooled"
