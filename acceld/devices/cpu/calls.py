@@ -20,5 +20,5 @@ CALLS = (
 
 
 def lines(api: str) -> list[str]:
-    """Return a line for each of them; none for another API."""
+    """Return a line for each pragma, built-in function and intrinsic; an empty list for an API other than C."""
     return list(CALLS) if api == "c" else []

@@ -32,21 +32,21 @@ _VERSION_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C compiler as found on this machine."""
+    """Hold the path and version of a C compiler that was found on this machine."""
 
     path: str
     version: str
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Folders of the compiler and of the programs that it starts."""
+        """Return the folders of the compiler and of the programs that the compiler starts."""
         own = str(Path(os.path.realpath(self.path)).parents[1])
         listed = ("/usr", "/lib", "/lib64", "/bin", own)
         return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path) and not _below(path, listed)))
 
 
 class CpuDriver:
-    """Implements :class:`acceld.evaluate.hosted.driver.Driver` for the processor that acceld runs on."""
+    """Implement :class:`acceld.evaluate.hosted.driver.Driver` for the processor that acceld runs on."""
 
     backend = "cpu"
     clock: Clock = "processor"
@@ -59,7 +59,7 @@ class CpuDriver:
         self._rates: HostRates | None = None
 
     def check(self, api: str | None = None) -> None:
-        """Check that kernels can be timed here. DeviceError if this is not Linux, or, for C, if no compiler is found."""
+        """Raise DeviceError if kernels can not be timed here: not Linux, or, for C, no compiler found."""
         if sys.platform != "linux":
             raise DeviceError("kernels are timed on the host's processor on Linux only")
         if api == "c" and self.compiler is None:
@@ -70,7 +70,7 @@ class CpuDriver:
 
     @cached_property
     def compiler(self) -> Compiler | None:
-        """Return the first compiler that answers."""
+        """Return the first C compiler that prints its version; None if no compiler does."""
         for name in _COMPILERS:
             path = shutil.which(name)
             if path is None:
@@ -85,26 +85,30 @@ class CpuDriver:
         return None
 
     def leases(self) -> Sequence[Lease]:
-        """Return one core, the last usable one. The others are for the daemon and the referee."""
+        """Return one lease, of the last core that this process may use. The other cores serve the daemon and the
+        referee.
+        """
         core = max(os.sched_getaffinity(0))
         return (Lease(core, f"core {core}"),)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the first forbidden construct of a candidate in C. The evaluator's own policy reads numpy candidates."""
+        """Return the first forbidden construct of a candidate in C; None for numpy, which the evaluator's own policy
+        reads.
+        """
         return refused_c(kernel.text) if kernel.api == "c" else None
 
     def building(self, api: str) -> Rights:
-        """Return the rights to run the compiler, its programs and libraries; none for numpy."""
+        """Return the rights to run the compiler, with its programs and libraries; no rights for numpy."""
         if api != "c" or self.compiler is None:
             return Rights()
         return Rights(_BUILD_BYTES, _BUILD_PROCESSES, execute=True, read_paths=self.compiler.roots)
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """Return the rights of a worker: one thread; for C, to map its own artefact as code."""
+        """Return the rights of a worker: one thread, and, for C, the right to map the compiled kernel as code."""
         return Rights(_RUN_BYTES, 1, execute=api == "c", read_paths=(artefact,))
 
     def learn(self, folder: Path) -> None:
-        """Measure this machine's rates, or read stored ones."""
+        """Measure this machine's rates of memory and arithmetic, or read the rates stored in ``folder``."""
         compiler = self.compiler.path if self.compiler else None
         self._rates = rates(folder, compiler, FLAGS, self.leases()[0].index)
 
@@ -121,17 +125,17 @@ class CpuDriver:
         return Rights()
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """Return the compiler and flags."""
+        """Return the compiler's path and flags as settings of a job; an empty mapping for numpy."""
         if api != "c" or self.compiler is None:
             return {}
         return {"compiler": self.compiler.path, "flags": FLAGS, "path": os.environ.get("PATH", os.defpath)}
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return nothing: the processor's clock already counts only the kernel's own time."""
+        """Return an empty mapping: the clock of processor time already counts only the kernel's own time."""
         return {}
 
     def sdk(self, api: str) -> str:
-        """Return the compiler with version and relevant flags, or numpy's version."""
+        """Return the compiler's name and version with the flags that matter; for numpy, numpy's version."""
         if api == "c" and self.compiler is not None:
             return f"{self.compiler.version}, {' '.join(FLAGS[:2])}"
         import numpy as np
@@ -140,5 +144,5 @@ class CpuDriver:
 
 
 def _below(path: str, others: Sequence[str]) -> bool:
-    """Return True if a folder, with links resolved, lies in one of the others."""
+    """Return True if the folder ``path``, with links resolved, lies in one of the folders ``others``."""
     return not os.path.islink(path) and any(path != one and path.startswith(one + os.sep) for one in others)

@@ -35,12 +35,12 @@ _MOST_LOG = 4000
 
 
 def build(job: Job) -> Built:
-    """Return the shared object of a C kernel, or a numpy kernel's own text if it defines the function."""
+    """Return the compiled shared object of a C kernel; for numpy, the kernel's own text if it defines the function."""
     return _build_c(job) if job["api"] == "c" else _build_numpy(job)
 
 
 def prepare(job: Job, artefact: str) -> Call:
-    """Return the kernel as a function of arrays."""
+    """Return a function that calls the built kernel with arrays."""
     return _prepare_c(job, artefact) if job["api"] == "c" else _prepare_numpy(job, artefact)
 
 
@@ -74,7 +74,9 @@ def _build_c(job: Job) -> Built:
 
 
 def _complaint(said: str, declared: str) -> BuildRefused:
-    """Return the compiler's first error, with the kernel's own line."""
+    """Return a BuildRefused with the first error message of the compiler or linker, and the kernel's line if the
+    compiler names one.
+    """
     found = _MESSAGE.search(said)
     if found:
         text = found.group(3)
@@ -129,7 +131,7 @@ def _passed(value: Any) -> Any:
 
 
 class WrongOutput(Exception):
-    """A numpy kernel's result does not match the workload's outputs. ``rule`` names the difference."""
+    """Report that a numpy kernel's result does not match the workload's outputs. ``rule`` names the difference."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)

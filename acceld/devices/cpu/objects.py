@@ -1,5 +1,5 @@
-"""Check a compiled C kernel for anything but computing. A source text can hide a call; the symbols of its object can
-not.
+"""Check that a compiled C kernel does nothing but compute. A source text can hide a call; the symbols of its object
+file can not.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def complaint(path: Path, search: str) -> tuple[str, str]:
 
 
 def static_bytes(path: Path) -> int:
-    """Return the bytes of memory that a compiled object keeps from one call to the next."""
+    """Return the number of bytes of memory that a compiled object keeps from one call to the next."""
     with path.open("rb") as stream:
         return sum(
             section["sh_size"]
@@ -81,7 +81,7 @@ def static_bytes(path: Path) -> int:
 
 
 def _declared(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield forbidden external functions that the kernel's own lines declare, called or not."""
+    """Yield (rule, place) for each forbidden external function that the kernel's own lines declare, called or not."""
     if not path.is_file():
         return
     depth, lines = 0, []  # depth of included files at this line
@@ -100,7 +100,7 @@ def _declared(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
-    """Yield sections and symbols that a kernel does not need."""
+    """Yield (rule, place) for each section and symbol that a kernel does not need."""
     executable = set()
     for number, section in enumerate(elf.iter_sections()):
         if not _SECTION.fullmatch(section.name):
@@ -151,7 +151,10 @@ def _instructions(path: Path, search: str) -> tuple[str, str]:
 
 
 def _disassembled(path: Path, search: str) -> str:
-    """Return the instructions of an object as text; nothing without a disassembler, which every toolchain with gcc has."""
+    """Return the instructions of an object as text; an empty text if no disassembler is found.
+
+    Every toolchain with gcc has a disassembler.
+    """
     program = shutil.which("objdump", path=search) or shutil.which("llvm-objdump", path=search)
     if program is None:
         return ""

@@ -34,7 +34,7 @@ _MARGIN = 1.2
 
 @dataclass(frozen=True, slots=True)
 class HostRates:
-    """Rates of one core, the best of several tries each."""
+    """Hold the rates of one core; each rate is the best of several measurements."""
 
     memory_bytes_per_s: float
     """Read plus written, arrays of 64 MiB."""
@@ -47,7 +47,7 @@ class HostRates:
     how: str
 
     def peaks(self) -> Peaks:
-        """Return the rates for percentages of peak."""
+        """Return the rates that count as 100 percent of peak."""
         return Peaks(
             max(self.memory_bytes_per_s, self.shared_bytes_per_s),
             {"float32": self.flops_per_s},
@@ -56,15 +56,19 @@ class HostRates:
         )
 
     def limits(self) -> Peaks:
-        """Return rates that nothing on one core exceeds. Element-wise work has no limit, because it can be folded."""
+        """Return rates that no kernel on one core exceeds. Element-wise work has no limit, because a kernel can merge
+        operations.
+        """
         flops = _MARGIN * self.flops_per_s
         bytes_per_s = _MARGIN * max(self.cache_bytes_per_s, self.shared_bytes_per_s, self.memory_bytes_per_s)
         return Peaks(bytes_per_s, {"float32": flops}, float("inf"), self.how)
 
 
 def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -> HostRates:
-    """Return the stored rates of this machine, or those measured now on ``core``; takes about two seconds the first
-    time.
+    """Return the stored rates of this machine; without stored rates, measure them on core number ``core`` and store
+    them.
+
+    A measurement takes about two seconds.
     """
     stored = stored_rates(folder, compiler)
     if stored is not None:
@@ -81,7 +85,7 @@ def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -
 
 
 def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
-    """Return the rates stored in ``folder``; None if there are none, or they are of another machine."""
+    """Return the rates stored in ``folder``; None if it stores no rates, or those of another machine."""
     try:
         stored = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if stored["machine"] == _machine(compiler) and stored["version"] == VERSION:
@@ -92,7 +96,7 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 
 
 def _machine(compiler: str | None) -> dict[str, Any]:
-    """Return a key for the machine and compiler that the rates belong to."""
+    """Return a description of this machine and the compiler; stored rates are valid only for an equal description."""
     model = platform.processor()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:

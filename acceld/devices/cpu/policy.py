@@ -50,7 +50,7 @@ MAX_CHARACTERS = 200_000
 
 
 def refused_c(text: str) -> Failure | None:
-    """Return the first forbidden token of a C source; None if there is none."""
+    """Return the first forbidden token of a C source as a failure; None if the source has no forbidden token."""
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
     return next(_findings(_as_translated(text)), None)
@@ -105,7 +105,7 @@ def _complaint(token: re.Match[str]) -> Failure | None:
 
 
 def _reaches(word: str) -> bool:
-    """Return True if a name, in any of the compiler's spellings, is forbidden."""
+    """Return True if ``word`` is a forbidden name in any of the spellings that the compiler accepts."""
     plain = word.removeprefix("__builtin_")
     plain = plain.strip("_") if plain.startswith("__") else plain
     return any(name in _FORBIDDEN or _FAMILIES.fullmatch(name) for name in (word, plain))

@@ -27,7 +27,9 @@ _TYPES: Mapping[str, str] = {
 
 
 def prototype(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], entry: str = ENTRY) -> str:
-    """Return the declaration for a job's arguments and outputs. BuildRefused for a dtype without a C type."""
+    """Return the C declaration of a kernel for a job's arguments and outputs. Raise BuildRefused for a dtype without a
+    C type.
+    """
     parameters = [
         f"{_number(one['value'])} {one['name']}" if "value" in one else f"const {_type(one)} *{one['name']}"
         for one in arguments

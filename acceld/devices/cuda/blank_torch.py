@@ -1,6 +1,6 @@
-"""Stand in for torch while a kernel's host code runs: allocate and make views, without any data.
+"""Stand in for torch while a kernel's host code runs: allocate memory and make views, without any data.
 
-Tensors know shape, strides, dtype and their allocation. Anything that would compute raises BuildRefused, because a
+Tensors know their shape, strides, dtype and allocation. Anything that would compute raises BuildRefused, because a
 kernel has to compute in its device code.
 """
 
@@ -43,7 +43,7 @@ def refused(what: str) -> BuildRefused:
 
 
 class dtype:
-    """An element type, printed as torch prints it."""
+    """Describe an element type, printed as torch prints it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -98,7 +98,7 @@ class Size(tuple[int, ...]):
 
 
 class Allocation:
-    """Memory of an input, or of one allocating call."""
+    """Describe the memory of one input of the kernel, or of one call that allocates."""
 
     def __init__(self, kind: str, number: int, size_bytes: int, fill: int | None = None) -> None:
         self.kind, self.number, self.size_bytes, self.fill = kind, number, size_bytes, fill
@@ -110,7 +110,7 @@ class Allocation:
 
 
 class Tensor:
-    """A view of an allocation. ``place`` is the index, in the allocation, of the view's first element."""
+    """Describe a view of an allocation. ``place`` is the index, in the allocation, of the view's first element."""
 
     is_cuda, requires_grad, layout = True, False, "strided"
 
@@ -314,7 +314,7 @@ class _Nothing:
 
 
 class BlankTorch(ModuleType):
-    """Stand in for the module torch. ``allocations`` has the memory that the host code allocated, in order."""
+    """Stand in for the module torch. ``allocations`` lists the memory that the host code allocated, in order."""
 
     tensor_class = Tensor
     allocation_class = Allocation
@@ -344,19 +344,19 @@ class BlankTorch(ModuleType):
         )
 
     def empty(self, *shape: Any, dtype: Any = None, device: object = None, **_: Any) -> Tensor:
-        """Return uninitialized memory."""
+        """Return a stand-in tensor of uninitialized memory."""
         return self._allocate(shape, dtype, None)
 
     def zeros(self, *shape: Any, dtype: Any = None, device: object = None, **_: Any) -> Tensor:
-        """Return memory that is filled with zeros before the first launch."""
+        """Return a stand-in tensor of memory that is filled with zeros before the first launch."""
         return self._allocate(shape, dtype, 0)
 
     def empty_like(self, tensor: Tensor, dtype: Any = None, **_: Any) -> Tensor:
-        """Return uninitialized memory in the shape of ``tensor``."""
+        """Return a stand-in tensor of uninitialized memory in the shape of ``tensor``."""
         return self._allocate(tuple(tensor.shape), dtype or tensor.dtype, None)
 
     def zeros_like(self, tensor: Tensor, dtype: Any = None, **_: Any) -> Tensor:
-        """Return memory filled with zeros, in the shape of ``tensor``."""
+        """Return a stand-in tensor of memory filled with zeros, in the shape of ``tensor``."""
         return self._allocate(tuple(tensor.shape), dtype or tensor.dtype, 0)
 
     def is_tensor(self, one: object) -> bool:
@@ -385,6 +385,6 @@ def _no_cuda(name: str) -> Any:
 
 
 def tensor_of(number: int, shape: Sequence[int], kind: str) -> Tensor:
-    """Return a contiguous tensor for the kernel's input ``number``. ``kind`` names its element type."""
+    """Return a contiguous stand-in tensor for the kernel's input ``number``. ``kind`` names the element type."""
     size = math.prod(shape) * _SIZES[kind]
     return Tensor(Allocation("input", number, size), _DTYPES[kind], shape, contiguous_strides(shape))

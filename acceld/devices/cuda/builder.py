@@ -20,7 +20,9 @@ ENTRIES = ("run", "kernel", "optimized_kernel", "forward")
 
 
 def build(job: Job) -> Built:
-    """Return the launch plan of the job's kernel. BuildRefused if Triton or the stand-in for torch refuses it."""
+    """Return the launch plan of the job's kernel. Raise BuildRefused if Triton or the stand-in for torch refuses the
+    kernel.
+    """
     settings, scratch = job["settings"], Path(job["scratch"])
     os.environ.update(
         TRITON_CACHE_DIR=str(scratch / "cache"), HOME=str(scratch), TRITON_INTERPRET="0", TRITON_DEFAULT_FP_FUSION="1"
@@ -107,7 +109,9 @@ def _pointer(tensor: Tensor) -> Pointer:
 
 
 class _Recorder:
-    """Replace Triton's driver: compile for the GPU in the settings, and record launches."""
+    """Replace Triton's driver: compile for the GPU that the settings name, and record launches instead of starting
+    them.
+    """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.capability: int = settings["capability"]
@@ -119,17 +123,17 @@ class _Recorder:
 
     @staticmethod
     def is_active() -> bool:
-        """Return True: there is no other driver."""
+        """Return True, because Triton has no other driver here."""
         return True
 
     def get_current_target(self) -> Any:
-        """Return the target of the compilation."""
+        """Return the GPU architecture that Triton compiles for."""
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> int:
-        """Return the one device."""
+        """Return the number of the only device."""
         return 0
 
     def set_current_device(self, _: int) -> None:
@@ -140,11 +144,11 @@ class _Recorder:
         return 0
 
     def get_device_capability(self, _: int = 0) -> tuple[int, int]:
-        """Return major and minor."""
+        """Return the major and minor number of the compute capability."""
         return self.capability // 10, self.capability % 10
 
     def get_device_properties(self, _: int = 0) -> dict[str, int]:
-        """Return properties of the device that Triton's compiler asks for."""
+        """Return the properties of the GPU that Triton's compiler asks for."""
         return {
             "max_shared_mem": self._settings["shared_bytes"],
             "multiprocessor_count": self._settings["multiprocessors"],
@@ -156,7 +160,10 @@ class _Recorder:
         }
 
     def load_binary(self, name: str, binary: bytes, shared: int, _: int) -> tuple[None, int, int, int, int]:
-        """Return the device code's number as its handle. Only the GPU's driver knows registers and spills."""
+        """Return the number of this device code as its handle, in the form of Triton's own function.
+
+        Registers and spills are zero, because only the GPU's driver knows them.
+        """
         self.kernels.append(Code(name, bytes(binary), shared, 1))
         return None, len(self.kernels) - 1, 0, 0, 1024
 
@@ -213,7 +220,7 @@ def _message(error: BaseException) -> str:
 
 
 def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRefused:
-    """Return the refusal with the line in the kernel's file: the last one in the traceback, or the one that Triton
+    """Return the refusal with a line of the kernel's file: the last such line in the traceback, or the line that Triton
     names.
     """
     line = 0
@@ -230,6 +237,6 @@ def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRe
 
 
 def _absolute(source: str, part: str, line: int) -> int:
-    """Return the line number in the file for line ``line`` of a function in it."""
+    """Return the line number in the file ``source`` for line ``line`` of the function ``part`` in it."""
     place = source.find(part) if part else -1
     return source[:place].count("\n") + line if place >= 0 else 0

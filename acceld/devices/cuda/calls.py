@@ -37,5 +37,5 @@ CALLS = (
 
 
 def lines(api: str) -> list[str]:
-    """Return a line for each call; none for another API."""
+    """Return a line for each call of Triton's language; an empty list for another API."""
     return list(CALLS) if api == "triton" else []

@@ -57,7 +57,7 @@ LEAST_TRITON = (3, 4)
 
 
 def start_library(library: str) -> None:
-    """Start NVIDIA's driver library once, in a child with all rights. DeviceError if it does not start."""
+    """Start NVIDIA's driver library once, in a child process with all rights. Raise DeviceError if it does not start."""
     start = child("-c", _START, library)
     try:
         done = subprocess.run(
@@ -73,7 +73,7 @@ def start_library(library: str) -> None:
 
 
 class CudaDriver:
-    """Implements :class:`acceld.evaluate.hosted.driver.Driver` for NVIDIA GPUs of one kind on this machine."""
+    """Implement :class:`acceld.evaluate.hosted.driver.Driver` for the NVIDIA GPUs of one kind on this machine."""
 
     backend = "cuda"
     clock: Clock = "claimed"
@@ -90,7 +90,7 @@ class CudaDriver:
 
     @cached_property
     def gpus(self) -> tuple[Installed, ...]:
-        """Return the machine's GPUs of the same kind as the first. DeviceError if there is none."""
+        """Return the machine's GPUs of the same kind as the first GPU. Raise DeviceError if the machine has no GPU."""
         found = installed(self._ask)
         if not found:
             raise DeviceError("nvidia-smi lists no GPU", hint="Is one visible to this machine or container?")
@@ -98,7 +98,7 @@ class CudaDriver:
 
     @cached_property
     def minors(self) -> dict[str, int]:
-        """Return the numbers in the names of the GPUs' device files, by UUID."""
+        """Return, for each GPU's UUID, the number in the name of its device file."""
         return minor_numbers(self._ask)
 
     @cached_property
@@ -108,7 +108,7 @@ class CudaDriver:
 
     @property
     def gpu(self) -> Gpu | None:
-        """Return the facts of this kind of GPU; None if unknown."""
+        """Return the datasheet figures of this kind of GPU; None if acceld does not know the kind."""
         return gpu_called(self.gpus[0].name)
 
     def check(self, api: str | None = None) -> None:
@@ -142,7 +142,7 @@ class CudaDriver:
         return reported if reported is not None or known is None else known.capability
 
     def leases(self) -> Sequence[Lease]:
-        """Return every GPU of the kind."""
+        """Return one lease for each GPU of the kind."""
         return tuple(Lease(one.index, f"GPU {one.index} ({one.name})") for one in self.gpus)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
@@ -150,11 +150,11 @@ class CudaDriver:
         return refused_triton(kernel.text, kernel.filename)
 
     def building(self, api: str) -> Rights:
-        """Return the rights to read Triton's folder and run its assembler; no device."""
+        """Return the rights to read Triton's folder and run its assembler, without access to a device."""
         return Rights(_BUILD_BYTES, _BUILD_PROCESSES, execute=True, read_paths=_roots())
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """Return the rights to use one GPU and to read the plan."""
+        """Return the rights to use one GPU and to read the launch plan."""
         minor = next((self.minors.get(one.uuid) for one in self.gpus if one.index == lease.index), None)
         own = f"/dev/nvidia{lease.index if minor is None else minor}"
         devices = (own, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/null")
@@ -163,7 +163,7 @@ class CudaDriver:
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact,), (*present, "/proc"), own_code=True)
 
     def referring(self) -> Rights:
-        """Return the rights to use every GPU of the kind, because torch takes the first one that it may open."""
+        """Return the rights to use every GPU of the kind, because torch takes the first GPU that it may open."""
         found = [path for lease in self.leases() for path in self.running("triton", "", lease).device_paths]
         devices = tuple(dict.fromkeys(found))
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (), devices, own_code=True, libraries=self._libraries())
@@ -172,7 +172,7 @@ class CudaDriver:
         return (self.library,) if os.path.isabs(self.library) else ()
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """Return the GPU to compile for, Triton's version, and the number of bytes that empty the cache."""
+        """Return the GPU to compile for, Triton's version, and the number of bytes to write to empty the L2 cache."""
         known = self.gpu
         l2_bytes = known.l2_bytes if known else 0
         return {
@@ -186,11 +186,11 @@ class CudaDriver:
         }
 
     def learn(self, folder: Path) -> None:
-        """Start the driver's library once, with all rights, and keep the device files open. DeviceError if it does not
-        start.
+        """Start the driver's library once, with all rights, and keep the device files open. Raise DeviceError if the
+        start fails.
 
-        The first process that uses CUDA makes missing device files; a jailed worker can not. A GPU without a user is
-        shut down, and would start again for each worker and each question to ``nvidia-smi``.
+        The first process that uses CUDA makes missing device files; a jailed worker can not. A GPU that no process has
+        open is shut down, and would start again for each worker and each call of ``nvidia-smi``.
         """
         start_library(self.library)
         for lease in self.leases():
@@ -198,12 +198,12 @@ class CudaDriver:
                 self._held.append(os.open(self.running("", "", lease).device_paths[0], os.O_RDWR | os.O_CLOEXEC))
 
     def peaks(self, chip: str) -> Peaks | None:
-        """Return datasheet rates."""
+        """Return the datasheet's rates; None for an unknown GPU."""
         gpu = GPUS.get(chip)
         return gpu.peaks() if gpu else None
 
     def limits(self, chip: str) -> Peaks | None:
-        """Return datasheet rates with a margin for boost clocks."""
+        """Return the datasheet's rates with a margin for boost clocks; None for an unknown GPU."""
         peaks = self.peaks(chip)
         if peaks is None:
             return None
@@ -212,14 +212,16 @@ class CudaDriver:
         return Peaks(memory, matmul, vector, peaks.source)
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return the clocks of the lease's GPU in MHz (None if the tool gives none), and the reasons of throttling."""
+        """Return the clocks of the lease's GPU in MHz (None for a clock that nvidia-smi does not give), and the reasons
+        of throttling.
+        """
         now = next((one for one in installed(self._ask) if one.index == lease.index), None)
         if now is None:
             raise DeviceError(f"{lease.name} is gone: nvidia-smi does not list it any more")
         return {"sm_mhz": now.sm_mhz, "memory_mhz": now.memory_mhz, "throttled": now.throttled}
 
     def sdk(self, api: str) -> str:
-        """Return Triton's and the driver's versions, and the current clocks."""
+        """Return the versions of Triton and of NVIDIA's driver, and the current clocks."""
         self.__dict__.pop("gpus", None)
         first = self.gpus[0]
         return f"Triton {_version('triton')}, driver {first.driver}, {first.clocks}"
@@ -234,7 +236,7 @@ def _roots() -> tuple[str, ...]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version: (3, 4) of 3.4.0+git1."""
+    """Return the leading numbers of a version: (3, 4) for 3.4.0+git1."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else (0,)
 

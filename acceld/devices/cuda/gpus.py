@@ -15,7 +15,7 @@ from acceld.roofline import Peaks
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One kind of GPU. ``capability`` 90 is compute capability 9.0."""
+    """Hold the datasheet's figures of one kind of GPU. ``capability`` 90 is compute capability 9.0."""
 
     name: str
     words: tuple[str, ...]
@@ -32,13 +32,13 @@ class Gpu:
     source: str
 
     def peaks(self) -> Peaks:
-        """Return datasheet rates."""
+        """Return the datasheet's rates."""
         rates = {dtype: tflops * 1e12 for dtype, tflops in self.matmul_tflops.items()}
         return Peaks(self.hbm_bytes_per_s, MappingProxyType(rates), self.vector_tflops * 1e12, self.source)
 
 
 def _rates(half: float, eighth: float | None, single: float) -> Mapping[str, float]:
-    """Return tensor-core rates: float16 and bfloat16, float8 if supported, and float32 by TF32."""
+    """Return tensor-core rates by dtype: float16 and bfloat16, float8 if the GPU supports it, and float32 by TF32."""
     rates = {"float16": half, "bfloat16": half, "float32": single}
     if eighth is not None:
         rates |= {"float8_e4m3fn": eighth, "float8_e5m2": eighth}
@@ -139,7 +139,7 @@ def gpu_called(name: str) -> Gpu | None:
 
 
 def figures(chip: str) -> list[str]:
-    """Return a GPU's sizes and rates as lines."""
+    """Return a GPU's sizes and rates as lines of text."""
     gpu = GPUS[chip]
     rates = ", ".join(f"{dtype} {rate:g}" for dtype, rate in gpu.matmul_tflops.items())
     return [

@@ -1,4 +1,4 @@
-"""Call NVIDIA's driver library by ctypes, as far as the replay of a plan needs. Errors become DriverError."""
+"""Call NVIDIA's driver library by ctypes, for what the replay of a launch plan needs. Errors become DriverError."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class DriverError(RuntimeError):
-    """A call of the driver failed. Holds the call, the error's name and the driver's text."""
+    """Report that a call of the driver failed. Holds the call, the error's name and the driver's text."""
 
 
 class Driver:
-    """A context on one GPU. Pointers are numbers."""
+    """Hold a CUDA context on one GPU, and call the driver in it. Device pointers are plain numbers."""
 
     def __init__(self, device: int, library: str) -> None:
         try:
@@ -51,24 +51,24 @@ class Driver:
         return found.value
 
     def allocate(self, size_bytes: int) -> int:
-        """Return device memory; at least one byte."""
+        """Return the address of newly allocated device memory of ``size_bytes``, but at least one byte."""
         pointer = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(1, size_bytes)))
         return pointer.value
 
     def fill(self, pointer: int, byte: int, size_bytes: int) -> None:
-        """Set every byte to ``byte``."""
+        """Set ``size_bytes`` bytes of device memory at ``pointer`` to the value ``byte``."""
         if size_bytes:
             self._call("cuMemsetD8_v2", ctypes.c_uint64(pointer), ctypes.c_ubyte(byte), ctypes.c_size_t(size_bytes))
 
     def write(self, pointer: int, address: int, size_bytes: int) -> None:
-        """Copy to the device from the host's ``address``."""
+        """Copy ``size_bytes`` bytes from the host's ``address`` to device memory at ``pointer``."""
         if size_bytes:
             host, count = ctypes.c_void_p(address), ctypes.c_size_t(size_bytes)
             self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(pointer), host, count)
 
     def read(self, address: int, pointer: int, size_bytes: int) -> None:
-        """Copy from the device to the host's ``address``."""
+        """Copy ``size_bytes`` bytes from device memory at ``pointer`` to the host's ``address``."""
         if size_bytes:
             host, count = ctypes.c_void_p(address), ctypes.c_size_t(size_bytes)
             self._call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(pointer), count)
@@ -78,17 +78,17 @@ class Driver:
         self._call("cuCtxSetLimit", _HEAP, ctypes.c_size_t(0))
 
     def load(self, binary: bytes) -> ctypes.c_void_p:
-        """Return a module of device code."""
+        """Load compiled device code, and return the driver's module for it."""
         module = ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), binary)
         return module
 
     def unload(self, module: ctypes.c_void_p) -> None:
-        """Drop a module and the memory its code declared."""
+        """Unload a module, which frees the memory that its code declared."""
         self._call("cuModuleUnload", module)
 
     def function(self, module: ctypes.c_void_p, name: str, shared_bytes: int) -> ctypes.c_void_p:
-        """Return a device function, with permission for the shared memory it needs."""
+        """Return a device function of a module, with permission to use ``shared_bytes`` of shared memory."""
         found = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(found), module, name.encode())
         if shared_bytes > _STATIC_SHARED_BYTES:
@@ -96,7 +96,7 @@ class Driver:
         return found
 
     def registers(self, function: ctypes.c_void_p) -> tuple[int, int]:
-        """Return the registers of a thread, and the bytes it spills to local memory."""
+        """Return the number of registers of a thread, and the number of bytes that a thread spills to local memory."""
         found = []
         for attribute in (_REGISTERS, _LOCAL):
             value = ctypes.c_int()
@@ -125,7 +125,7 @@ class Driver:
         return launch
 
     def wait(self) -> None:
-        """Wait until all work is done. Raises DriverError for a fault of device code."""
+        """Wait until the device has finished all queued work. Raise DriverError for a fault of device code."""
         self._call("cuCtxSynchronize")
 
     def event(self) -> ctypes.c_void_p:

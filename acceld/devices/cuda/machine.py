@@ -43,7 +43,7 @@ Ask = Callable[[list[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A GPU. Clocks are in MHz, None if the tool gives none."""
+    """Describe a GPU of this machine. Clocks are in MHz; None for a clock that nvidia-smi does not give."""
 
     index: int
     uuid: str
@@ -61,18 +61,18 @@ class Installed:
 
     @property
     def clocks(self) -> str:
-        """The clocks as text: ``SM 1980 of 1980 MHz, memory 2619 MHz``."""
+        """Return the clocks as text: ``SM 1980 of 1980 MHz, memory 2619 MHz``."""
         shown = f"SM {self.sm_mhz or '?'} of {self.most_sm_mhz or '?'} MHz, memory {self.memory_mhz or '?'} MHz"
         return shown + (f", throttled {self.throttled}" if self.throttled else "")
 
 
 def tool() -> str | None:
-    """Return the path of ``nvidia-smi``, also in folders that PATH lacks; None if it is missing."""
+    """Return the path of ``nvidia-smi``, searched in PATH and in the usual folders; None if the program is missing."""
     return shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path=os.pathsep.join(_TOOL_FOLDERS))
 
 
 def ask_nvidia_smi(arguments: list[str]) -> str:
-    """Return the output of ``nvidia-smi``. DeviceError if it is missing or fails."""
+    """Return the output of ``nvidia-smi`` for these arguments. Raise DeviceError if the program is missing or fails."""
     found = tool()
     if found is None:
         raise DeviceError(
@@ -90,12 +90,12 @@ def ask_nvidia_smi(arguments: list[str]) -> str:
 
 
 def installed(ask: Ask = ask_nvidia_smi) -> tuple[Installed, ...]:
-    """Return the machine's GPUs. DeviceError if there is no driver, or it fails."""
+    """Return the machine's GPUs. Raise DeviceError if NVIDIA's driver is missing or fails."""
     return tuple(_gpu(row) for row in _rows(ask))
 
 
 def _rows(ask: Ask) -> list[dict[str, str]]:
-    """Return the fields of every GPU. A field that the tool refuses is missing, unless it is essential."""
+    """Return the fields of every GPU by name, without optional fields that ``nvidia-smi`` refuses."""
     fields = {name: name for name in FIELDS}
     while True:
         try:
@@ -144,8 +144,9 @@ def _number(text: str) -> int | None:
 
 
 def minor_numbers(ask: Ask = ask_nvidia_smi, proc: Path = _PROC) -> dict[str, int]:
-    """Return the number in the name of each GPU's device file, by UUID. It may differ from the GPU's index; the driver's
-    own files say which it is, else ``nvidia-smi``.
+    """Return, for each GPU's UUID, the number in the name of its device file, which may differ from the GPU's index.
+
+    The number comes from the driver's files in ``proc``; if these give no number, from ``nvidia-smi``.
     """
     found = _minors(_read(one) for one in sorted(proc.glob("*/information")))
     if found:
@@ -169,8 +170,9 @@ def _read(path: Path) -> str:
 
 
 def library_path(folders: Sequence[str] | None = None) -> str:
-    """Return the absolute path of the driver's library, for children that have no LD_LIBRARY_PATH. Its bare name if it
-    lies in none of the folders that are searched.
+    """Return the absolute path of the driver's library, because children have no LD_LIBRARY_PATH.
+
+    Returns the library's bare name if it lies in none of the folders that are searched.
     """
     if folders is None:
         named = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))

@@ -1,9 +1,10 @@
-"""Encode and decode launch plans. A launch plan records the actions of a kernel's host code as plain data with compiled
-device code.
+"""Encode and decode launch plans. A launch plan records the actions of a kernel's host code as plain data, together
+with the compiled device code.
 
 Host code runs once, in a jail, with the shapes of its arguments and without their data. Its allocations and launches
-are recorded; replaying them needs none of the candidate's Python. The bytes are a little-endian length, a JSON header
-of that length, and the device code of each kernel one after the other. :func:`decode` trusts nothing.
+are recorded; replaying them runs none of the candidate's Python. An encoded plan is a little-endian length, a JSON
+header of that length, and the device code of each kernel one after the other. :func:`decode` checks every field,
+because the bytes come from a process that ran a candidate's code.
 """
 
 from __future__ import annotations
@@ -41,12 +42,14 @@ SCALARS = {
 
 
 class PlanRefused(ValueError):
-    """The bytes are not a valid plan."""
+    """Report that bytes are not a valid launch plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory that host code allocates. ``fill`` is the byte it is filled with; None leaves it uninitialized."""
+    """Describe memory that host code allocates. ``fill`` is the byte that fills the memory; None leaves it
+    uninitialized.
+    """
 
     size_bytes: int
     fill: int | None = None
@@ -54,7 +57,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One compiled device function."""
+    """Hold one compiled device function."""
 
     name: str
     binary: bytes
@@ -64,7 +67,9 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An argument that points into input number ``number`` (``kind`` input) or a buffer (``kind`` buffer)."""
+    """Describe an argument that points into input number ``number`` (``kind`` input) or buffer ``number`` (``kind``
+    buffer).
+    """
 
     kind: str
     number: int
@@ -73,13 +78,13 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """An argument that is a number of one of :data:`SCALARS`."""
+    """Hold an argument that is a number of one of the types in :data:`SCALARS`."""
 
     type: str
     value: int | float
 
     def packed(self) -> bytes:
-        """Return the bytes that the device function reads. PlanRefused if the value does not fit."""
+        """Return the bytes that the device function reads. Raise PlanRefused if the value does not fit the type."""
         try:
             return struct.pack(SCALARS[self.type], float(self.value) if "f" in self.type else int(self.value))
         except (struct.error, OverflowError) as error:
@@ -88,8 +93,8 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launch of kernel number ``kernel``. ``scratch_bytes`` is the memory that each program needs in addition to its
-    arguments.
+    """Describe a launch of kernel number ``kernel``. ``scratch_bytes`` is the memory that each program needs in
+    addition to its arguments.
     """
 
     kernel: int
@@ -100,7 +105,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All allocations and launches of a call. ``outputs`` are the returned arrays, each a whole buffer."""
+    """Hold all allocations and launches of a call. ``outputs`` are the returned arrays; each one is a whole buffer."""
 
     capability: int
     """Compute capability of the GPU that it was compiled for: 90 is 9.0."""
@@ -111,7 +116,7 @@ class Plan:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of all buffers together."""
+        """Return the number of bytes of all buffers together."""
         return sum(one.size_bytes for one in self.buffers)
 
 
@@ -133,8 +138,8 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> Plan:
-    """Return the plan in ``data``, for arrays of these sizes. PlanRefused for anything that is not valid in every
-    respect.
+    """Return the plan in ``data`` for inputs and outputs of these sizes. Raise PlanRefused if any part of it is
+    invalid.
     """
     try:
         (length,) = _LENGTH.unpack_from(data)

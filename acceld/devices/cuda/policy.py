@@ -18,7 +18,10 @@ MAX_CHARACTERS = 1_000_000
 
 
 def refused_triton(text: str, filename: str = "kernel_triton.py") -> Failure | None:
-    """Return the first forbidden construct of a source; rule ``syntax`` if it does not parse as Python."""
+    """Return the first forbidden construct of a source as a failure; None if there is no such construct.
+
+    The rule is ``syntax`` if the source does not parse as Python.
+    """
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
     try:

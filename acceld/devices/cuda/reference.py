@@ -1,7 +1,7 @@
 """Compute expected outputs by the workload's reference in float64, on the GPU if torch finds one.
 
-Runs in a child that never sees a candidate, after the worker has ended. torch is imported with this module, so once for
-all children; only a child uses the GPU.
+Runs in a child process that never sees a candidate, after the worker has ended. Importing this module imports torch,
+once before the children are forked; only a child uses the GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ with contextlib.suppress(ImportError):
 
 
 def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
-    """Return the outputs in the reference's layout. Runs on the host if torch finds no GPU, or too little GPU memory."""
+    """Return the reference's outputs in its layout. Computes on the host if torch finds no GPU, or too little GPU
+    memory.
+    """
     import torch
 
     forward = load_reference(workload.reference).forward_torch if workload.reference is not None else None
@@ -37,7 +39,9 @@ def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
 
 
 def _tensor(torch: Any, value: Any) -> Any:
-    """Return an array on the GPU, in float64 unless it holds whole numbers. Other values are returned unchanged."""
+    """Return an array as a tensor on the GPU, in float64 unless it holds whole numbers. Other values are returned
+    unchanged.
+    """
     if not isinstance(value, np.ndarray):
         return value
     whole = value.dtype.kind in "iub"

@@ -1,15 +1,21 @@
 """Replay a launch plan on fresh inputs, and time it. Runs none of the candidate's Python.
 
-Before each timed sequence of launches, everything that could carry data from an earlier call is reset. The module is
-loaded anew, which resets variables of the device code. The plan's allocations are filled with a byte that no earlier
-launch left there. The inputs are written again. Every second sequence gets other inputs, of which nothing is kept: two
-elements of each array have changed places, so no sequence finds the inputs of the one before. After each sequence the
-inputs are compared with what was written. A sequence that is repeated gets the other inputs too. A buffer of several times the L2 cache is written. Device memory outside the
-plan holds only the inputs of this sequence.
+Before each timed sequence of launches, everything that could carry data from an earlier call is reset:
+
+- The module is loaded anew, which resets variables of the device code.
+- The plan's allocations are filled with a byte that no earlier launch left there.
+- The inputs are written again. Every second sequence gets changed inputs: two elements of each array have changed
+  places, so no sequence finds the inputs of the sequence before. The outputs of changed inputs are dropped. A sequence
+  that is repeated gets the changed inputs, too.
+- A buffer of several times the L2 cache is written.
+
+After each sequence the inputs are compared with what was written. Device memory outside the plan holds only the inputs
+of this sequence.
 
 The device works through a queue. All launches are queued behind the write of that buffer, before the device reaches the
-first event. Otherwise the time of the host to queue them would count. After each sequence the runner checks that they
-were queued in time. If the device was faster than the host, the sequence is repeated behind more writes.
+first event; otherwise the time that the host takes to queue the launches would count. After each sequence the runner
+checks that the launches were queued in time. If the device was faster than the host, the sequence is repeated behind
+more writes.
 """
 
 from __future__ import annotations
@@ -39,7 +45,10 @@ _WARP = 32
 
 
 def prepare(job: Job, artefact: str) -> Call:
-    """Load the plan for the job's arrays. BuildRefused if it is invalid, or its device code can not be loaded."""
+    """Load the launch plan, and return a function that replays it for the job's arrays.
+
+    Raises BuildRefused if the plan is invalid, or its device code can not be loaded.
+    """
     input_bytes = [_size_bytes(one) for one in job["arguments"] if "value" not in one]
     output_bytes = [_size_bytes(one) for one in job["outputs"]]
     try:
@@ -52,7 +61,7 @@ def prepare(job: Job, artefact: str) -> Call:
 
 
 class Replay:
-    """A plan on one GPU, with memory for all its arrays."""
+    """Replay a plan on one GPU, with memory for all arrays of the plan."""
 
     def __init__(
         self, plan: Plan, input_bytes: Sequence[int], output_bytes: Sequence[int], settings: dict[str, Any]
@@ -74,8 +83,9 @@ class Replay:
             driver.unload(module)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
-        """Run on ``inputs``, and write the results to ``outputs``. Return the microseconds of the launches, the median
-        of at least REPEATS.
+        """Run the plan on ``inputs``, and write its results to ``outputs``.
+
+        Returns the microseconds of the launches: the median of at least REPEATS sequences.
         """
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
         others = [one if one.dtype.kind in "iub" else _exchanged(one) for one in arrays]  # whole numbers may be places
@@ -93,9 +103,10 @@ class Replay:
         return statistics.median(took)
 
     def _timed(self, arrays: Sequence[NDArray[Any]]) -> tuple[float, bool]:
-        """Return the microseconds of one sequence, and True if the device never waited for the host during it.
+        """Return the microseconds of one sequence, and True if the device never waited for the host during the
+        sequence.
 
-        InputChanged if the launches have changed an input.
+        Raises InputChanged if the launches have changed an input.
         """
         driver, (start, end) = self._driver, self._events
         for pointer, array in zip(self._inputs, arrays, strict=True):
@@ -150,14 +161,16 @@ class Replay:
 
 
 class InputChanged(Exception):
-    """Device code writes an input, so that a later launch could find a result there."""
+    """Report that device code writes an input, so that a later launch could find a result there."""
 
     rule = "input_changed"
 
 
 def _exchanged(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy in which two elements have changed places: the first one, and the first that differs from it or, if
-    they are all equal, the last.
+    """Return a copy in which two elements have changed places: the first element, and the next element that differs
+    from it.
+
+    If all elements are equal, the last element takes the place of the differing one.
     """
     other = array.copy()
     flat = other.reshape(-1)
