@@ -1,4 +1,4 @@
-"""Write the text of new loops."""
+"""Write the source text of loops and statements for the rules for C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ STEP = "    "
 
 
 def header(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None, step: int | None = None) -> str:
-    """Return ``for (int j = 0; j < N; j++)``, with another step."""
+    """Return the loop's header, such as ``for (int j = 0; j < N; j++)``.
+
+    ``mapping`` gives new texts for variables, ``step`` a step instead of the loop's own.
+    """
     stride = loop.step if step is None else step
     advance = f"{loop.var}++" if stride == 1 else f"{loop.var} += {stride}"
     first = kernel.text(loop.first, mapping)
@@ -26,14 +29,14 @@ def bound(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None) 
 
 
 def braced(indent: str, head: str, lines: Sequence[str]) -> list[str]:
-    """Return a loop with its body. ``lines`` are already indented."""
+    """Return the lines of a block in braces after ``head``, such as a loop's header. ``lines`` are already indented."""
     return [f"{indent}{head} {{" if head else f"{indent}{{", *lines, f"{indent}}}"]
 
 
 def body_lines(
     kernel: CModule, items: Sequence[Statement], indent: str, mapping: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return statements as they were written, with another indentation."""
+    """Return the statements' source as lines indented by ``indent``. ``mapping`` gives new texts for variables."""
     lines: list[str] = []
     for item in items:
         if isinstance(item, Block) and not item.items:
@@ -46,7 +49,7 @@ def body_lines(
 
 
 def names_of(items: Sequence[Statement]) -> list[str]:
-    """Return the variables that the statements themselves declare."""
+    """Return the variables that the statements declare, without those of nested statements."""
     return [one.name for item in items if isinstance(item, Declaration) for one in item.declarators]
 
 
@@ -56,7 +59,7 @@ def without_pragmas(items: Sequence[Statement]) -> list[Statement]:
 
 
 def replaced(kernel: CModule, loop: For, lines: Sequence[str]) -> str:
-    """Return the source with a loop, and the pragmas before it, replaced."""
+    """Return the kernel's source with ``lines`` in place of a loop and the pragmas before it."""
     start = min([loop.start, *(pragma.start for pragma in loop.pragmas)])
     begin = kernel.line_start(start)
     if kernel.source[begin:start].strip():

@@ -17,7 +17,9 @@ _MOST_ELEMENTS = 8192
 
 @dataclass(frozen=True)
 class _Parts:
-    """Parts of the loop's body: declarations of scalars, the nest of loops that add, and the statements after it."""
+    """Hold the parts of a loop's body: declarations of scalars, the nested loops that add, and the statements after
+    these loops.
+    """
 
     head: list[Declaration]
     chain: list[For]
@@ -26,7 +28,7 @@ class _Parts:
 
 
 class ExpandReduction(Rule):
-    """Exchange two loops: the columns' ``{ sum = 0; loop { sum += ... }; use sum }`` and the inner one that adds."""
+    """Exchange a loop over columns, ``{ sum = 0; loop { sum += ... }; use sum }``, with the loop inside it that adds."""
 
     name = "expand_reduction"
     reason = (
@@ -38,7 +40,7 @@ class ExpandReduction(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the loops whose iterations are independent, each with sums of its own."""
+        """Yield a finding for each loop whose iterations are independent and each compute sums."""
         for loop in kernel.loops:
             parts = _parts(kernel, loop)
             if parts is None:

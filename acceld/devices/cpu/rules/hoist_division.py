@@ -14,7 +14,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class HoistDivision(Rule):
-    """Rewrite ``x / s`` in a loop, where s is a float from outside the loop."""
+    """Rewrite ``x / s`` in a loop as a product, where s is a float that the loop does not change."""
 
     name = "hoist_division"
     reason = (
@@ -26,7 +26,7 @@ class HoistDivision(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield innermost loops with a division by a loop-invariant float."""
+        """Yield a finding for each innermost loop and each float that the loop divides by and does not change."""
         for loop in kernel.loops:
             if loops_in(loop.body):
                 continue
@@ -45,7 +45,7 @@ class HoistDivision(Rule):
 
 
 def _multiplied(kernel: CModule, loop: For, name: str, divisions: Sequence[Expr], _: Variant) -> str:
-    """Return the source with the reciprocal before the loop and products in it."""
+    """Return the source with the reciprocal computed before the loop, and products in place of the divisions."""
     indent, reciprocal = kernel.indentation(loop.start), kernel.fresh(f"{name}_reciprocal")
     edits = Edits(kernel.text(loop))
     for one in divisions:
@@ -66,7 +66,7 @@ def _divisions(kernel: CModule, loop: For) -> Iterator[Expr]:
 
 
 def _floats(kernel: CModule, loop: For) -> set[str]:
-    """Return the scalars that the loop's function declares as float."""
+    """Return the names of the scalars that the loop's function declares as float."""
     function = kernel.function_of(loop)
     found = {one.name for one in function.parameters if not one.pointer and "float" in one.type}
     for statement in statements(function.body):

@@ -1,4 +1,4 @@
-"""Replace expf and tanhf by inline polynomials, which a loop can be vectorized with."""
+"""Replace expf and tanhf by inline polynomials, so that the compiler can vectorize the loop that calls them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HELPERS = {"expf": _EXP, "tanhf": _TANH}
 
 
 class InlineExp(Rule):
-    """Replace calls of the C library's functions by functions that the compiler can inline."""
+    """Replace calls of expf and tanhf by functions that the compiler can inline."""
 
     name = "inline_exp"
     reason = (
@@ -60,7 +60,7 @@ class InlineExp(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield one place for all calls inside loops."""
+        """Yield one finding for all calls of expf and tanhf inside loops."""
         called = _called(kernel)
         if called:
             yield self.found(
@@ -75,7 +75,7 @@ class InlineExp(Rule):
 
 
 def _inlined(kernel: CModule, called: Sequence[str], _: Variant) -> str:
-    """Return the source with helpers before the first function, and renamed calls."""
+    """Return the source with the inline functions before its first function, and with calls of them."""
     edits = Edits(kernel.source)
     for one in kernel.identifiers:
         name = kernel.source[one.start_byte : one.end_byte]

@@ -13,7 +13,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class Interchange(Rule):
-    """Exchange two nested loops if that makes the accesses of the inner loop contiguous."""
+    """Exchange two nested loops if that makes the inner loop's accesses contiguous."""
 
     name = "c_interchange"
     reason = (
@@ -25,7 +25,7 @@ class Interchange(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the pairs of loops that may be exchanged."""
+        """Yield a finding for each pair of nested loops that may be exchanged."""
         for outer in kernel.loops:
             inner = only_loop(outer)
             if inner is not None and kernel.interchangeable(outer, inner):
@@ -51,7 +51,7 @@ def _swapped(kernel: CModule, outer: For, inner: For, _: Variant) -> str:
 
 
 def _contiguous(kernel: CModule, loop: For, name: str) -> int:
-    """Return the number of accesses contiguous along ``name``, less those with a larger stride."""
+    """Return the number of accesses that are contiguous along variable ``name``, minus the number with a larger stride."""
     count = 0
     for access in kernel.accesses(loop.body):
         stride = access.stride(name)

@@ -1,4 +1,4 @@
-"""Read the C that kernels are written in: canonical for loops, declarations, assignments, calls.
+"""Read C kernels: canonical for loops, declarations, assignments and calls.
 
 tree-sitter parses. A statement of another kind, or with a syntax error, becomes :class:`Opaque`, about which nothing is
 proven. A source with conditional compilation is refused.
@@ -45,12 +45,13 @@ _CONDITIONAL = ("if", "ifdef", "ifndef", "else", "elif", "undef")
 
 
 class _Unknown(Exception):
-    """The reader does not understand a construct."""
+    """Report that the reader does not understand a construct."""
 
 
 def parse(source: str) -> Reader:
-    """Return the functions and loops of a source. Raises RuleRefused for conditional compilation, and for very deep
-    nesting.
+    """Return a reader that holds the functions and loops of a source.
+
+    Raises RuleRefused for conditional compilation, and for very deep nesting.
     """
     # One byte a character, so that offsets in the tree are offsets in the source. Comments alone hold other characters.
     tree = tree_sitter.Parser(_C).parse(source.encode("ascii", "replace"))
@@ -61,7 +62,7 @@ def parse(source: str) -> Reader:
 
 
 class Reader:
-    """Collect the functions, the ``#define``d texts, and every use of a name."""
+    """Hold the functions of a source, the texts of its ``#define`` directives, and every use of a name."""
 
     def __init__(self, root: Tree, source: str) -> None:
         self.source = source
@@ -93,7 +94,7 @@ class Reader:
         return self.source[node.start_byte : node.end_byte]
 
     def _directive(self, node: Tree) -> str:
-        """Return the word after ``#``; empty if the node is no directive."""
+        """Return the word after ``#`` of a preprocessor directive; an empty text for any other node."""
         return self._text(_field(node, "directive"))[1:].strip() if node.type == "preproc_call" else ""
 
     # Functions.
@@ -125,7 +126,7 @@ class Reader:
         return Parameter(node.start_byte, node.end_byte, kind, name, pointer, restrict, star_end)
 
     def _type(self, node: Tree) -> str:
-        """Return the words before the first declarator of a declaration."""
+        """Return the words of the type in a declaration, which stand before its first declarator."""
         words = []
         for child in _parts(node):
             if child.type not in _TYPE | _QUALIFIERS:
@@ -284,7 +285,9 @@ def _parts(node: Tree) -> list[Tree]:
 
 
 def _check_whole(node: Tree) -> None:
-    """Raise if a token of the statement itself is missing or unexpected. Nested statements are checked on their own."""
+    """Raise _Unknown if a token of the statement itself is missing or unexpected. Nested statements are checked
+    separately.
+    """
     if any(one.is_missing or (one.is_error and node.type != "compound_statement") for one in node.children):
         raise _Unknown
 

@@ -28,7 +28,10 @@ class PartialSums(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the innermost loops that carry only sums, with the block sizes that divide their number of iterations."""
+        """Yield a finding for each innermost loop that carries only sums.
+
+        The variants are the block sizes that divide the loop's number of iterations.
+        """
         for loop in kernel.loops:
             sums, lanes = _sums(kernel, loop)
             if lanes:
@@ -48,7 +51,7 @@ class PartialSums(Rule):
 
 
 def _in_lanes(kernel: CModule, loop: For, sums: Sequence[Reduction], variant: Variant) -> str:
-    """Return a loop over blocks, a loop inside a block, and a loop that adds the partial sums."""
+    """Return the source with three loops in place of one: over blocks, inside a block, and over the partial sums."""
     lanes, outside = variant.parameters["lanes"], kernel.indentation(loop.start)
     indent, lane, block = outside + STEP, kernel.fresh(f"{loop.var}_lane"), kernel.fresh(f"{loop.var}_block")
     parts = {one.name: kernel.fresh(f"{one.name}_part") for one in sums}

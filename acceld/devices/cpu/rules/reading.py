@@ -1,6 +1,6 @@
 """Represent a C kernel for rules: loops, array accesses in affine form, and proofs about iterations.
 
-Proofs rest on a promise of the workload (arguments do not overlap) and on constants of the source. Sums may be taken in
+Proofs rest on a promise of the workload (arguments do not overlap) and on constants of the source. Rules may add in
 another order, because the tolerance of every workload allows it.
 """
 
@@ -38,7 +38,7 @@ PURE = frozenset(
 
 @dataclass(frozen=True)
 class Access:
-    """A use of an array element. ``form`` is None if the index is not affine."""
+    """Describe a use of an array element. ``form`` is None if the index is not affine."""
 
     array: str
     form: Affine | None
@@ -46,12 +46,12 @@ class Access:
     expr: Expr
 
     def stride(self, name: str) -> int | None:
-        """Return the number of elements that the access moves if a variable grows by one; None if unknown."""
+        """Return by how many elements the access moves if variable ``name`` grows by one; None if that is unknown."""
         return None if self.form is None else self.form.coefficient(name)
 
 
 class CModule(SourceText):
-    """A parsed kernel. Raises RuleRefused if its outline can not be read."""
+    """Hold a parsed C kernel. Raises RuleRefused if the source can not be read."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -78,7 +78,7 @@ class CModule(SourceText):
 
     @cached_property
     def loops(self) -> list[For]:
-        """Every canonical loop, in order."""
+        """Return every canonical loop in the order of the source."""
         return [loop for function in self.functions for loop in loops_in(function.body)]
 
     def function_of(self, loop: For) -> Function:
@@ -86,7 +86,7 @@ class CModule(SourceText):
         return self._owner[id(loop)]
 
     def text(self, node: Node, mapping: Mapping[str, str] | None = None) -> str:
-        """Return the node's source, with variables replaced."""
+        """Return the node's source. ``mapping`` gives new texts for variables."""
         text = self.source[node.start : node.end]
         if not mapping:
             return text
@@ -98,13 +98,13 @@ class CModule(SourceText):
         return edits.apply()
 
     def line(self, position: int) -> int:
-        """Return the line of a position in the source, from 1."""
+        """Return the line number, from 1, of a position in the source."""
         return self.source.count("\n", 0, position) + 1
 
     # Numbers.
 
     def constant(self, expr: Expr) -> int | None:
-        """Return the value of a whole-number expression of constants."""
+        """Return the value of an expression of whole constants; None for any other expression."""
         form = self.affine(expr)
         return form.constant if form is not None and not form.terms else None
 
@@ -143,7 +143,7 @@ class CModule(SourceText):
     # Accesses.
 
     def accesses(self, block: Statement) -> list[Access]:
-        """Return every use of an array's element in a statement."""
+        """Return every use of an array element in a statement."""
         found = []
         for expr in expressions(block):
             found += list(self._accesses(expr, write=False))
@@ -168,8 +168,8 @@ class CModule(SourceText):
     # Proofs.
 
     def plain(self, block: Statement) -> bool:
-        """Return True if everything in a statement is understood, and it declares no pointers and calls only pure
-        functions.
+        """Return True if the reader understands everything in a statement, which declares no pointer and calls only
+        pure functions.
         """
         for one in (block, *statements(block)):
             if isinstance(one, Opaque):
@@ -187,11 +187,11 @@ class CModule(SourceText):
         return True
 
     def independent(self, loop: For) -> bool:
-        """Return True if the loop's iterations touch different data, so that any order is right."""
+        """Return True if the loop's iterations touch different data, so that any order of iterations is right."""
         return self.plain(loop.body) and not self.carried(loop) and self.disjoint(loop)
 
     def carried(self, loop: For) -> set[str]:
-        """Return the scalars from outside the loop that its body changes."""
+        """Return the scalars from outside the loop that the loop's body changes."""
         return assigned_scalars(loop.body) - declared(loop.body) - {one.var for one in loops_in(loop.body)}
 
     def disjoint(self, loop: For) -> bool:
@@ -206,7 +206,9 @@ class CModule(SourceText):
         return True
 
     def _inner_ranges(self, loop: For) -> dict[str, tuple[int, int]] | None:
-        """Return the least and greatest value of each loop variable inside; None if one is unknown."""
+        """Return the least and greatest value of each variable of a nested loop; None if a nested loop's range is
+        unknown.
+        """
         ranges: dict[str, tuple[int, int]] = {}
         for inner in loops_in(loop.body):
             first, trips = self.constant(inner.first), self.trips(inner)
@@ -237,7 +239,7 @@ class CModule(SourceText):
         return max(highs) - min(lows) < abs(stride.pop()) * loop.step
 
     def interchangeable(self, outer: For, inner: For) -> bool:
-        """Return True if two loops, one perfectly inside the other, may be exchanged.
+        """Return True if ``outer`` and ``inner`` may be exchanged, where ``inner`` is the whole body of ``outer``.
 
         Each element that is written is touched along only one of the two loops, so the order of its accesses stays.
         """
@@ -260,17 +262,17 @@ class CModule(SourceText):
         return name in loop.first.names | loop.bound.names
 
     def bounds_free_of(self, block: Statement, names: set[str]) -> bool:
-        """Return True if no loop in a statement has bounds that mention one of the names."""
+        """Return True if no loop in the statement ``block`` has a first value or bound that mentions one of ``names``."""
         return not any((one.first.names | one.bound.names) & names for one in loops_in(block))
 
 
 def loops_in(block: Statement) -> list[For]:
-    """Return every loop in a statement, outer ones first."""
+    """Return every loop in a statement; a loop comes before the loops inside it."""
     return [one for one in statements(block) if isinstance(one, For)]
 
 
 def only_loop(loop: For) -> For | None:
-    """Return the loop that is the whole body of a loop."""
+    """Return the inner loop that is the whole body of ``loop``; None if the body has anything else."""
     items = [item for item in loop.body.items if not (isinstance(item, Block) and not item.items)]
     inner = items[-1] if items else None
     if isinstance(inner, For) and len(items) == 1 + len(inner.pragmas):
@@ -287,5 +289,5 @@ def _integer(text: str) -> int | None:
 
 
 def read(source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...]) -> CModule:
-    """Return a kernel's source, parsed. RuleRefused if it can not be read."""
+    """Return the parsed kernel. Raise RuleRefused if the source can not be read."""
     return CModule(source)

@@ -12,7 +12,9 @@ _EXTREMA = {"fmaxf": ("max", ">"), "fminf": ("min", "<")}
 
 @dataclass(frozen=True)
 class Reduction:
-    """A scalar that every iteration adds to, or takes the maximum with. ``term`` is the added expression."""
+    """Describe a scalar that every iteration adds to, or takes the maximum or minimum with. ``term`` is the added or
+    compared expression.
+    """
 
     name: str
     op: str
@@ -23,7 +25,7 @@ class Reduction:
 
 
 def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
-    """Return the reductions that the loop carries; None if its iterations depend on each other in another way."""
+    """Return the reductions of a loop; None if its iterations depend on each other in any other way."""
     if not kernel.plain(loop.body) or not kernel.disjoint(loop):
         return None
     found = []
@@ -36,7 +38,9 @@ def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
 
 
 def _reduction(kernel: CModule, loop: For, name: str) -> Reduction | None:
-    """Return the reduction of a scalar, if one statement alone mentions it; None otherwise."""
+    """Return the reduction that computes scalar ``name``, if only one statement of the loop mentions it; None
+    otherwise.
+    """
     about = [one for one in loop.body.items if any(name in expr.names for expr in expressions(one))]
     if len(about) != 1 or name in loop.bound.names | loop.first.names:
         return None
@@ -68,7 +72,7 @@ def _reduction(kernel: CModule, loop: For, name: str) -> Reduction | None:
 
 
 def _guarded(kernel: CModule, branch: If, name: str) -> Reduction | None:
-    """Read ``if (x > m) m = x;`` as a reduction."""
+    """Return ``if (x > m) m = x;`` as a reduction; None if the statement has another form."""
     inner = [one for one in statements(branch) if isinstance(one, Evaluation)]
     condition = branch.condition
     if len(branch.branches) != 1 or len(inner) != 1 or condition.kind != "binary" or condition.op not in ("<", ">"):
@@ -88,7 +92,7 @@ def _guarded(kernel: CModule, branch: If, name: str) -> Reduction | None:
 
 
 def _chosen(statement: Statement, value: Expr, name: str) -> Reduction | None:
-    """Read ``m = x > m ? x : m;`` as a reduction."""
+    """Return ``m = x > m ? x : m;`` as a reduction; None if the statement has another form."""
     condition, yes, no = value.parts
     if condition.kind != "binary" or condition.op not in ("<", ">") or no.kind != "name" or no.op != name:
         return None
@@ -99,6 +103,6 @@ def _chosen(statement: Statement, value: Expr, name: str) -> Reduction | None:
 
 
 def sums_of(kernel: CModule, loop: For) -> list[Reduction]:
-    """Return the sums that a loop carries, if it carries nothing else."""
+    """Return the sums of a loop; an empty list if its iterations depend on each other in any other way."""
     found = reductions(kernel, loop)
     return found if found and all(one.op == "+" for one in found) else []

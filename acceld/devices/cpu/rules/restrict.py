@@ -13,7 +13,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class Restrict(Rule):
-    """Mark a kernel's array arguments ``restrict``: they never overlap, and the compiler may use that."""
+    """Mark a kernel's array arguments ``restrict``. The workload promises that they do not overlap."""
 
     name = "restrict"
     reason = (
@@ -25,7 +25,7 @@ class Restrict(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the kernel, if one of its pointers is not marked."""
+        """Yield a finding for the kernel if one of its pointers is not marked."""
         named = [one for one in kernel.functions if one.name == "kernel"] or kernel.functions[-1:]
         for function in named[:1]:
             lacking = [one for one in function.parameters if one.pointer and not one.restrict]

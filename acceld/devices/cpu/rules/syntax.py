@@ -1,4 +1,4 @@
-"""Define the nodes of the C that rules read, with their positions in the source."""
+"""Define the syntax nodes of C that rules read, with their positions in the source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Node:
-    """A node for ``source[start:end]``."""
+    """Describe the syntax node of ``source[start:end]``."""
 
     start: int
     end: int
@@ -16,9 +16,10 @@ class Node:
 
 @dataclass(eq=False)
 class Expr(Node):
-    """An expression: ``kind`` is name, number, text, index, call, binary, unary, assign, ternary, cast or member.
+    """Describe an expression: ``kind`` is name, number, text, index, call, binary, unary, assign, ternary, cast or
+    member.
 
-    ``op`` is the operator, or the name, number, type or called function; ``parts`` are its operands in order.
+    ``op`` is the operator, or the name, number, type or called function; ``parts`` are the operands in order.
     """
 
     kind: str
@@ -33,12 +34,14 @@ class Expr(Node):
 
     @property
     def names(self) -> set[str]:
-        """The variables in the node."""
+        """Return the names of all variables in the expression."""
         return {one.op for one in self.walk() if one.kind == "name"}
 
     @property
     def base(self) -> str:
-        """The variable of an index expression or a name; empty for other nodes."""
+        """Return the array's name for an index expression, the name itself for a name, and an empty text for other
+        expressions.
+        """
         if self.kind == "name":
             return self.op
         return self.parts[0].base if self.kind == "index" else ""
@@ -46,12 +49,12 @@ class Expr(Node):
 
 @dataclass(eq=False)
 class Statement(Node):
-    """Base of all statements."""
+    """Serve as the base class of all statements."""
 
 
 @dataclass(eq=False)
 class Declarator:
-    """One variable of a declaration, with its extent if it is an array, and its initial value if it has one."""
+    """Describe one variable of a declaration. ``extent`` is set for an array, ``value`` if the variable is initialized."""
 
     name: str
     extent: Expr | None
@@ -61,7 +64,7 @@ class Declarator:
 
 @dataclass(eq=False)
 class Declaration(Statement):
-    """``float x = 0.0f;``"""
+    """Describe a declaration such as ``float x = 0.0f;``."""
 
     type: str
     declarators: list[Declarator]
@@ -69,21 +72,21 @@ class Declaration(Statement):
 
 @dataclass(eq=False)
 class Evaluation(Statement):
-    """An expression statement."""
+    """Describe a statement that is only an expression."""
 
     expr: Expr
 
 
 @dataclass(eq=False)
 class Block(Statement):
-    """Statements in braces, or the single one without."""
+    """Describe statements in braces, or a single statement without braces."""
 
     items: list[Statement]
 
 
 @dataclass(eq=False)
 class If(Statement):
-    """``if`` and its branches."""
+    """Describe an ``if`` statement with its branches."""
 
     condition: Expr
     branches: list[Block]
@@ -91,19 +94,21 @@ class If(Statement):
 
 @dataclass(eq=False)
 class Pragma(Statement):
-    """``#pragma ...``"""
+    """Describe a ``#pragma`` line."""
 
     text: str
 
 
 @dataclass(eq=False)
 class Opaque(Statement):
-    """Any other statement. Rules prove nothing about code that contains one."""
+    """Stand for any other statement. Rules prove nothing about code that contains one."""
 
 
 @dataclass(eq=False)
 class For(Statement):
-    """A canonical loop: ``for (int var = first; var < bound; var += step)``, whose body does not assign ``var``."""
+    """Describe a canonical loop: ``for (int var = first; var < bound; var += step)``, whose body does not assign
+    ``var``.
+    """
 
     type: str
     var: str
@@ -118,7 +123,7 @@ class For(Statement):
 
 @dataclass(eq=False)
 class Parameter(Node):
-    """One parameter of a function."""
+    """Describe one parameter of a function."""
 
     type: str
     name: str
@@ -130,7 +135,7 @@ class Parameter(Node):
 
 @dataclass(eq=False)
 class Function(Node):
-    """A function with its body."""
+    """Describe a function with its body."""
 
     name: str
     parameters: list[Parameter]
@@ -138,7 +143,7 @@ class Function(Node):
 
 
 def statements(block: Statement) -> Iterator[Statement]:
-    """Yield every statement in a block, nested ones too, in order."""
+    """Yield every statement in a block, including nested statements, in the order of the source."""
     if isinstance(block, Block):
         for item in block.items:
             yield item
@@ -151,7 +156,7 @@ def statements(block: Statement) -> Iterator[Statement]:
 
 
 def expressions(block: Statement) -> Iterator[Expr]:
-    """Yield every expression of a statement, outermost ones only; loop headers included."""
+    """Yield every outermost expression of a statement and of the statements inside it, including the headers of loops."""
     for one in (block, *statements(block)):
         if isinstance(one, Evaluation):
             yield one.expr
@@ -166,7 +171,7 @@ def expressions(block: Statement) -> Iterator[Expr]:
 
 
 def assigned_scalars(block: Statement) -> set[str]:
-    """Return scalars that a statement assigns."""
+    """Return the names of the scalars that a statement assigns."""
     found = set()
     for expr in expressions(block):
         for one in expr.walk():
@@ -177,7 +182,7 @@ def assigned_scalars(block: Statement) -> set[str]:
 
 
 def declared(block: Statement) -> set[str]:
-    """Return variables declared in a statement, loop variables not."""
+    """Return the names of the variables declared in a statement, without the variables of loops."""
     return {
         declarator.name
         for one in (block, *statements(block))

@@ -26,8 +26,9 @@ class Tile(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the pairs of loops that may be exchanged, with tile sizes that divide the inner loop's number of
-        iterations.
+        """Yield a finding for each pair of nested loops that may be exchanged.
+
+        The variants are tile sizes that divide the inner loop's number of iterations.
         """
         for outer in kernel.loops:
             inner = only_loop(outer)
@@ -48,7 +49,7 @@ class Tile(Rule):
 
 
 def _tiled(kernel: CModule, outer: For, inner: For, variant: Variant) -> str:
-    """Return the source with three loops in place of two."""
+    """Return the source with a loop over tiles around the two loops."""
     tile, var, indent = variant.parameters["tile"], inner.var, kernel.indentation(outer.start)
     first = kernel.fresh(f"{var}_tile")
     over_tiles = f"for (int {first} = 0; {first} < {bound(kernel, inner)}; {first} += {tile})"

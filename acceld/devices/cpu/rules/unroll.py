@@ -16,7 +16,7 @@ _MANY_TRIPS = 16
 
 
 class Unroll(Rule):
-    """Add ``#pragma GCC unroll``."""
+    """Add ``#pragma GCC unroll`` to an innermost loop."""
 
     name = "unroll"
     reason = "Fewer branches and counters for each element, and more independent work for the processor to choose from."
@@ -25,7 +25,7 @@ class Unroll(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the innermost loops without the pragma. Unrolling never changes results."""
+        """Yield a finding for each long innermost loop without a pragma to unroll. Unrolling never changes results."""
         for loop in kernel.loops:
             few = (kernel.trips(loop) or _MANY_TRIPS) < _MANY_TRIPS
             if loops_in(loop.body) or few or any("unroll" in one.text or "omp" in one.text for one in loop.pragmas):

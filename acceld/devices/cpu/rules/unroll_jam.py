@@ -31,7 +31,7 @@ class UnrollJam(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the outer loops whose iterations may be interleaved."""
+        """Yield a finding for each outer loop whose iterations may be interleaved."""
         for loop in kernel.loops:
             factors = _factors(kernel, loop)
             if factors:
@@ -50,7 +50,7 @@ class UnrollJam(Rule):
 
 
 def _merged(kernel: CModule, loop: For, variant: Variant) -> str:
-    """Return the source with the loop's statements copied."""
+    """Return the source with the loop's statements copied, once for each iteration that is done together with others."""
     factor, indent = int(variant.parameters["factor"]), kernel.indentation(loop.start)
     copies = [{loop.var: f"({loop.var} + {number})" if number else loop.var} for number in range(factor)]
     inside = _jammed(kernel, loop.body.items, indent + STEP, copies)
@@ -74,7 +74,7 @@ def _factors(kernel: CModule, loop: For) -> list[int]:
 
 
 def _local(loop: For) -> set[str]:
-    """Return the names that differ between copies; bounds of inner loops must not mention them."""
+    """Return the names that differ between copies of the loop's body. Bounds of inner loops must not mention them."""
     found = {loop.var}
     waiting: list[Statement] = [loop.body]
     while waiting:
@@ -88,7 +88,7 @@ def _local(loop: For) -> set[str]:
 
 
 def _jammed(kernel: CModule, items: Sequence[Statement], indent: str, copies: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return each statement once per copy, and each loop once with the copies inside."""
+    """Return lines with each statement once per copy, and each inner loop once around the copies of its body."""
     mappings = [dict(copy) for copy in copies]
     lines: list[str] = []
     for item in without_pragmas(items):
@@ -109,7 +109,7 @@ def _jammed(kernel: CModule, items: Sequence[Statement], indent: str, copies: Se
 
 
 def _of_copies(pragma: str, mappings: Sequence[Mapping[str, str]]) -> str:
-    """Return the pragma with the reductions of every copy."""
+    """Return the pragma with the reduction variables of every copy."""
 
     def each(found: re.Match[str]) -> str:
         listed = [name.strip() for name in found.group(2).split(",")]

@@ -15,7 +15,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class Vectorize(Rule):
-    """Add ``#pragma omp simd`` with the loop's sums and maxima, or ``#pragma GCC ivdep``."""
+    """Add ``#pragma omp simd`` with the loop's reductions, or ``#pragma GCC ivdep``, to an innermost loop."""
 
     name = "vectorize"
     reason = (
@@ -27,7 +27,7 @@ class Vectorize(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the innermost loops without a pragma for vectorizing."""
+        """Yield a finding for each innermost loop without a pragma for vectorizing."""
         for loop in kernel.loops:
             carried = _vectorizable(kernel, loop)
             if carried is None:
@@ -49,7 +49,7 @@ class Vectorize(Rule):
 
 
 def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: Variant) -> str:
-    """Return the loop with its pragma. Maxima by fmaxf become comparisons, which vectorize."""
+    """Return the source with a pragma before the loop. Maxima by fmaxf become comparisons, because these vectorize."""
     clauses = "".join(f" reduction({one.op}:{one.name})" for one in carried)
     pragma = "#pragma GCC ivdep" if variant.name == "ivdep" else f"#pragma omp simd{clauses}"
     # An OpenMP pragma and a GCC pragma can not both stand before one loop.
@@ -63,7 +63,7 @@ def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: V
 
 
 def _vectorizable(kernel: CModule, loop: For) -> list[Reduction] | None:
-    """Return the reductions of an innermost loop; None if it can not be proven vectorizable."""
+    """Return the reductions of an innermost loop; None if the loop can not be proven vectorizable."""
     if loops_in(loop.body) or any("simd" in one.text or "ivdep" in one.text for one in loop.pragmas):
         return None
     return reductions(kernel, loop)

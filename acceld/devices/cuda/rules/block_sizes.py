@@ -33,7 +33,7 @@ _FACTORS = (2, 4, 0.5, 8, 0.25)
 
 
 class BlockSizes(Rule):
-    """Change constants that are the extent of a masked range: one at a time, or the three of a matrix product together."""
+    """Change constants that are the extent of a masked range: one constant, or the three of a matrix product together."""
 
     name = "block_sizes"
     reason = (
@@ -45,7 +45,7 @@ class BlockSizes(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the sizes whose accesses are all masked, so that any size is right."""
+        """Yield a finding for each size whose accesses are all masked, so that any size is right."""
         for number, launch in enumerate(kernel.launches):
             function = kernel.kernels[launch.kernel]
             sizes = _free(kernel, launch)
@@ -100,8 +100,8 @@ def _free(kernel: TritonModule, launch: Launch) -> list[Setting]:
 
 
 def masked_by(function: FunctionNode, constant: str) -> bool:
-    """Return True if the constant is the extent of a range, and every access that depends on the range has a mask for
-    it.
+    """Return True if the constant is the extent of a range, and each access that depends on the range has a mask that
+    depends on the range, too.
     """
     ranges: set[str] = set()
     direct = False
@@ -127,7 +127,7 @@ def masked_by(function: FunctionNode, constant: str) -> bool:
 
 
 def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]:
-    """Return the sizes m, n and k of a tiled matrix product. k is the step of its loop, m and n are the accumulator's
+    """Return the sizes of a tiled matrix product by name: k is the step of its loop, m and n are the accumulator's
     extents.
     """
     by_name = {setting.name: setting for setting in sizes}
@@ -152,7 +152,7 @@ def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]
 
 
 def _tiles(product: Mapping[str, Setting]) -> list[Variant]:
-    """Return other tile sizes for a product."""
+    """Return variants with other tile sizes for a matrix product."""
     return [
         Variant(
             "x".join(str(tile[axis]) for axis in "mnk"),

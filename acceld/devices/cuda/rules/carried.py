@@ -13,7 +13,9 @@ _POWERS = ("tl.exp2", "tl.exp", "tl.math.exp2", "tl.math.exp")
 
 @dataclass(frozen=True)
 class Carried:
-    """Carried values with their shapes. If there is a ``peak``, the others are rescaled whenever it grows."""
+    """Describe the values that a loop carries. With a ``peak`` (a running maximum), the other values are rescaled when
+    it grows.
+    """
 
     names: tuple[str, ...]
     shapes: Mapping[str, tuple[str, ...]]
@@ -26,7 +28,11 @@ class Carried:
 
 
 def carried(kernel: TritonModule, function: FunctionNode, loop: ast.For) -> Carried | None:
-    """Return the values that ``loop`` carries from iteration to iteration; None if it carries anything else, or stores."""
+    """Return the values that ``loop`` carries between iterations, if these are sums or an online softmax; None
+    otherwise.
+
+    None, too, if the loop stores.
+    """
     place = function.body.index(loop)
     starts: dict[str, ast.Assign] = {}
     for statement in function.body[:place]:
@@ -91,7 +97,7 @@ def _read_only_there(
     readers: tuple[ast.stmt, ast.stmt],
     changed: Mapping[str, list[ast.stmt]],
 ) -> bool:
-    """Return True if carried values are read only by their own updates, and the peak also by ``readers``."""
+    """Return True if only its own update reads a carried value; ``readers`` may read the peak, too."""
     for statement in loop.body:
         assert isinstance(statement, ast.Assign | ast.AugAssign)
         for name in names(statement.value) & set(kept):
@@ -116,7 +122,7 @@ def _is_sum(statement: ast.stmt, name: str, loop: ast.For) -> bool:
 
 
 def _is_scaled_sum(statement: ast.stmt, name: str, shrink: str) -> bool:
-    """Return True for ``name = name * shrink + value``, with or without an axis added to ``shrink``."""
+    """Return True for ``name = name * shrink + value``, also if an index adds an axis to ``shrink``."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
         return False
     total = statement.value
@@ -132,7 +138,9 @@ def _is_scaled_sum(statement: ast.stmt, name: str, shrink: str) -> bool:
 
 
 def _shape(value: ast.expr, function: FunctionNode) -> tuple[str, ...] | None:
-    """Return the names of the constants that are the extents of ``tl.zeros`` or ``tl.full``."""
+    """Return the names of the constants that are the extents of ``tl.zeros`` or ``tl.full``; None for another
+    expression.
+    """
     if not isinstance(value, ast.Call) or called(value) not in ("tl.zeros", "tl.full") or not value.args:
         return None
     shape = value.args[0]

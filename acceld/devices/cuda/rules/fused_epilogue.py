@@ -17,7 +17,7 @@ _WIDTH = 120
 
 
 class FusedEpilogue(Rule):
-    """Join two launches on one grid, so that the value stored by the first for the second stays in registers."""
+    """Join two launches on one grid, so that the value that the first stores for the second stays in registers."""
 
     name = "fused_epilogue"
     reason = (
@@ -29,7 +29,7 @@ class FusedEpilogue(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the pairs of launches whose second one only computes element by element."""
+        """Yield a finding for each pair of consecutive launches of which the second only computes element by element."""
         for first, second in pairwise(kernel.launches):
             joined = handover(kernel, first, second)
             if joined is not None:
@@ -49,7 +49,7 @@ class FusedEpilogue(Rule):
 
 
 def _joined(kernel: TritonModule, joined: Handover, _: Variant) -> str:
-    """Return the source with one function and one launch in place of two, without the arrays between them."""
+    """Return the source with one function and one launch in place of two, without the arrays between the two launches."""
     producer, consumer = kernel.kernels[joined.first.kernel], kernel.kernels[joined.second.kernel]
     name = kernel.fresh(f"{producer.name}_{consumer.name}")
     edits = Edits(kernel.source)
@@ -149,7 +149,7 @@ def _launch(kernel: TritonModule, joined: Handover, name: str) -> str:
 
 
 def _call(head: str, arguments: list[str], indent: str, tail: str) -> str:
-    """Return ``head(arguments)tail`` on one line, or with one argument a line if that is too long."""
+    """Return ``head(arguments)tail`` on one line; if that is too long, with each argument on its own line."""
     line = f"{head}({', '.join(arguments)}){tail}\n"
     if len(line) <= _WIDTH:
         return line

@@ -33,7 +33,7 @@ class GridOrder(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield a finding for each kernel that reads both program numbers, and each of them once."""
+        """Yield a finding for each kernel that reads both program numbers exactly once."""
         for name, function in kernel.kernels.items():
             pair = _pair(kernel, name, function)
             if pair is not None:
@@ -55,7 +55,7 @@ class GridOrder(Rule):
 
 
 def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
-    """Return the source with added lines that renumber the programs. They follow the reads of both program numbers."""
+    """Return the source with lines after the reads of both program numbers that renumber the programs."""
     group = int(variant.parameters["group"])
     order, start, size, span = (kernel.fresh(n) for n in ("order", "group_start", "group_size", "group_span"))
     lines = [

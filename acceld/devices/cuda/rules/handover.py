@@ -1,11 +1,13 @@
-"""Prove that one launch stores exactly what the next one loads, program by program and element by element.
+"""Prove that one launch stores exactly what the next launch loads, program by program and element by element.
 
-For example, ``h_ptr + rows * 128 + cols`` and ``h_ptr + at`` below are proven to be the same elements in the same program,
-and ``h`` to be read nowhere else. So ``scale`` can use the value that ``product`` has::
+For example, ``h_ptr + rows * 128 + cols`` and ``h_ptr + at`` below are proven to be the same elements in the same
+program, and ``h`` to be read nowhere else. So ``scale`` can use the value that ``product`` has computed::
 
     h = torch.empty_like(x)
     product[grid](x, w, h, n)      # tl.store(h_ptr + rows * 128 + cols, total, mask=rows < n)
     scale[grid](h, out, n)         # tl.store(out_ptr + at, 2 * tl.load(h_ptr + at, mask=inside), mask=inside)
+
+"Producer" and "consumer" are the kernels of the first and of the second launch.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _ALLOCATIONS = ("torch.empty", "torch.empty_like")
 
 @dataclass(frozen=True)
 class Handover:
-    """Two launches that can be joined. Keys are parameters of the first kernel unless said otherwise."""
+    """Describe two launches that can be joined. Keys of mappings are parameters of the producer unless said otherwise."""
 
     first: Launch
     second: Launch
@@ -63,7 +65,7 @@ class Handover:
 
 
 def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | None:
-    """Return the proof that the two launches can be joined; None if it fails."""
+    """Return the proof that the two launches can be joined; None if there is no proof."""
     if not _adjacent(kernel, first, second) or not _same_grid(first, second):
         return None
     producer, consumer = kernel.kernels[first.kernel], kernel.kernels[second.kernel]
@@ -86,8 +88,9 @@ def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | 
 
 
 def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
-    """Return the store to each array, by parameter, if each has a single store and all stores have one mask; nothing
-    otherwise.
+    """Return the producer's store to each array, by parameter.
+
+    Returns an empty mapping if an array has several stores, is used in another way, or has a mask that differs.
     """
     stored: dict[str, ast.Call] = {}
     for statement in walk(producer.body):
@@ -105,10 +108,10 @@ def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]
 def _loaded(
     first: Launch, consumer: FunctionNode, made: _Given, taken: _Given, stored: Mapping[str, ast.Call]
 ) -> dict[str, str] | None:
-    """Return the producer's parameter for each parameter of the consumer.
+    """Return, for each parameter of the consumer that is a stored array, the producer's parameter for the same array.
 
-    Every load must be of exactly the elements that were stored. Every store must go under the same mask to an array
-    that the producer does not see. None if either does not hold.
+    Each stored array must be loaded once, and exactly the elements that were stored. Every store must go under the same
+    mask to an array that the producer does not see. Returns None if one of these conditions fails.
     """
     hosts = {made.host(parameter): parameter for parameter in stored}
     limit = made.expanded(mask(next(iter(stored.values()))))
@@ -133,7 +136,7 @@ def _loaded(
 
 
 class _Given:
-    """A kernel with the arguments of its one launch, so that expressions of two kernels can be compared."""
+    """Hold a kernel with the arguments of its one launch, so that expressions of two kernels can be compared."""
 
     def __init__(self, function: FunctionNode, launch: Launch) -> None:
         self.function = function
@@ -154,13 +157,15 @@ class _Given:
         self.meaning = {name: values[0] for name, values in bound.items() if len(values) == 1 and values[0] is not None}
 
     def host(self, parameter: str) -> str:
-        """Return the name that host code passes for a parameter; empty for any other argument."""
+        """Return the name that host code passes for a parameter; an empty text if host code passes no plain name."""
         given = self.passed.get(parameter)
         return given.id if isinstance(given, ast.Name) else ""
 
     def expanded(self, node: ast.AST | None) -> str:
-        """Return the expression in terms of the launch's arguments and program numbers. Names with one assignment are
-        replaced.
+        """Return a text for the expression in terms of the launch's arguments and program numbers.
+
+        Two expressions with equal texts have equal values. Names that are assigned only once are replaced by their
+        value.
         """
         return "" if node is None else ast.dump(_Expansion(self).visit(parse_expression(ast.unparse(node))))
 
@@ -233,7 +238,7 @@ def _by_element(function: FunctionNode) -> bool:
 
 
 def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
-    """Return True if a loaded value decides an address, or is combined by an index with elements at other places."""
+    """Return True if a loaded value decides an address, or if an index combines it with elements at other places."""
     first = {
         name
         for statement in function.body
@@ -257,7 +262,7 @@ def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
 def bare(store: ast.Call, parameter: str) -> ast.expr | None:
     """Return the stored expression without its conversion to the array's type.
 
-    None if that type matters inside the expression, or a plain number is stored.
+    Returns None if that type matters inside the expression, or if a plain number is stored.
     """
     value = store.args[1] if len(store.args) > 1 else None
     if (
@@ -317,7 +322,7 @@ def _stores(statement: ast.stmt) -> list[ast.Call]:
 
 
 def _parameter(access: ast.Call, function: FunctionNode) -> str:
-    """Return the one parameter that a pointer starts from; empty if there is no such parameter."""
+    """Return the one parameter that an access's pointer starts from; an empty text if there is no such parameter."""
     pointer = access.args[0]
     while isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
         pointer = pointer.left
@@ -330,7 +335,7 @@ def _reads(function: FunctionNode) -> list[ast.Name]:
 
 
 def _only_stored(function: FunctionNode, parameter: str) -> bool:
-    """Return True if a parameter is used only as one store's pointer, and for its type in that store."""
+    """Return True if a parameter is used only as the pointer of one store, and for its element type in that store."""
     inside = [
         one
         for access in accesses(function)
@@ -342,7 +347,7 @@ def _only_stored(function: FunctionNode, parameter: str) -> bool:
 
 
 def _kind(made: ast.stmt, given: _Given, stored: Mapping[str, ast.Call]) -> str | None:
-    """Return the element type of an allocated array, as the kernel names it."""
+    """Return the element type of an allocated array in the notation of device code; None if it is unknown."""
     assert isinstance(made, ast.Assign) and isinstance(made.value, ast.Call)
     dtype = next((one.value for one in made.value.keywords if one.arg == "dtype"), None)
     if dtype is None and called(made.value) == "torch.empty_like" and made.value.args:
@@ -370,7 +375,7 @@ def _named(
     loaded: Mapping[str, str],
     kinds: Mapping[str, str],
 ) -> Handover | None:
-    """Return the completed proof, with names for the joined kernel."""
+    """Return the completed proof, with unused names for the joined kernel."""
     made, taken = given
     renamed: dict[str, str] = {}
     shared: set[str] = set()

@@ -27,6 +27,8 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 @dataclass(frozen=True)
 class _Row:
+    """Describe loops of a kernel that all run over the same row in pieces."""
+
     launch: Launch
     loops: tuple[ast.For, ...]
     constant: str
@@ -35,7 +37,9 @@ class _Row:
 
 
 class KeepRow(Rule):
-    """Turn loops over the pieces of one row into a single piece of the row's length, and drop its later loads."""
+    """Turn loops over the pieces of one row into a single piece of the row's length, and drop repeated loads of the
+    row.
+    """
 
     name = "keep_row"
     reason = (
@@ -47,7 +51,7 @@ class KeepRow(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the kernels whose loops all run over the same row in the same pieces."""
+        """Yield a finding for each kernel whose loops all run over the same row in the same pieces."""
         for name, function in kernel.kernels.items():
             row = _row(kernel, name, function)
             if row is None:
@@ -69,7 +73,7 @@ class KeepRow(Rule):
 
 
 def _kept(kernel: TritonModule, row: _Row, variant: Variant) -> str:
-    """Return the source with each loop's body once, and the new constant at the launch."""
+    """Return the source with each loop replaced by its body, and with the new length of a piece at the launch."""
     edits = Edits(kernel.source)
     for number, loop in enumerate(row.loops):
         indent = kernel.indent(loop)
@@ -113,7 +117,7 @@ def _row(kernel: TritonModule, name: str, function: FunctionNode) -> _Row | None
 
 
 def _aliased(function: FunctionNode, launch: Launch) -> bool:
-    """Return True if an array that is stored to may also be loaded from."""
+    """Return True if the kernel may load from an array that it also stores to."""
     order = [one.arg for one in function.args.args]
     given = {name: ast.dump(value) for name, value in zip(order, launch.call.args, strict=False)}
     stored: set[str] = set()
@@ -125,7 +129,7 @@ def _aliased(function: FunctionNode, launch: Launch) -> bool:
 
 
 def _array(pointer: ast.expr) -> str:
-    """Return the name that a pointer starts from; one fixed word for all other pointers."""
+    """Return the name that a pointer expression starts from; one fixed word if it starts from no name."""
     while isinstance(pointer, ast.BinOp):
         pointer = pointer.left
     return pointer.id if isinstance(pointer, ast.Name) else ""

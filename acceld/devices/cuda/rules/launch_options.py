@@ -29,7 +29,7 @@ class LaunchOptions(Rule):
     change_class = "dma"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield both options of every launch; stages only if a loop loads."""
+        """Yield a finding for each option of every launch; ``num_stages`` only if a loop of the kernel loads."""
         for number, launch in enumerate(kernel.launches):
             for option, values in (("num_warps", _WARPS), ("num_stages", _STAGES)):
                 now = _value(launch, option)

@@ -1,4 +1,4 @@
-"""Run a fixed number of programs, each of which handles one tile after the other."""
+"""Run a fixed number of programs, each of which handles several tiles in turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Tiles:
 
 
 class Persistent(Rule):
-    """Put a kernel's body into a loop over tiles, on a grid of as many programs as run at one time."""
+    """Put a kernel's body into a loop over tiles, on a grid of as many programs as the GPU runs at one time."""
 
     name = "persistent"
     reason = (
@@ -35,7 +35,7 @@ class Persistent(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the kernels that begin with their program numbers and do not return early."""
+        """Yield a finding for each kernel that begins by reading its program numbers and does not return early."""
         for name, function in kernel.kernels.items():
             tiles = _tiles(kernel, name, function)
             if tiles is not None:
@@ -53,7 +53,7 @@ class Persistent(Rule):
 
 
 def _looped(kernel: TritonModule, function: FunctionNode, tiles: _Tiles, variant: Variant) -> str:
-    """Return the source with the loop over tiles, program numbers derived from the tile's number, and the new grid."""
+    """Return the source with a loop over tiles, program numbers computed from the tile's number, and the new grid."""
     total, across = kernel.fresh("tile_count"), kernel.fresh("tiles_across")
     names = [one.targets[0].id for one in tiles.numbers if isinstance(one.targets[0], ast.Name)]
     indent = kernel.indent(tiles.numbers[0])

@@ -1,4 +1,4 @@
-"""Read a file of Triton kernels for rules: device functions, their launches, dependences."""
+"""Read a file of Triton kernels for rules: device functions, their launches, and what depends on what."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FunctionNode = ast.FunctionDef
 
 @dataclass(frozen=True)
 class Launch:
-    """One ``kernel[grid](...)``."""
+    """Describe one launch, ``kernel[grid](...)``, in the host code."""
 
     kernel: str
     host: FunctionNode
@@ -27,13 +27,13 @@ class Launch:
     """One expression for each dimension; empty if they can not be read."""
 
     def keyword(self, name: str) -> ast.keyword | None:
-        """Return the keyword argument ``name``."""
+        """Return the launch's keyword argument ``name``; None if it is not given."""
         return next((one for one in self.call.keywords if one.arg == name), None)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A whole number that a launch passes for a constant parameter, and every place that must change with it."""
+    """Describe a whole number that a launch passes for a constant parameter, and every place that must change with it."""
 
     name: str
     value: int
@@ -42,9 +42,9 @@ class Setting:
 
 
 class TritonModule(SourceText):
-    """A parsed source. Raises RuleRefused if it does not parse or launches no device function.
+    """Hold a parsed source. Raises RuleRefused if the source does not parse or launches no device function.
 
-    ``shapes`` are those of the entry's arguments in order, None for scalars.
+    ``shapes`` are the shapes of the entry's arguments in order, None for scalars.
     """
 
     def __init__(self, source: str, api: str = "triton", shapes: Shapes = ()) -> None:
@@ -60,13 +60,13 @@ class TritonModule(SourceText):
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Every name in the source."""
+        """Return every name in the source."""
         kinds = {ast.Name: "id", ast.arg: "arg", ast.FunctionDef: "name", ast.ClassDef: "name"}
         return frozenset(getattr(node, kinds[type(node)]) for node in ast.walk(self.tree) if type(node) in kinds)
 
     @cached_property
     def kernels(self) -> dict[str, FunctionNode]:
-        """Device functions by name."""
+        """Return the device functions by name."""
         return {
             node.name: node
             for node in self.tree.body
@@ -75,7 +75,7 @@ class TritonModule(SourceText):
 
     @cached_property
     def launches(self) -> list[Launch]:
-        """Every launch of a device function, in order."""
+        """Return every launch of a device function, in the order of the source."""
         found = []
         for host in self.tree.body:
             if not isinstance(host, FunctionNode) or host.name in self.kernels:
@@ -93,17 +93,17 @@ class TritonModule(SourceText):
         return found
 
     def single_launch(self, kernel: str) -> Launch | None:
-        """Return the one launch of ``kernel``; None if there are more."""
+        """Return the only launch of ``kernel``; None if the source launches it never or several times."""
         found = [one for one in self.launches if one.kernel == kernel]
         return found[0] if len(found) == 1 else None
 
     def text(self, node: ast.AST) -> str:
-        """Return the source of a node."""
+        """Return the source text of a node."""
         start, end = self.span(node)
         return self.source[start:end]
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Return the start and end of a node in the source, in characters."""
+        """Return the positions of a node's start and end in the source, counted in characters."""
         assert isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg)
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
@@ -113,32 +113,34 @@ class TritonModule(SourceText):
         return self.line_starts[line - 1] + len(before)
 
     def indent(self, node: ast.stmt) -> str:
-        """Return the white space before a statement."""
+        """Return the white space at the start of a statement's line."""
         return self.indentation(self.span(node)[0])
 
     def block(self, body: list[ast.stmt]) -> str:
-        """Return the source of consecutive statements, whole lines, comments between them included."""
+        """Return the source of consecutive statements as whole lines, including comments between the statements."""
         first, last = body[0].lineno, body[-1].end_lineno
         assert last is not None
         return "".join(self._lines[first - 1 : last])
 
     def lines_span(self, body: list[ast.stmt]) -> tuple[int, int]:
-        """Return the start and end of the whole lines of consecutive statements, in characters."""
+        """Return the positions, in characters, of the start and end of the lines of consecutive statements."""
         last = body[-1].end_lineno
         assert last is not None
         return self.line_starts[body[0].lineno - 1], self.line_starts[last]
 
     def whole_span(self, function: FunctionNode) -> tuple[int, int]:
-        """Return the start and end of a device function's lines, decorators included, in characters."""
+        """Return the positions, in characters, of the start and end of a device function's lines, including its
+        decorators.
+        """
         start, _ = self.span(function.decorator_list[0])
         return self.line_start(start), self.lines_span([function])[1]
 
     def arguments_end(self, call: ast.Call) -> int:
-        """Return the position after the last argument of a call, in characters."""
+        """Return the position, in characters, after the last argument of a call."""
         return max(self.span(one)[1] for one in [*call.args, *call.keywords])
 
     def settings(self, launch: Launch) -> list[Setting]:
-        """Return the constant parameters whose value at a launch is a literal whole number that can be changed."""
+        """Return the constant parameters of a launch whose value is a literal whole number that a rule can change."""
         found = []
         for name in constants(self.kernels[launch.kernel]):
             given = launch.keyword(name)
@@ -182,15 +184,16 @@ class TritonModule(SourceText):
 
     @staticmethod
     def _shares_grid(launch: Launch) -> bool:
-        """Return True if the launch's grid has a name that host code also uses for something else."""
+        """Return True if the launch's grid is a variable that the host code reads in another place, too."""
         target = launch.call.func
         name = target.slice.id if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Name) else ""
         uses = [one for one in ast.walk(launch.host) if isinstance(one, ast.Name) and one.id == name]
         return sum(isinstance(one.ctx, ast.Load) for one in uses) > 1
 
     def _axes_tied_to(self, name: str, kernel: str) -> set[int]:
-        """Return the grid axes whose program number is multiplied by the constant ``name``, or is passed with it to a
-        function.
+        """Return the grid axes whose program number depends on the constant ``name`` for its meaning.
+
+        These are multiplied by or added to the constant in one expression, or passed with it to a device function.
         """
         function = self.kernels[kernel]
         numbers: dict[str, set[int]] = {}
@@ -238,7 +241,7 @@ class TritonModule(SourceText):
 
 
 def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield every statement in order, including those inside of blocks."""
+    """Yield every statement in order, including statements inside blocks."""
     for statement in body:
         yield statement
         for inner in ("body", "orelse", "finalbody"):
@@ -259,7 +262,7 @@ def whole(node: ast.expr) -> int | None:
 
 
 def called(node: ast.AST) -> str:
-    """Return the dotted name of a called function, or of a name; empty for anything else."""
+    """Return the dotted name of a call's function, or of a name; an empty text for any other node."""
     if isinstance(node, ast.Call):
         return called(node.func)
     if isinstance(node, ast.Attribute):
@@ -268,7 +271,7 @@ def called(node: ast.AST) -> str:
 
 
 def program_number(node: ast.expr) -> int | None:
-    """Return the axis if an expression is exactly ``tl.program_id(axis)``; None otherwise."""
+    """Return the axis if the expression is exactly ``tl.program_id(axis)``; None otherwise."""
     if isinstance(node, ast.Call) and called(node).endswith("program_id"):
         given = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "axis"), None)
         return whole(given) if given is not None else None
@@ -303,14 +306,14 @@ def depending(function: FunctionNode, seeds: set[str]) -> set[str]:
 
 
 def accesses(function: FunctionNode) -> Iterator[ast.Call]:
-    """Yield every ``tl.load`` and ``tl.store``."""
+    """Yield every call of ``tl.load`` and ``tl.store`` in a function."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and called(node) in ("tl.load", "tl.store"):
             yield node
 
 
 def mask(access: ast.Call) -> ast.expr | None:
-    """Return the mask of a load or store."""
+    """Return the mask argument of a load or store; None if it has no mask."""
     place = 1 if called(access) == "tl.load" else 2
     if len(access.args) > place:
         return access.args[place]
@@ -318,5 +321,5 @@ def mask(access: ast.Call) -> ast.expr | None:
 
 
 def returns_early(function: FunctionNode) -> bool:
-    """Return True if a function returns before its end."""
+    """Return True if a function contains a return statement."""
     return any(isinstance(one, ast.Return) for one in walk(function.body))

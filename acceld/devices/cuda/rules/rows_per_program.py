@@ -29,13 +29,15 @@ _FOLDS = ("tl.sum", "tl.max", "tl.min")
 
 @dataclass(frozen=True)
 class _Rows:
+    """Describe a kernel whose program number, assigned to ``name``, is the number of one row."""
+
     launch: Launch
     row: ast.Assign
     name: str
 
 
 class RowsPerProgram(Rule):
-    """Turn a program for one row into one for several: the row number becomes a column of row numbers."""
+    """Turn a program for one row into a program for several rows: the row number becomes a column of row numbers."""
 
     name = "rows_per_program"
     reason = (
@@ -47,7 +49,9 @@ class RowsPerProgram(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the kernels on a grid of one axis whose program number is a row and whose arrays have one axis."""
+        """Yield a finding for each kernel on a grid of one axis whose program number is a row and whose arrays have one
+        axis.
+        """
         for name, function in kernel.kernels.items():
             rows = _rows(kernel, name, function)
             if rows is not None:
@@ -66,7 +70,7 @@ class RowsPerProgram(Rule):
 
 
 def _several(kernel: TritonModule, function: FunctionNode, rows: _Rows, variant: Variant) -> str:
-    """Return the source with two axes in place of one, a mask over rows, and a smaller grid."""
+    """Return the source with arrays of two axes in place of one, a mask over rows, and a smaller grid."""
     count, constant, tile = (kernel.fresh(wish) for wish in ("row_count", "ROWS", "row_tile"))
     edits = Edits(kernel.source)
     number = f"{tile} = {kernel.text(rows.row.value)}\n{kernel.indent(rows.row)}"
@@ -88,7 +92,7 @@ def _several(kernel: TritonModule, function: FunctionNode, rows: _Rows, variant:
 
 
 def _add_axis(kernel: TritonModule, edits: Edits, call: ast.Call, rows: str) -> None:
-    """Add ``rows`` as the first axis of a call's result."""
+    """Record the edits that add an axis of ``rows`` rows in front of the array that a call makes."""
     if called(call) == "tl.arange":
         edits.insert(kernel.span(call)[1], "[None, :]")
     elif called(call) in ("tl.zeros", "tl.full"):
@@ -144,7 +148,7 @@ def _rows(kernel: TritonModule, name: str, function: FunctionNode) -> _Rows | No
 
 
 def _one_axis(node: ast.AST) -> bool:
-    """Return True if a node keeps its meaning, row by row, when arrays get rows as a first axis."""
+    """Return True if a node keeps its meaning for each row when arrays get rows as a first axis."""
     if isinstance(node, ast.Subscript):
         return False
     if not isinstance(node, ast.Call):

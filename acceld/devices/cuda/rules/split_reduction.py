@@ -24,7 +24,7 @@ class _Split:
 
 
 class SplitReduction(Rule):
-    """Split a kernel in two: programs that each reduce a part, and programs that join the parts and finish."""
+    """Split a kernel in two: one that reduces a part in each program, and one that joins the parts and finishes."""
 
     name = "split_reduction"
     reason = (
@@ -36,7 +36,7 @@ class SplitReduction(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the kernels with one loop in steps whose carried values are sums or an online softmax."""
+        """Yield a finding for each kernel with one loop whose carried values are sums or an online softmax."""
         for name, function in kernel.kernels.items():
             split = _split(kernel, name, function)
             if split is None:
@@ -95,12 +95,12 @@ def _signature(kernel: TritonModule, function: FunctionNode, suffix: str) -> str
 
 
 def _slot(found: Carried) -> str:
-    """Return the number of elements in one program's partial results, as source text."""
+    """Return the number of elements of one program's partial results, as source text."""
     return " + ".join(" * ".join(found.shapes[name]) for name in found.names)
 
 
 def _place(found: Carried, name: str) -> str:
-    """Return the offsets of one carried value in the partial results, as source text."""
+    """Return the offsets of the carried value ``name`` in the partial results, as source text."""
     before = [" * ".join(found.shapes[other]) for other in found.names[: found.names.index(name)]]
     shape = found.shapes[name]
     if len(shape) == 1:
@@ -117,7 +117,7 @@ def _number(launch: Launch) -> str:
 
 
 def _parts(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
-    """Return the kernel that runs a part of the loop and stores the carried values."""
+    """Return the source of the kernel that runs a part of the loop and stores the carried values."""
     place = function.body.index(split.loop)
     header = split.loop.iter
     assert isinstance(header, ast.Call)
@@ -146,7 +146,7 @@ def _parts(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
 
 
 def _join(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
-    """Return the kernel that loops over the parts and finishes."""
+    """Return the source of the kernel that loops over the partial results and finishes the computation."""
     place, found = function.body.index(split.loop), split.carried
     lines = [
         "for split in range(SPLITS):",
