@@ -1,7 +1,7 @@
 """Run kernels on Trainium through AWS's own software: compile once, run in a trusted process, time until it is steady.
 
-Nothing here imports Neuron. Compiler and runtime have interpreters of their own (AWS's virtual environments). These run
-the two programs in ``runtime/scripts``, which exchange records on pipes.
+No module of this package imports Neuron's packages. Compiler and runtime have interpreters of their own (AWS's virtual
+environments). These run the two programs in ``runtime/scripts``, which exchange records on pipes.
 """
 
 from acceld.chips import API_CHIPS

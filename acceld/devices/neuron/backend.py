@@ -22,7 +22,7 @@ from acceld.workloads import find_workloads, workload
 
 
 def evaluator(workplace: Workplace, backend: str) -> Evaluator:
-    """Return the evaluator of a Neuron backend. DeviceError if it has no simulator."""
+    """Return the evaluator of a Neuron backend. Raise DeviceError if the backend's chip has no simulator."""
     if workplace.simulator is None:
         raise DeviceError(f"backend {backend} needs the simulator beside it, to predict and to verify")
     return NeuronEvaluator(
@@ -66,7 +66,7 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
 
 
 def _second_opinion(config: Config) -> Finding:
-    """Return which of AWS's tools are asked about kernels of ``nki`` that pass the strict gate."""
+    """Return a finding that names AWS's tools that are asked about kernels of ``nki`` that pass the strict gate."""
     asked, name = config.evaluate.second_opinion, "second opinion"
     if asked == "off":
         return Finding(name, "note", 'none: evaluate.second_opinion = "off"')
@@ -79,7 +79,7 @@ def _second_opinion(config: Config) -> Finding:
 
 
 def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:
-    """Yield the workloads that run with the compiler and the chip, or with each chip if the firmware names none."""
+    """Yield the workloads that run with the installed compiler and the chip; for every chip if the firmware names none."""
     versions = {one.version: None for one in found.packages if one.name == "neuronx-cc"}
     known = [workload(name, config.paths.workloads) for name in find_workloads(config.paths.workloads)]
     for version in versions:
@@ -91,7 +91,7 @@ def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:
 
 
 def _backend(target: Target, settings: DevicesConfig) -> Finding:
-    """Return the parts that a backend would use on this machine, or the parts that are missing."""
+    """Return a finding with the parts that a backend would use on this machine, or the parts that are missing."""
     backend = target.backend
     try:
         found = asyncio.run(

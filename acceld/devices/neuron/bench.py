@@ -1,4 +1,4 @@
-"""Run work on a leased core, and on another core if the first is lost during it."""
+"""Run work on a leased core, and repeat it on another core if the first core is lost during the work."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Bench:
         return Failed(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost under it {on}"))
 
     async def _recover(self) -> None:
-        """From time to time, try canaries again on cores that are out of service."""
+        """Try canaries again on cores that are out of service, if the last such attempt is long ago."""
         if self._machine.leases.sick and time.monotonic() - self._recovered > RECOVER_S:
             self._recovered = time.monotonic()
             await self._machine.leases.check_again()

@@ -1,4 +1,4 @@
-"""Compile kernels of workloads, a limited number at the same time."""
+"""Compile kernels of workloads, with a limit on compilations at the same time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ Requested = Callable[[Kernel, Sequence[Tensor], dict[str, Scalar]], CompileReque
 
 
 class Builds:
-    """Compile a workload's kernels, ``at_once`` of them at the same time."""
+    """Compile kernels of workloads, at most ``at_once`` of them at the same time."""
 
     def __init__(self, machine: Machine, at_once: int) -> None:
         self._machine = machine
         self._places = asyncio.Semaphore(at_once)
 
     async def build(self, case: NeuronCase, kernel: Kernel) -> Build | Failed:
-        """Return the kernel's NEFF, or the reason why it has none. DeviceError if the toolchain is at fault."""
+        """Return the kernel's NEFF, or the reason why it does not compile. Raise DeviceError if the toolchain is at
+        fault.
+        """
         try:
             request = await asyncio.to_thread(compile_request, self._machine.request, kernel, case.workload)
         except (KernelFailure, UsageError) as error:
@@ -41,10 +43,10 @@ class Builds:
 
 
 def compile_request(request: Requested, kernel: Kernel, loaded: Workload) -> CompileRequest:
-    """Return the request for a kernel of a workload. UsageError or KernelFailure if the file lacks the kernel's
-    function.
+    """Return the request to compile a kernel of a workload.
 
-    The NEFF's inputs have the names of the kernel's own parameters. Arguments go by position.
+    Raises UsageError or KernelFailure if the file lacks the kernel's function. The NEFF's inputs have the names of the
+    kernel's own parameters; arguments are matched by position.
     """
     entry = find_entry(kernel.text, kernel.entry or None)
     names = _parameters(kernel.text, entry)
@@ -63,6 +65,6 @@ def compile_request(request: Requested, kernel: Kernel, loaded: Workload) -> Com
 
 
 def _parameters(text: str, entry: str) -> list[str]:
-    """Return the names of a kernel function's parameters; none if the file does not define it by ``def``."""
+    """Return the names of a kernel function's parameters; an empty list if the file does not define it by ``def``."""
     found = functions_of(parse(text).body).get(entry)
     return [] if found is None else [one.arg for one in (*found.args.posonlyargs, *found.args.args)]

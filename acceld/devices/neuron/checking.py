@@ -37,7 +37,7 @@ from acceld.workloads.inputs import numpy_dtype
 
 
 class Checker:
-    """Try kernels on data sets. ``backend`` names the noise floors of the baselines."""
+    """Run kernels on data sets and check their outputs. ``backend`` names the noise floors of the baselines."""
 
     def __init__(self, backend: str, bench: Bench, builds: Builds, children: Children, floors: Floors) -> None:
         self._backend = backend
@@ -80,7 +80,7 @@ class Checker:
             return await self._bench.on_core(case, timing=False, work=work)
 
     async def _built_at(self, case: NeuronCase, values: Mapping[str, int]) -> NeuronCase | Failed:
-        """Return the case of the same source at a hidden shape, compiled."""
+        """Return a case of the same source at a hidden shape, compiled; or the failure to compile it."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there = NeuronCase(at_shape(case.request, case.workload, shaped), shaped, seeds=case.seeds)
         built = await self._builds.build(there, there.request.kernel)
@@ -91,7 +91,7 @@ class Checker:
         return there
 
     async def _elsewhere(self, case: NeuronCase, there: NeuronCase, runner: NeuronRunner, where: str) -> Failed | None:
-        """Try one data set of a hidden shape, whose NEFF takes the place of the kernel's own."""
+        """Check one data set of a hidden shape, whose NEFF takes the place of the kernel's own NEFF on the core."""
         there.checks = []
         failed = await self._bench.load(there, runner, 0, there.build)
         if failed is None:
@@ -100,7 +100,9 @@ class Checker:
         return failed and Failed(failed.status, placed(failed.failure, where), case.correctness(Gate.STRICT))
 
     async def attempt(self, case: NeuronCase, runner: NeuronRunner, trial: Trial, name: str = "") -> Failed | None:
-        """Run one data set. Return the failure; None if the kernel passes or the variant is refused."""
+        """Run the kernel on one data set. Return the failure; None if the kernel passes or the workload refuses the
+        data set's variant.
+        """
         loaded = case.workload
         async with self._children.data_for(case, trial) as data:
             if data is None:
@@ -142,7 +144,7 @@ class Checker:
 
 
 def _errors(outputs: tuple[bytes, ...], data: DataSet) -> list[Errors]:
-    """Return the errors of the outputs, given as bytes, piece by piece."""
+    """Return the errors of each output, given as bytes, against the expected values."""
     dtypes = [dtype for _, dtype in datasets.read_expected(data.folder)]
     arrays = [np.frombuffer(raw, numpy_dtype(dtype)) for raw, dtype in zip(outputs, dtypes, strict=True)]
     return datasets.measure(data.folder, arrays)

@@ -1,7 +1,7 @@
 """Run the compile worker in the sandbox, with AWS's interpreter, the kernel's text and an empty folder.
 
 The jail shows the interpreter's own folders and the system's libraries read-only. It has no device, no network and no
-home. A small task in it starts the worker, gives it one record and returns the answer unread.
+home. A small program in the jail starts the worker, gives it one record and returns the worker's answer unread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PATHS = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.e
 
 
 def run(request: bytes, reply: int) -> None:
-    """Start the worker in the jail, send it the record, and copy its answer, or its error output without an answer."""
+    """Start the worker in the jail, send it the record, and copy its answer; without an answer, copy its error output."""
     raw = json.loads(request)
     try:
         done = subprocess.run(
@@ -75,7 +75,7 @@ class JailedExchange:
         await self._zygote.stop()
 
     def exchanges(self) -> dict[CompileJail, Exchange]:
-        """Return the ways to compile on this machine, by jail, the strictest first."""
+        """Return the ways to compile on this machine, by jail; the strictest jail comes first."""
         jails: dict[CompileJail, Exchange] = {}
         if self._level >= Level.L1:
             jails[CompileJail.STRICT] = partial(self._exchange, False)
@@ -158,7 +158,7 @@ def _below(path: str, other: str) -> bool:
 
 
 def _open_to_the_jail(folder: Path, level: Level) -> None:
-    """Let jailed processes enter their folder. If the daemon is root, they have a uid of their own."""
+    """Let jailed processes enter their folder, because they have a uid of their own if the daemon is root."""
     if os.getuid() == 0:
         folder.chmod(0o777)
         if level <= Level.L2:

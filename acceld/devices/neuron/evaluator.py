@@ -1,9 +1,10 @@
 """Evaluate on the Neuron backends: compile in the jail, run on leased cores, time in isolation groups.
 
-A kernel is compiled while the simulator predicts it. It is checked on one leased core, for the search and the strict
-gate together, because a NEFF is loaded once. It is timed interleaved with its competitors, and then tried once more on
-a fresh data set. If a core is lost while a kernel runs, a canary is tried on that core, and the kernel on another core.
-If a known-good kernel loses cores too, the device is at fault. If only this kernel does, the kernel is at fault.
+A kernel is compiled while the simulator predicts its latency. It is checked on one leased core, for the search gate and
+the strict gate together, because a NEFF is loaded once. It is timed interleaved with its competitors, and then checked
+once more on a fresh data set. If a core is lost while a kernel runs, a canary (a known-good kernel) is tried on that
+core, and the kernel on another core. If the canary loses cores too, the device is at fault. If only this kernel does,
+the kernel is at fault.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ CHANCE = frozenset(
 
 
 class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
-    """Evaluates candidates on Trainium."""
+    """Evaluate candidates on Trainium."""
 
     def __init__(
         self,
@@ -137,7 +138,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._children, self._exchange, self._machine, self._work = None, None, None, None
 
     def statistics(self) -> dict[str, object]:
-        """Return the queue, the cores (state, who waits, utilization), compilations, sandbox level, and neuron-monitor's report."""
+        """Return the queue, the cores (state, who waits, utilization), compilations, the sandbox's level, and
+        neuron-monitor's report.
+        """
         machine = self._machine
         return {
             **super().statistics(),

@@ -1,4 +1,6 @@
-"""Find cores that disturb each other: time one on a quiet machine, and again while a neighbor of each kind is busy."""
+"""Find cores that disturb each other: time one core on a quiet machine, and again while a neighbor of each kind is
+busy.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "anoth
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Ratios of busy to quiet latency by kind of neighbor, and the resulting isolation group."""
+    """Hold the ratios of busy to quiet latency by kind of neighbor, and the resulting isolation group."""
 
     slowdown: Mapping[str, float]
     isolation: Isolation
@@ -50,7 +52,10 @@ class Interference:
 
 
 async def learn(backend: str, config: Config, state_folder: Path, name: str = WORKLOAD) -> Interference:
-    """Measure, and store the result. DeviceError if the machine can not be used or has only one core."""
+    """Measure which neighbors disturb a core, store the result, and return it.
+
+    Raises DeviceError if the machine can not be used or has only one core.
+    """
     devices = config.devices
     found = await find_machine(
         backend, compile_python=devices.compile_python, runner_python=devices.runner_python, wanted=devices.cores
@@ -86,7 +91,7 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
 
 
 def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
-    """Return the widest group in which a busy neighbor changes latencies by more than the allowed spread."""
+    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed spread."""
     limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
     disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]
     if Isolation.CHIP in disturbing:
@@ -122,7 +127,9 @@ def _kind(core: Core, other: Core) -> str:
 
 @asynccontextmanager
 async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -> AsyncIterator[NeuronRunner]:
-    """Give a runner on a core, with the kernel loaded and run once. DeviceError if that does not work."""
+    """Give a runner on a core, with the kernel loaded and run once. Raise DeviceError if the kernel does not load or
+    run.
+    """
     with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
         runner = await machine.start(core, Path(folder), core.lnc)
         try:
@@ -137,7 +144,7 @@ async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -
 
 
 def _inputs(build: Build) -> list[bytes]:
-    """Return zeros or any other data: latencies of such kernels do not depend on it."""
+    """Return inputs of arbitrary values: the latencies of these kernels do not depend on them."""
     rng = np.random.default_rng(0)
     return [rng.standard_normal(size_of(one) // 4, np.float32).tobytes() for one in build[0].arguments]
 

@@ -17,7 +17,7 @@ DEFAULT = Isolation.PAIR
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Jail, route and signatures with which a known-good kernel was compiled."""
+    """Hold the jail, the route and the signatures with which a known-good kernel was compiled."""
 
     jail: CompileJail
     route: str
@@ -25,12 +25,12 @@ class Learned:
 
 
 def toolchain_key(python: str, versions: Versions) -> str:
-    """Return the name of a toolchain: its interpreter and the versions in it."""
+    """Return a name for a toolchain, which depends on its interpreter and the versions of its packages."""
     return f"{python}: neuronx-cc {versions.compiler}, nki {versions.nki or 'none'}"
 
 
 def toolchain_of(state_folder: Path, key: str) -> Learned | None:
-    """Return the stored facts about a toolchain; None if there are none."""
+    """Return the stored facts about a toolchain; None if no facts are stored."""
     try:
         reported = _read(state_folder, "toolchains")[key]
         return Learned(CompileJail(reported["jail"]), str(reported["route"]), dict(reported["signatures"]))
@@ -39,12 +39,12 @@ def toolchain_of(state_folder: Path, key: str) -> Learned | None:
 
 
 def keep_toolchain(state_folder: Path, key: str, learned: Learned) -> Path:
-    """Store facts about a toolchain."""
+    """Store facts about a toolchain, and return the file's path."""
     return _write(state_folder, "toolchains", {**_read(state_folder, "toolchains"), key: asdict(learned)})
 
 
 def isolation_of(state_folder: Path) -> Isolation:
-    """Return the stored isolation group, else the default."""
+    """Return the stored isolation group; the default group if none is stored."""
     try:
         return Isolation(_read(state_folder, "interference")["isolation"])
     except (ValueError, KeyError, TypeError):
@@ -52,7 +52,9 @@ def isolation_of(state_folder: Path) -> Isolation:
 
 
 def keep_isolation(state_folder: Path, isolation: Isolation, slowdown: dict[str, float]) -> Path:
-    """Store an isolation group. ``slowdown`` is the ratio of busy to quiet latency by kind of neighbor."""
+    """Store an isolation group, and return the file's path. ``slowdown`` is the ratio of busy to quiet latency by kind
+    of neighbor.
+    """
     return _write(state_folder, "interference", {"isolation": isolation.value, "slowdown": slowdown})
 
 

@@ -30,7 +30,7 @@ from acceld.targets import TARGETS
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Tools, cores and chip of a machine, found before anything is started."""
+    """Hold the tools, cores and chip of a machine, which are found before any process is started."""
 
     tools: Toolchain
     cores: tuple[Core, ...]
@@ -59,7 +59,7 @@ async def find_machine(
 
 
 class Machine:
-    """Compile and run on one machine. Call :meth:`prove` first."""
+    """Compile and run kernels on one machine. Call :meth:`prove` first."""
 
     def __init__(
         self,
@@ -122,7 +122,9 @@ class Machine:
         self.clock = Clock(timed.method, timed.resolution_us)
 
     async def compile(self, request: CompileRequest) -> Compiled | Failed:
-        """Return the kernel's NEFF, or the reason why it has none. DeviceError if the toolchain is at fault."""
+        """Return the kernel's NEFF, or the reason why it does not compile. Raise DeviceError if the toolchain is at
+        fault.
+        """
         return await widened(self.compiler, request, wanted=self._compile_jail)
 
     def request(self, kernel: Kernel, arguments: Sequence[Tensor], scalars: dict[str, Scalar]) -> CompileRequest:
@@ -151,7 +153,10 @@ class Machine:
         return await canary.fails(core, await self._canary(), self._start_canary)
 
     async def proves_time(self) -> bool:
-        """Return True if a known-good kernel can be timed with proof. If not, the profiler or the runtime is at fault."""
+        """Return True if a known-good kernel can be timed with proof that the device ran.
+
+        If this returns False, the profiler or the runtime is at fault.
+        """
         try:
             await self._time_canary()
         except (DeviceLostError, ProofError):
@@ -175,7 +180,7 @@ class Machine:
         return timed
 
     async def start(self, core: Core, folder: Path, lnc: int) -> NeuronRunner:
-        """Return a runner on a core. It uses the first physical cores of a larger logical core."""
+        """Return a runner on a core. The runner uses the first ``lnc`` physical cores of a larger logical core."""
         return await NeuronRunner.start(
             self.tools.runner_python,
             core=core.id * core.lnc // lnc,
@@ -186,7 +191,7 @@ class Machine:
 
     @asynccontextmanager
     async def runner(self, lease: Lease, lnc: int) -> AsyncIterator[NeuronRunner]:
-        """Give a runner on a leased core. An unclean end means that the core needs a canary."""
+        """Give a runner on a leased core. If the runner ends uncleanly, the lease records that the core needs a canary."""
         if lnc > lease.core.lnc:
             raise DeviceError(
                 f"the kernel needs {lnc} physical cores in one logical core, this machine has {lease.core.lnc}",

@@ -1,4 +1,4 @@
-"""Ask AWS's own tool chain about a kernel: ``nki.simulate``, then the compiler, both in the compile jail and without a chip."""
+"""Ask AWS's own tools about a kernel: ``nki.simulate``, then the compiler, both in the compile jail and without a chip."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ _JAILS = (CompileJail.STRICT, CompileJail.WIDE)
 
 
 def judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> NeuronJudge | None:
-    """Return the judge; None if no environment of this machine has the package ``nki``, or if nothing can jail it."""
+    """Return the judge; None if no environment of this machine has the package ``nki``, or if the machine has no
+    sandbox.
+    """
     if report.level < Level.L1 or not (config.second_python or nki_version()):
         return None
     return NeuronJudge(config, state_folder, report)
@@ -50,7 +52,10 @@ def judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The interpreters of the two stages, each with the versions of its packages; empty for a stage that is not there."""
+    """Hold the interpreters of the two stages (simulator, compiler) with the versions of their packages.
+
+    The fields of a stage that this machine lacks are empty.
+    """
 
     simulator: str = ""
     simulator_name: str = ""
@@ -59,7 +64,9 @@ class Stages:
 
 
 def tools_of(python: str) -> NeuronTools:
-    """Return the Neuron software of the named interpreter, if there is one, and of those found."""
+    """Return the Neuron software of the interpreter ``python``, if it is not empty, and of the interpreters that are
+    found.
+    """
     found = find_neuron()
     if not python:
         return found
@@ -68,7 +75,7 @@ def tools_of(python: str) -> NeuronTools:
 
 
 def stages_of(found: NeuronTools) -> Stages:
-    """Return the interpreters that simulate and compile kernels of ``nki``, among those found."""
+    """Return the interpreters in ``found`` that simulate and compile kernels of ``nki``."""
     real = {(one.python, one.name): one.version for one in found.packages if one.real}
     with_nki = [python for python in found.pythons if (python, "nki") in real]
     compiling = [python for python in with_nki if (python, "neuronx-cc") in real]
@@ -82,7 +89,9 @@ def stages_of(found: NeuronTools) -> Stages:
 
 
 class NeuronJudge:
-    """Asks both stages. Each must first take a known-good kernel in a jail of this machine."""
+    """Ask both stages (simulator, compiler) about kernels. Each stage must first accept a known-good kernel in the
+    jail.
+    """
 
     def __init__(self, config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> None:
         self._config, self._folder, self._report = config, state_folder, report
@@ -96,7 +105,7 @@ class NeuronJudge:
         self._starting = asyncio.Lock()
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
-        """Return the opinion of each stage, up to the first that refuses the kernel."""
+        """Return the opinion of each stage in order, up to the first stage that refuses the kernel."""
         async with self._starting:
             if self._exchange is None:
                 await self._start(chip)
@@ -114,7 +123,7 @@ class NeuronJudge:
             await exchange.stop()
 
     async def _start(self, chip: str) -> None:
-        """Start the jail, and find out which stages work in it."""
+        """Start the jail, and find out which stages work in the jail."""
         self._stages = stages = stages_of(await asyncio.to_thread(tools_of, self._config.second_python))
         exchange = JailedExchange(
             self._report.level,
@@ -191,7 +200,7 @@ class NeuronJudge:
 
 
 class Refusal(Exception):
-    """The simulator refuses the kernel."""
+    """Report that the simulator refuses the kernel."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -199,8 +208,9 @@ class Refusal(Exception):
 
 
 class Simulator:
-    """Run kernels with ``nki.simulate``, each in a fresh process with a fresh folder, because ``nki`` 0.6 remembers a kernel
-    by its path.
+    """Run kernels with ``nki.simulate``.
+
+    Each kernel runs in a fresh process with a fresh folder, because ``nki`` 0.6 remembers a kernel by its path.
     """
 
     def __init__(self, python: str, exchanges: Mapping[CompileJail, Exchange], deadline_s: float) -> None:
@@ -208,7 +218,9 @@ class Simulator:
         self.jail = next(iter(exchanges))
 
     async def prove(self, chip: str) -> None:
-        """Choose the first jail in which a known-good kernel gives the right sums. DeviceError if there is none."""
+        """Choose the first jail in which a known-good kernel gives the right sums. Raise DeviceError if there is no
+        such jail.
+        """
         reasons = []
         for jail in self._exchanges:
             self.jail = jail
@@ -274,7 +286,7 @@ def _request(
 
 
 async def _accept(_: Compiled) -> str:
-    """Accept any NEFF: there is no core to run it on."""
+    """Accept any NEFF by returning an empty text, because there is no core to run it on."""
     return ""
 
 
@@ -301,7 +313,7 @@ def _written(values: Sequence[Any], folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read(described: Sequence[Mapping[str, Any]], raw: bytes) -> Iterator[NDArray[Any]]:
-    """Yield the outputs of an answer. ValueError if they do not fit the bytes, or have another type than numbers."""
+    """Yield the output arrays of an answer. Raise ValueError if they do not fit the bytes, or are not numbers."""
     at = 0
     for one in described:
         name = str(one["dtype"])
@@ -317,7 +329,9 @@ def _read(described: Sequence[Mapping[str, Any]], raw: bytes) -> Iterator[NDArra
 
 
 def _compared(outputs: Sequence[NDArray[Any]], loaded: Workload, data: DataSet) -> tuple[Failure | None, float | None]:
-    """Return why the outputs are not the workload's, None if they are, and their relative L2 error."""
+    """Return the failure of outputs that differ from the workload's (None if they are right), and their relative L2
+    error.
+    """
     wanted = loaded.outputs
     if len(outputs) != len(wanted):
         return Failure("output_count", f"{len(outputs)} outputs, the workload has {len(wanted)}"), None

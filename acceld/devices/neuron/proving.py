@@ -1,5 +1,6 @@
-"""Find the jail and the route for a toolchain on this machine: the strictest jail, and the first route, with which a
-known-good kernel works.
+"""Find the jail and the compile route for a toolchain on this machine.
+
+The result is the strictest jail, and the first route in it, with which a known-good kernel works.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ CANARY_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt to compile a known-good kernel. The reason of its failure is empty if it worked."""
+    """Describe an attempt to compile a known-good kernel. ``failure`` is empty if the attempt succeeded."""
 
     jail: CompileJail
     route: str
@@ -54,7 +55,7 @@ class Attempt:
 
     @property
     def text(self) -> str:
-        """The attempt in one line for people."""
+        """Return the attempt in one line for people."""
         line = self.failure.strip().splitlines()[-1:] or ["it works"]
         missing = f" (refused there: {self.missing})" if self.missing else ""
         return f"{self.jail}, {self.route}: {line[0][:300]}{missing}"
@@ -72,9 +73,10 @@ async def prove(
     wanted: JailName,
     state_folder: Path,
 ) -> Versions:
-    """Set the compiler's jail and route to the first with which a known-good kernel works, and store them.
+    """Set the compiler's jail and route to the first with which a known-good kernel works, store them, and return the
+    versions.
 
-    If none works, DeviceError with each attempt and the facilities that the jail refused.
+    Raises DeviceError, with each attempt and the facilities that the jail refused, if the kernel works in no jail.
     """
     rungs = [jail for jail in RUNGS[wanted] if jail in compiler.exchanges]
     if not rungs:
@@ -122,7 +124,7 @@ RAN = "it compiles; "
 async def attempt(
     compiler: NeuronCompiler, request: CompileRequest, accept: Accept | None, *, anew: bool = True
 ) -> Attempt:
-    """Compile with the compiler's current jail and route, and try the result."""
+    """Compile with the compiler's current jail and route, run ``accept`` on the result, and return what happened."""
     jail, route, began, hopeless = compiler.jail, compiler.route, time.monotonic(), False
     try:
         found = await (compiler.compile_anew(request, deadline_s=CANARY_S) if anew else compiler.compile(request))
@@ -144,9 +146,10 @@ async def attempt(
 
 
 async def widened(compiler: NeuronCompiler, request: CompileRequest, *, wanted: JailName) -> Compiled | Failed:
-    """Compile. If the strict jail may be at fault for a trusted kernel's failure, compile it again in the wide jail.
+    """Return the compiled kernel, or its failure.
 
-    If that works, the compiler keeps to the wide jail.
+    If the strict jail may be at fault for a trusted kernel's failure, compiles the kernel again in the wide jail. If
+    that works, the compiler keeps to the wide jail.
     """
     found = await compiler.compile(request)
     may = CompileJail.WIDE in RUNGS[wanted] and CompileJail.WIDE in compiler.exchanges
@@ -169,8 +172,9 @@ async def _nothing_works(
     *,
     outside: bool,
 ) -> DeviceError:
-    """Return the error, which names the jail or the toolchain as the cause. To find the cause, the known-good kernel is
-    compiled without a jail.
+    """Return an error that names the jail or the toolchain as the cause.
+
+    Compiles the known-good kernel without a jail to find the cause.
     """
     there = [one for one in attempts if not one.absent] or attempts
     reported = "; ".join(one.text for one in there)

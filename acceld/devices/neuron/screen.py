@@ -1,7 +1,8 @@
-"""Screen candidates: do not measure one that the simulator finds clearly slower than its parent, except for a sample.
+"""Screen candidates: do not measure a candidate that the simulator finds clearly slower than its parent, except for a
+sample.
 
-A tenth of these, chosen by a hash of run and source, is measured nevertheless. Screening was wrong if such a kernel is
-faster than its parent beyond the measured band. After too many errors screening stops.
+A tenth of such candidates, chosen by a hash of run and source, is measured nevertheless. Screening was wrong about a
+candidate that is measured to be faster than its parent by more than the band. After too many errors screening stops.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ MOST_WRONG_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A candidate beyond the band: the predicted ratio to its parent, the band, and whether it is measured as a sample."""
+    """Describe a candidate that is predicted to be slower than its parent by more than the band.
+
+    ``ratio`` is the predicted ratio to the parent; ``measured`` is True if the candidate belongs to the sample.
+    """
 
     ratio: float
     band_percent: float
@@ -41,7 +45,7 @@ class Screen:
 
     @property
     def on(self) -> bool:
-        """True while candidates may be dropped: until too many of the sample were wins."""
+        """Return True while candidates may be dropped: until too many candidates of the sample were wins."""
         return self.wrong < LEAST_WRONG or self.wrong <= MOST_WRONG_SHARE * self.sampled
 
     @property
@@ -54,8 +58,9 @@ class Screen:
         return {"on": self.on, "dropped": self.dropped, "sampled": self.sampled, "wrong": self.wrong}
 
     def choose(self, request: EvaluationRequest, mine: Profile, parents: Profile | None) -> Choice | None:
-        """Return the choice for a candidate that may be dropped. None if it is not clearly slower than its parent, or
-        if that is unknown.
+        """Return whether to drop or measure a candidate that is predicted to be clearly slower than its parent.
+
+        Returns None for any other candidate, and if the prediction is unknown.
         """
         found = gain(parents, mine)
         if found is None or found.faster is not False or found.band_percent is None:

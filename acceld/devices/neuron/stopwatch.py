@@ -41,7 +41,9 @@ _STEP_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """Result of one session: the rounds of the kernel and of each competitor, the competitors, and the runtime."""
+    """Hold the result of one session: the rounds of the kernel and of each competitor, the competitors, and the
+    runtime.
+    """
 
     rounds: list[list[Round]]
     others: list[Kernel]
@@ -50,7 +52,7 @@ class _Rounds:
 
 
 class Stopwatch:
-    """Times kernels in isolation groups."""
+    """Time kernels in isolation groups."""
 
     def __init__(self, bench: Bench, builds: Builds, children: Children, checker: Checker) -> None:
         self._bench = bench
@@ -59,7 +61,7 @@ class Stopwatch:
         self._checker = checker
 
     async def time(self, case: NeuronCase) -> Profile | Failed:
-        """Return the kernel's profile. At the strict gate, or on request, it is timed interleaved with its competitors.
+        """Return the kernel's profile. At the strict gate, or on request, time it interleaved with its competitors.
 
         Interleaved timing takes as many sessions as a win needs, each in its own process, on any free core. After
         timing at the strict gate, the kernel must be right on a fresh data set, so that a kernel that returns old
@@ -103,7 +105,7 @@ class Stopwatch:
         return _profile(case, measured, _pairs(sessions), reported)
 
     async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
-        """Return the competitors that compile, each once."""
+        """Return the competitors that compile, without duplicates and without the kernel itself."""
         mine = case.request.kernel
         wanted = {kernel.sha256: kernel for kernel in case.request.against if kernel.lnc == mine.lnc}
         wanted.pop(mine.sha256, None)
@@ -152,7 +154,10 @@ class Stopwatch:
 
 
 def _moved(case: NeuronCase, inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Return inputs of the same values, each at the next place of its array. Whole numbers, which may be places, stay."""
+    """Return the inputs with every value moved to the next place of its array.
+
+    Whole numbers stay in place, because they may be indices.
+    """
     arrays = [one for one in case.workload.kernel_arguments() if isinstance(one, ArraySpec)]
     return tuple(
         data if one.dtype.startswith(("int", "uint", "bool")) else data[_STEP_BYTES:] + data[:_STEP_BYTES]
@@ -161,7 +166,7 @@ def _moved(case: NeuronCase, inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 
 def _pairs(sessions: Sequence[_Rounds]) -> list[Paired]:
-    """Compare the kernel with each competitor that ran in every session."""
+    """Return a comparison of the kernel with each competitor that ran in every session."""
     found = []
     for kernel in sessions[0].others:
         theirs = [dict(zip((one.sha256 for one in s.others), s.rounds[1:], strict=True)) for s in sessions]
@@ -172,9 +177,9 @@ def _pairs(sessions: Sequence[_Rounds]) -> list[Paired]:
 
 
 def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_sha256: str) -> Paired:
-    """Compare sessions of rounds with interleaved sessions of another kernel, by the rounds' means.
+    """Return a comparison of sessions of rounds with interleaved sessions of another kernel, by the rounds' means.
 
-    ValueError if their numbers or methods differ.
+    Raises ValueError if the numbers of sessions or the timing methods differ.
     """
     flat = [one for session in mine for one in session]
     other = [one for session in others for one in session]
@@ -189,7 +194,7 @@ def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_s
 
 
 def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], reported: list[str]) -> Profile:
-    """Return the profile with the simulator's prediction, and with the band inside which other kernels tie."""
+    """Return the profile of a measurement, with the simulator's prediction and the band inside which other kernels tie."""
     asked, compiled = case.build
     profile = profile_from(measured, compiled, asked)
     best, latency_us = measured.best, measured.latency_us

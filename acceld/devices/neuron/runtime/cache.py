@@ -1,4 +1,4 @@
-"""Store compiled kernels on disk: one folder a key, written atomically, checked when read."""
+"""Store compiled kernels on disk: one folder for each key, written atomically, checked when read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORD = "record.json"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A NEFF on disk. Its NTFFs are kept in ``traces``, so that the profiler's own viewer can open both."""
+    """Describe a NEFF on disk. Its NTFFs are kept in ``traces``, so that the profiler's own viewer can open both."""
 
     key: str
     neff: Path
@@ -31,19 +31,21 @@ class Compiled:
 
     @property
     def traces(self) -> Path:
-        """Folder of the NTFF files, with one subfolder a core, because two cores may run the same NEFF at once."""
+        """Return the folder of the NTFF files. It has a subfolder for each core, because two cores may run the same
+        NEFF at once.
+        """
         return self.neff.parent / "traces"
 
 
 class NeffCache:
-    """A private folder of compiled kernels. Several processes may use it: entries appear by an atomic rename."""
+    """Keep compiled kernels in a private folder. Several processes may use it: entries appear by an atomic rename."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def get(self, key: str) -> Compiled | None:
-        """Return the entry; None if there is none. An entry whose bytes have changed is deleted."""
+        """Return the entry for a key; None if it does not exist. An entry whose bytes have changed is deleted."""
         entry = self.folder / key
         try:
             record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
@@ -71,7 +73,7 @@ class NeffCache:
         outputs: tuple[str, ...] = (),
         reported: str = "",
     ) -> Compiled:
-        """Store a NEFF. If another process stored it first, that entry stays."""
+        """Store a NEFF, and return its entry. If another process stored the key first, that process's entry stays."""
         digest = hashlib.sha256(neff).hexdigest()
         made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:

@@ -1,4 +1,4 @@
-"""Provide a known-good kernel, which must give the right sum on a core before the core is trusted again."""
+"""Provide the canary: a known-good kernel that must give the right sum on a core before the core is trusted again."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def inputs() -> tuple[bytes, ...]:
 
 
 def expected() -> bytes:
-    """Return the correct output."""
+    """Return the canary's correct output as bytes."""
     left = np.arange(128 * 64, dtype=np.float32).reshape(128, 64) % 97
     return (left + left[::-1] + 1).tobytes()
 

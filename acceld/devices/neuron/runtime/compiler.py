@@ -30,20 +30,20 @@ _HELLO_S = 60.0
 
 
 class MissingRouteError(DeviceError):
-    """This version of the compiler does not have the requested route."""
+    """Report that this version of the compiler does not have the requested route."""
 
 
 class MissingPackageError(DeviceError):
-    """A package that every route needs can not be imported."""
+    """Report that a package that every route needs can not be imported."""
 
 
 class NoCompilerError(DeviceError):
-    """The interpreter has no Neuron compiler at all."""
+    """Report that the interpreter has no Neuron compiler at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Versions of the packages in the compiler's interpreter."""
+    """Hold the versions of the packages in the compiler's interpreter."""
 
     compiler: str
     nki: str
@@ -51,7 +51,7 @@ class Versions:
 
 
 class CompileJail(StrEnum):
-    """The sandbox for the compiler, and for the kernel's Python that it runs."""
+    """Name the sandboxes for the compiler and for the kernel's Python that the compiler runs."""
 
     STRICT = "strict"
     """The jail of every evaluated process."""
@@ -62,7 +62,7 @@ class CompileJail(StrEnum):
 
 
 class Exchange(Protocol):
-    """Sends one record to a fresh compile worker and returns its answer."""
+    """Send one record to a fresh compile worker and return the worker's answer."""
 
     async def __call__(
         self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
@@ -89,8 +89,9 @@ async def unjailed(
 class NeuronCompiler:
     """Compile through ``python``, an interpreter with the Neuron compiler. Equal requests are compiled once.
 
-    ``exchanges`` start the worker, by jail. ``named`` is the environment of every child, in addition to a request's
-    own. ``jail`` and ``route`` may be changed: :func:`acceld.devices.neuron.proving.prove` does so.
+    ``exchanges`` maps each jail to the function that starts a worker in it. ``named`` is the environment of every
+    child, in addition to the environment of a request. ``jail`` and ``route`` may be changed, as
+    :func:`acceld.devices.neuron.proving.prove` does.
     """
 
     def __init__(
@@ -198,7 +199,9 @@ class NeuronCompiler:
         )
 
     def _not_compiled(self, message: str, reported: str, request: CompileRequest) -> Failed:
-        """Return a failure with the compiler's whole output, and a hint if the jail refused something that it needed."""
+        """Return a failure with the compiler's whole output, and a hint if the jail refused a facility that the
+        compiler needs.
+        """
         failure = compile_failure(message, request.kernel.filename)
         facility = missing_in(message)
         if facility and self.jail is not CompileJail.OFF:

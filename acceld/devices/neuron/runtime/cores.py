@@ -18,7 +18,7 @@ _LS_S = 30.0
 
 
 class Isolation(StrEnum):
-    """Cores that must be idle while a core is timed."""
+    """Name the group of cores that must be idle while a core is timed."""
 
     CORE = "core"
     """No other core: cores do not disturb each other."""
@@ -30,7 +30,7 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """A logical core. ``position`` counts from 0 on its chip, ``lnc`` is the number of its physical cores."""
+    """Describe a logical core. ``position`` counts from 0 on its chip, ``lnc`` is the number of its physical cores."""
 
     id: int
     device: int
@@ -38,7 +38,7 @@ class Core:
     lnc: int
 
     def group(self, isolation: Isolation) -> str:
-        """Return the name of the group whose members disturb each other's times."""
+        """Return the name of the core's group, whose members disturb each other's times."""
         if isolation is Isolation.CHIP:
             return f"chip{self.device}"
         if isolation is Isolation.PAIR:
@@ -76,9 +76,10 @@ async def read_devices(
 
 
 def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tuple[Core, ...]:
-    """Return all logical cores, or those wanted. DeviceError for a wanted core that does not exist.
+    """Return all logical cores, or only those with the numbers ``wanted``. Raise DeviceError for a number without a
+    core.
 
-    If neuron-ls gives no ids, or the same for several devices, cores are numbered in the order of devices.
+    If neuron-ls gives no ids, or equal ids for several devices, cores are numbered in the order of devices.
     """
     reported = [core for device in devices for core in device.core_ids]
     through = len(set(reported)) != len(reported)
@@ -120,7 +121,7 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
 
 
 def foreign_processes(devices: Sequence[NeuronDevice], own_sessions: Iterable[int]) -> Mapping[int, NeuronProcess]:
-    """Return, by device, a process that is in none of our sessions.
+    """Return, for each device that another program uses, one process outside our own sessions.
 
     neuron-ls names no cores, so the process counts as using all cores of the device.
     """

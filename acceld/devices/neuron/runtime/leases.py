@@ -32,7 +32,7 @@ FAULTY_CORES = 2
 
 @dataclass(slots=True)
 class Lease:
-    """A leased core. Callers report each child's session, and an unclean end, to it."""
+    """Hold a leased core. Callers report each child's session, and an unclean end, to the lease."""
 
     core: Core
     run: str
@@ -44,8 +44,8 @@ class Lease:
     """True if the unclean end had another cause than the candidate."""
 
     def owns(self, session: int) -> None:
-        """Record the session of a child that works on this core, so that acceld does not take it for a session of
-        another program.
+        """Record the session of a child that works on this core, so that acceld does not mistake it for another
+        program.
         """
         self.sessions.add(session)
 
@@ -143,7 +143,7 @@ class CoreLeases:
         await asyncio.shield(self._checked(lease.core, "" if lease.blameless else lease.candidate))
 
     def _checked(self, core: Core, candidate: str) -> asyncio.Task[None]:
-        """Return the task of a canary on a core. The core is not leased before the task is done."""
+        """Return a task that runs a canary on a core. The core is not leased before the task is done."""
         self._checking.add(core.id)
         task = asyncio.create_task(self._check(core, candidate))
         self._tasks.add(task)
@@ -151,8 +151,8 @@ class CoreLeases:
         return task
 
     def doubt(self, device: int) -> None:
-        """Mark a chip that had errors. Its cores need a known-good kernel before their next use; leased cores, once
-        they are returned.
+        """Mark a chip that had errors. Its cores need a canary before their next use; cores in use, after their lease
+        ends.
         """
         for core in self._cores:
             if core.device != device or core.id in self._sick or core.id in self._checking:
@@ -189,16 +189,16 @@ class CoreLeases:
 
     @property
     def sick(self) -> tuple[int, ...]:
-        """Cores that are out of service."""
+        """Return the numbers of the cores that are out of service."""
         return tuple(sorted(self._sick))
 
     @property
     def isolation(self) -> Isolation:
-        """Group of cores that must be idle while a core is timed."""
+        """Return the kind of group of cores that must be idle while a core is timed."""
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
-        """Return the failure of a candidate after which canaries failed on two cores; None for any other."""
+        """Return the failure of a candidate after which canaries failed on two cores; None for any other candidate."""
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
             return None
@@ -210,7 +210,8 @@ class CoreLeases:
         self._busy_us[core] += int((self._clock() - self._since.pop(core)) * 1_000_000)
 
     def _serve(self) -> None:
-        """Grant waiting requests: the run with the fewest cores first, then the one served longest ago.
+        """Grant waiting requests: first those of the run with the fewest cores; of equal runs, the one served longest
+        ago.
 
         If a timing waits, the group that will be idle soonest takes no new requests, so that the timing does not wait
         for ever.

@@ -26,7 +26,7 @@ ROUTES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An argument or a result: its name, dtype (numpy's or ml_dtypes' name) and shape."""
+    """Describe an argument or a result: its name, dtype (numpy's or ml_dtypes' name) and shape."""
 
     name: str
     dtype: str
@@ -39,7 +39,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """Everything that the compiler's output depends on. ``environment`` has the relevant variables with their values."""
+    """Hold everything that the compiler's output depends on. ``environment`` has the relevant variables with their
+    values.
+    """
 
     kernel: Kernel
     arguments: tuple[Tensor, ...]
@@ -60,7 +62,7 @@ class CompileRequest:
 
     @property
     def key(self) -> str:
-        """Hash (hex) of the request, without the kernel's file name and origin."""
+        """Return a hash (hex) of the request, without the kernel's file name and origin."""
         kernel = self.kernel
         parts = {
             "text": kernel.text,
@@ -81,6 +83,6 @@ class CompileRequest:
 
     @property
     def all_flags(self) -> tuple[str, ...]:
-        """The flags with the target, and for the legacy compiler the LNC."""
+        """Return the flags including the target, and for the legacy compiler the LNC."""
         lnc = (f"--logical-nc-config={self.kernel.lnc}",) if self.kernel.api == "nki_legacy" else ()
         return (f"--target={self.target}", *lnc, *self.flags)

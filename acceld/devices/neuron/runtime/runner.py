@@ -41,17 +41,17 @@ PROFILER = (
 
 
 class DeviceLostError(DeviceError):
-    """The runner or its device was lost while a kernel ran. Runner, device or kernel is at fault."""
+    """Report that the runner or its device was lost while a kernel ran. Runner, device or kernel is at fault."""
 
 
 class ProfilerError(DeviceError):
-    """The profiler itself failed. Neither device nor kernel is at fault."""
+    """Report that the profiler itself failed. Neither device nor kernel is at fault."""
 
 
 class NeuronRunner:
-    """A trusted process: it gets NEFFs and data, never a candidate's Python.
+    """Control a trusted process, which gets NEFFs and data, never a candidate's Python.
 
-    ``clean`` becomes false when the core may be in a bad state. Its lease must then be returned as unclean.
+    ``clean`` becomes False when the core may be in a bad state. Its lease must then be returned as unclean.
     """
 
     def __init__(self, worker: Worker, core: int, folder: Path, runtime: str, busy_s: float, lnc: int) -> None:
@@ -100,7 +100,7 @@ class NeuronRunner:
 
     @property
     def session(self) -> int:
-        """Id of the process session that works on the core."""
+        """Return the id of the process session that works on the core."""
         return self._worker.pid
 
     async def load(
@@ -224,7 +224,7 @@ class NeuronRunner:
 
 
 def size_of(tensor: Tensor) -> int:
-    """Return bytes of a tensor."""
+    """Return the number of bytes of a tensor."""
     dtype = np.dtype(getattr(ml_dtypes, tensor.dtype)) if hasattr(ml_dtypes, tensor.dtype) else np.dtype(tensor.dtype)
     return prod(tensor.shape) * dtype.itemsize
 

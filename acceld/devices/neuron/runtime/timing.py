@@ -30,12 +30,12 @@ STAND_IN = "+standin"
 
 
 class ProofError(DeviceError):
-    """A time comes without proof that the device ran. It is never a measurement."""
+    """Report that a time comes without proof that the device ran. Such a time is never a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Times of one series of executions in microseconds, in order, and the proof that the device ran."""
+    """Hold the times of one series of executions in microseconds, in order, and the proof that the device ran."""
 
     samples_us: tuple[float, ...]
     method: str
@@ -46,7 +46,7 @@ class Round:
 
     @property
     def spread_us(self) -> float:
-        """Greatest minus least."""
+        """Return the greatest time minus the least, in microseconds."""
         return max(self.samples_us) - min(self.samples_us)
 
     def steady(self, chip: str) -> bool:
@@ -57,7 +57,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The timing method of a machine and its resolution, found by timing a known-good kernel."""
+    """Describe the timing method of a machine and its resolution, found by timing a known-good kernel."""
 
     method: str
     resolution_us: float | None
@@ -65,12 +65,14 @@ class Clock:
 
     @property
     def least_win_us(self) -> float | None:
-        """Least difference of two latencies that counts as a win: twice the resolution."""
+        """Return the least difference of two latencies that counts as a win: twice the resolution. None if that is
+        unknown.
+        """
         return None if self.resolution_us is None else 2.0 * self.resolution_us
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """Return the method and its resolution in one line for people."""
         if self.resolution_us is None:
             return (
                 f"timed by {self.method}, whose resolution here is not known: a win is compared with the spread alone"
@@ -90,7 +92,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A latency: the mean of the first steady round, or of the round with the least spread if none is steady."""
+    """Hold a latency: the mean of the first steady round, or of the round with the least spread if no round is steady."""
 
     chip: str
     rounds: tuple[Round, ...]
@@ -101,25 +103,26 @@ class Measurement:
 
     @property
     def best(self) -> Round:
-        """The round whose mean is the latency."""
+        """Return the round whose mean is the latency."""
         return self.rounds[self.chosen]
 
     @property
     def latency_us(self) -> float:
-        """Mean of the best round, in microseconds."""
+        """Return the mean time of the best round, in microseconds."""
         return sum(self.best.samples_us) / len(self.best.samples_us)
 
     @property
     def steady(self) -> bool:
-        """True if the best round met the limit."""
+        """Return True if the best round's spread is within the limit."""
         return self.best.steady(self.chip)
 
 
 def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
-    """Return the warm-ups of the next round: twice as many if only the first executions of this one were slow.
+    """Return the number of warm-ups of the next round: twice as many if only the first executions of ``unsteady`` were
+    slow.
 
-    The first execution of a load starts engines up, and a kernel on GpSimd loads its library, which takes milliseconds
-    once.
+    The first execution after a load starts the engines, and a kernel on GpSimd loads its library, which takes
+    milliseconds once.
     """
     settled = replace(unsteady, samples_us=unsteady.samples_us[len(unsteady.samples_us) // 2 :])
     slow = max(unsteady.samples_us[: len(unsteady.samples_us) // 2]) > max(settled.samples_us)
@@ -127,10 +130,10 @@ def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
 
 
 def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) -> tuple[tuple[float, ...], str]:
-    """Return one time per execution if a runtime reports several, and a note that says so.
+    """Return one time for each execution if a runtime reports several, and a note that says so.
 
-    If an execution has as many times as physical cores, the cores ran side by side, and the longest counts. Otherwise
-    the times follow one another and are added. Reported times of the warm-ups come first and are left out.
+    If an execution has as many times as physical cores, the cores ran side by side, and the longest time counts.
+    Otherwise the times follow one another and are added. Reported times of the warm-ups come first and are left out.
     """
     fitting = [n for n in (iterations, warmups + iterations) if len(events_us) >= n and not len(events_us) % n]
     for executions in sorted(fitting, key=lambda n: len(events_us) // n not in (1, lnc)):
@@ -143,10 +146,10 @@ def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) 
 
 
 def read_round(record: Mapping[str, Any], iterations: int, chip: str, *, warmups: int = 0, lnc: int = 1) -> Round:
-    """Convert a runner's answer to a Round.
+    """Return a runner's answer as a Round.
 
-    ProofError if it does not prove that the device ran in each execution: too few times, a time of zero, or a summary
-    that is incomplete or shows no activity of any engine.
+    Raises ProofError if the answer does not prove that the device ran in each execution: too few times, a time of zero,
+    or a summary that is incomplete or shows no activity of any engine.
     """
     method, note = str(record["method"]), ""
     try:
@@ -175,7 +178,9 @@ def _said(summary: str | None) -> list[str]:
 
 
 def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:
-    """Return the Measurement of some rounds, all by one method. ValueError if there is none or methods differ."""
+    """Return the Measurement of rounds that were all timed by one method. Raise ValueError for no round or several
+    methods.
+    """
     if not rounds or len({one.method for one in rounds}) != 1:
         raise ValueError("a measurement is made of rounds by one method")
     steady = [number for number, one in enumerate(rounds) if one.steady(chip)]

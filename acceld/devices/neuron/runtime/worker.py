@@ -1,4 +1,7 @@
-"""Run one of the two programs as a child process: start it, exchange records within a deadline, end its process group."""
+"""Run one of the two programs in ``scripts`` as a child process.
+
+Starts the process, exchanges records within a deadline, and ends its process group.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ _POLL_S = 0.005
 
 
 def environment(named: Mapping[str, str], folder: Path, python: str) -> dict[str, str]:
-    """Return the whole environment of a child: nothing from the daemon's; home and temporary files in ``folder``."""
+    """Return the whole environment of a child. It takes nothing from the daemon's; home and temporary files are in
+    ``folder``.
+    """
     search = (str(Path(python).parent), "/opt/aws/neuron/bin", "/usr/local/bin", "/usr/bin", "/bin")
     return {
         "PATH": os.pathsep.join(search),
@@ -36,7 +41,7 @@ def environment(named: Mapping[str, str], folder: Path, python: str) -> dict[str
 
 
 class Worker:
-    """A running script. One request at a time; any failure of the exchange ends the process."""
+    """Control a running script. It takes one request at a time; any failure of the exchange ends the process."""
 
     def __init__(self, process: asyncio.subprocess.Process, what: str) -> None:
         self._process = process
@@ -66,7 +71,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Process id of the worker, and id of its process group."""
+        """Return the process id of the worker, which is also the id of its process group."""
         return self._process.pid
 
     @property

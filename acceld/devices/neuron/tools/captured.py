@@ -1,11 +1,11 @@
-"""Read a captured profile of a whole program and rank its operators by the time that a better kernel could give back.
+"""Read a captured profile of a whole program and rank its operators by the time that a better kernel could save.
 
-Two forms are read, each by the profiler's documented schema: the folder of Parquet tables of Neuron Explorer (schema 7.4
-of SDK 2.31 to 12.0 of SDK 2.33), and the full profile as JSON, which SDK 2.33 writes for the last time.
+Two forms are read, each by the profiler's documented schema: the folder of Parquet tables of Neuron Explorer (schema
+7.4 of SDK 2.31 to 12.0 of SDK 2.33), and the full profile as JSON, which SDK 2.33 is the last to write.
 
-The time of a program is divided among its operators: each moment belongs to the operators whose instructions run then,
-in equal parts, and a moment without an instruction to the operator whose instruction comes next, because that one waits.
-So the operators' times add up to the program's.
+The time of a program is divided among its operators. Each moment belongs, in equal parts, to the operators whose
+instructions run at that moment. A moment without an instruction belongs to the operator whose instruction comes next,
+because that operator waits. So the operators' times add up to the program's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SPLIT_FLOAT32 = "src=fp32"
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One executed instruction. Times in nanoseconds."""
+    """Describe one executed instruction. Times are in nanoseconds."""
 
     start: int
     end: int
@@ -59,7 +59,7 @@ class Step(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of the program's interface."""
+    """Describe a tensor of the program's interface."""
 
     name: str
     role: str
@@ -69,7 +69,7 @@ class Tensor:
 
     @property
     def dtype(self) -> str:
-        """Type that fits the bytes of an element, because profiles carry no type: a guess between types of one width."""
+        """Return a dtype with the right number of bytes: a guess, because profiles do not store the dtype."""
         count = 1
         for length in self.shape:
             count *= length
@@ -78,7 +78,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Cost of one operator, layer or source line. Times in microseconds."""
+    """Hold the cost of one operator, layer or source line. Times are in microseconds."""
 
     name: str
     time_us: float
@@ -96,13 +96,13 @@ class Operator:
 
     @property
     def gain_us(self) -> float:
-        """Most time that a better kernel could give back: the time beyond the least time."""
+        """Return the most time that a better kernel could save: the time beyond the least time."""
         return max(0.0, self.time_us - self.least_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A captured program."""
+    """Hold a captured program."""
 
     summary: ProfileSummary
     chip: str
@@ -120,7 +120,9 @@ class Captured:
 
 
 def read_captured(place: Path) -> Captured:
-    """Read a folder of Parquet tables, or a JSON file. UsageError if it is neither, or lacks what is needed."""
+    """Return the program in a folder of Parquet tables or a JSON file. Raise UsageError if it is neither, or lacks
+    needed data.
+    """
     if place.is_dir():
         return _assembled(*_understood(_of_tables, place))
     try:
@@ -227,7 +229,7 @@ def _files(folder: Path, table: str) -> list[Path]:
 
 
 def _rows(folder: Path, table: str, columns: Sequence[str] | None) -> Iterable[dict[str, Any]]:
-    """Return a table's rows, with those of ``columns`` that it has; nothing if there is no such table."""
+    """Return a table's rows with those columns of ``columns`` that the table has; no rows if the table does not exist."""
     files = _files(folder, table)
     if not files:
         return
@@ -251,7 +253,7 @@ def _named(*names: object) -> str:
 
 
 def _first(location: object) -> str:
-    """Return the first of the source lines that an instruction comes from; they are a list, or a text that holds one."""
+    """Return the first of an instruction's source lines, which are given as a list, or as a text that holds a list."""
     if isinstance(location, list):
         return str(location[0]) if location else ""
     text = str(location or "").strip("[] ")
@@ -259,12 +261,12 @@ def _first(location: object) -> str:
 
 
 def _engine(track: str) -> str:
-    """Return the engine of a track of the timeline, such as ``tensor`` for ``TensorMatrix``."""
+    """Return the engine of a track (a row) of the timeline, such as ``tensor`` for ``TensorMatrix``."""
     return track.lower().removesuffix("matrix")
 
 
 def _tensor(raw: Mapping[str, Any]) -> Tensor | None:
-    """Return a tensor of the interface; None for any other entry."""
+    """Return an entry as a tensor of the interface; None if the entry is no such tensor."""
     name, role = str(raw.get("variable_name") or ""), str(raw.get("type") or "")
     digits = str(raw.get("shape") or "").replace("[", " ").replace("]", " ").replace(",", " ").split()
     if not name or not role or not digits or not all(one.isdigit() for one in digits):
@@ -338,9 +340,10 @@ def _ranked(steps: Sequence[Step], chip: ChipSpec, cores: int) -> tuple[Operator
 
 
 def divided(steps: Sequence[Step]) -> dict[str, float]:
-    """Divide the time from the first instruction's start to the last one's end among operators, in nanoseconds.
+    """Return the nanoseconds of each operator: its part of the time from the first instruction's start to the last
+    one's end.
 
-    Instructions that wait, or take no time, occupy no moment.
+    Instructions that wait, or take no time, get no part.
     """
     busy = (one for one in steps if one.opcode not in _WAITS and one.end > one.start)
     working = sorted(busy, key=lambda one: (one.start, one.end))

@@ -23,7 +23,7 @@ COMPILER_TO_SDK = 5
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Answer to: does an API compile for a chip with an SDK? Holds the reason if not."""
+    """Answer whether an API compiles for a chip with an SDK, with the reason if not."""
 
     reason: str = ""
     blocks: bool = True
@@ -31,7 +31,7 @@ class Runs:
 
 
 def sdk_of(compiler_version: str) -> int | None:
-    """Return x of the SDK 2.x that a version of neuronx-cc came with; None for a version in another format."""
+    """Return x for the SDK 2.x that contained this version of neuronx-cc; None for a version in another format."""
     match = re.match(r"2\.(\d+)\b", compiler_version)
     return int(match[1]) + COMPILER_TO_SDK if match else None
 
@@ -51,7 +51,7 @@ def runs(api: str, chip: str, sdk: int) -> Runs:
 
 
 def has_block_dimensions(text: str) -> bool:
-    """Return True for a kernel that makes a tensor whose partition dimension is not its first."""
+    """Return True for a kernel that makes a tensor whose partition dimension is not the first dimension."""
     for node in ast.walk(parse(text)):
         if isinstance(node, ast.Tuple) and any(map(_is_partitions, node.elts[1:])):
             return True
@@ -63,7 +63,7 @@ def _is_partitions(node: ast.expr) -> bool:
 
 
 def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Workload]) -> Iterator[Finding]:
-    """Yield the workloads that can run here, and those that can not, each with the reason."""
+    """Yield the workloads that can run here, and the workloads that can not, each with the reason."""
     sdk, name = sdk_of(compiler_version), f"{api} on {chip}"
     if sdk is None:
         yield Finding(name, "note", f"which SDK neuronx-cc {compiler_version} came with is not known")

@@ -1,4 +1,4 @@
-"""Find AWS's Neuron software on this machine: packages, placeholders, tools, devices. Imports none of it."""
+"""Find AWS's Neuron software on this machine: packages, placeholders, tools, devices. Imports none of these packages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ print(json.dumps({n: state(n, d) for n, d in
 
 @dataclass(frozen=True, slots=True)
 class NeuronPackage:
-    """A package in one interpreter: its version, and whether it is more than a placeholder."""
+    """Describe a package in one interpreter: its version, and whether it is more than a placeholder."""
 
     name: str
     version: str
@@ -60,7 +60,7 @@ class NeuronPackage:
 
     @property
     def text(self) -> str:
-        """Name and version, the SDK if it is known, and whether it is a placeholder."""
+        """Return name and version, the SDK if it is known, and whether the package is a placeholder."""
         sdk = SDK_OF_NKI.get(".".join(self.version.split(".")[:2]), "") if self.name == "nki" else ""
         notes = [f"SDK {sdk}"] if sdk and self.real else []
         notes += [] if self.real else ["placeholder"]
@@ -69,7 +69,7 @@ class NeuronPackage:
 
 @dataclass(frozen=True, slots=True)
 class NeuronTools:
-    """The Neuron software of a machine."""
+    """Hold the Neuron software of a machine."""
 
     pythons: tuple[str, ...]
     packages: tuple[NeuronPackage, ...]
@@ -80,7 +80,7 @@ class NeuronTools:
 
 
 def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
-    """Look for AWS's virtual environments, their packages, the profiler and the devices."""
+    """Return AWS's virtual environments with their packages, the profiler and the devices of this machine."""
     interpreters = pythons or tuple(_interpreters())
     packages = [package for python in interpreters for package in _packages(python)]
     profiler = shutil.which("neuron-explorer") or shutil.which("neuron-profile") or ""
@@ -89,9 +89,10 @@ def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
 
 
 def _interpreters() -> Iterator[str]:
-    """Yield the interpreters of AWS's virtual environments, then those of a person's own with a Neuron package.
+    """Yield the interpreters of AWS's virtual environments, then those of the user's own environments with a Neuron
+    package.
 
-    nrtpy needs an environment besides that of ``nki``. It may be in the home folder or be the active one.
+    nrtpy needs another environment than ``nki``. It may be in the home folder or be the active environment.
     """
     own = [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
     own += sorted(made.parent for pattern in ("*", ".*") for made in HOME().glob(f"{pattern}/pyvenv.cfg"))
@@ -103,8 +104,9 @@ def _interpreters() -> Iterator[str]:
 
 @cache
 def nki_version() -> str:
-    """Return the newest version of ``nki`` in the environments that :func:`find_neuron` looks into, such as ``0.6``; empty
-    if none has more than a placeholder. Starts no interpreter.
+    """Return the newest version of ``nki`` in the environments that :func:`find_neuron` looks into, such as ``0.6``.
+
+    Returns an empty text if each environment has only a placeholder, or no ``nki``. Starts no interpreter.
     """
     found = []
     for python in _interpreters():
@@ -130,7 +132,7 @@ def _packages(python: str) -> Iterator[NeuronPackage]:
 
 
 def instance() -> str:
-    """Return the instance type from the firmware, such as ``trn1.32xlarge``; empty if there is none."""
+    """Return the instance type from the firmware, such as ``trn1.32xlarge``; an empty text if the firmware names none."""
     try:
         return PRODUCT.read_text(encoding="ascii").strip()
     except OSError:

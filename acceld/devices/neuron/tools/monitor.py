@@ -1,7 +1,7 @@
 """Run neuron-monitor beside a backend, and read its output as records.
 
-It reports two facts that the profiler and neuron-ls do not. One is the utilization of each core by any program. The
-other is memory errors that could not be corrected, after which results of that chip can not be trusted.
+neuron-monitor reports two facts that the profiler and neuron-ls do not. One is the utilization of each core by any
+program. The other is memory errors that could not be corrected, after which results of that chip can not be trusted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OnErrors = Callable[[int, int], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class MonitorReport:
-    """One report of neuron-monitor: sums over all processes that use the chips, also those of other programs."""
+    """Hold one report of neuron-monitor: sums over all processes that use the chips, including those of other programs."""
 
     utilization_percent: Mapping[int, float]
     """By logical core, 0-100."""
@@ -137,8 +137,9 @@ def _ecc(chips: Any, *counters: str) -> dict[int, int]:
 
 
 class Monitor:
-    """neuron-monitor as a child process that ends with the backend. If it is missing or fails, there are no reports and
-    no error.
+    """Run neuron-monitor as a child process that ends with the backend.
+
+    If the program is missing or fails, there are no reports and no error.
     """
 
     def __init__(self, program: str, on_errors: OnErrors, environment: Mapping[str, str] | None = None) -> None:

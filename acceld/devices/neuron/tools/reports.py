@@ -52,7 +52,7 @@ ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 
 @dataclass(frozen=True, slots=True)
 class NeuronProcess:
-    """A process that holds cores of a device."""
+    """Describe a process that holds cores of a device."""
 
     pid: int
     command: str
@@ -61,7 +61,7 @@ class NeuronProcess:
 
 @dataclass(frozen=True, slots=True)
 class NeuronDevice:
-    """One chip as neuron-ls reports it. ``core_count`` counts logical cores."""
+    """Describe one chip as neuron-ls reports it. ``core_count`` counts logical cores."""
 
     index: int
     core_count: int
@@ -81,7 +81,7 @@ class NeuronDevice:
 
 @dataclass(frozen=True, slots=True)
 class ProfileSummary:
-    """The profiler's summary of one execution."""
+    """Hold the profiler's summary of one execution."""
 
     total_us: float
     """Time from hardware start to hardware stop, with idle time, without the host's time."""
@@ -97,23 +97,23 @@ class ProfileSummary:
 
     @property
     def compiler_version(self) -> str:
-        """The version of the compiler that wrote the NEFF; empty if not reported."""
+        """Return the version of the compiler that wrote the NEFF; an empty text if it is not reported."""
         return self.versions.get("compiler_version", "")
 
     @property
     def throttled_percent(self) -> float | None:
-        """Mean limit on the tensor engine's utilization while throttled, 0-100; None if not reported."""
+        """Return the mean limit on the tensor engine's utilization while throttled, 0-100; None if it is not reported."""
         reported = self.throttle.get("throttle_avg_util_limit_nc0_percent")
         return None if reported is None else 100 * reported
 
     @property
     def device_ran(self) -> bool:
-        """True if the device shows any activity. Otherwise a time is no measurement."""
+        """Return True if the device shows any activity. Otherwise a time is no measurement."""
         return self.total_us > 0 and any(us > 0 for us in self.engines_us.values())
 
 
 def parse_neuron_ls(text: str) -> tuple[NeuronDevice, ...]:
-    """Read the output of ``neuron-ls --json-output``. DeviceError if it is invalid."""
+    """Return the devices in the output of ``neuron-ls --json-output``. Raise DeviceError if the output is invalid."""
     if any(line.strip() == "[]" for line in text.splitlines()):
         return ()
     raw = json_of(text, "neuron-ls --json-output", _lists_devices)
@@ -145,10 +145,11 @@ def _device(raw: Any) -> NeuronDevice:
 
 
 def parse_summary(text: str) -> ProfileSummary:
-    """Read the output of ``view --output-format summary-json``, one object around the summary of one network; or of
-    ``--output-format json``, whose key ``summary`` holds it.
+    """Return the summary in the output of the profiler's ``view`` with ``--output-format summary-json`` or ``json``.
 
-    DeviceError if it is invalid, or has no ``total_time``: then nothing proves that the device ran.
+    ``summary-json`` is one object around the summary of one network; ``json`` has the summary under the key
+    ``summary``. Raises DeviceError if the output is invalid, or has no ``total_time``: then nothing proves that the
+    device ran.
     """
     raw = json_of(text, "the profiler's summary-json", lambda one: _is_object(one) and _summary_in(one) is not None)
     found = _summary_in(raw)
@@ -164,8 +165,9 @@ def _summary_in(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def summary_of(summary: Mapping[str, Any]) -> ProfileSummary:
-    """Return the record of a summary's fields. DeviceError without ``total_time``: then nothing proves that the device
-    ran.
+    """Return a summary's fields as a record.
+
+    Raises DeviceError without ``total_time``: then nothing proves that the device ran.
     """
     if not is_number(summary.get("total_time")):
         raise DeviceError("the profiler's summary has no total_time", hint="the trace may be cut off: capture it again")
@@ -231,7 +233,9 @@ _LOG_LINES: Sequence[tuple[re.Pattern[str], int]] = (
 
 
 def runtime_failure(text: str) -> tuple[Status, Failure] | None:
-    """Return the result that a runtime error means for a kernel; None if the device or its user is at fault."""
+    """Return the status and failure that a runtime error means for a kernel; None if the device or its user is at
+    fault.
+    """
     code = nrt_code(text)
     if code is None or code not in NRT_STATUS:
         return None
@@ -243,8 +247,8 @@ def runtime_failure(text: str) -> tuple[Status, Failure] | None:
 
 
 def nrt_code(text: str) -> int | None:
-    """Return the NRT_STATUS in a message such as ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model``, or in a log
-    line.
+    """Return the NRT_STATUS number in a log line or in a message such as
+    ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model``; None if the text has no such number.
     """
     match = _NRT.search(text)
     if match:
@@ -283,7 +287,7 @@ _LINE = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+)')
 
 
 def compile_failure(text: str, filename: str) -> Failure:
-    """Return a compiler's error in the simulator's classes, with the innermost line of the kernel's file."""
+    """Return a compiler's error as a failure of the simulator's classes, with the innermost line of the kernel's file."""
     rule = next((rule for pattern, rule in _COMPILE_RULES if pattern.search(text)), "compiler")
     lines = [int(match["line"]) for match in _LINE.finditer(text) if match["file"].endswith(filename)]
     reported = [line.strip() for line in text.splitlines() if line.strip()]
@@ -295,8 +299,9 @@ def compile_failure(text: str, filename: str) -> Failure:
 
 
 def json_of(text: str, what: str, fits: Callable[[Any], bool]) -> Any:
-    """Return the first JSON value of a text that ``fits``, because tools print other lines around it. DeviceError if
-    there is none.
+    """Return the first JSON value in a text for which ``fits`` returns True, because tools print other lines around it.
+
+    Raises DeviceError if there is no such value.
     """
     decoder = json.JSONDecoder()
     for match in re.finditer(r"[\[{]", text):

@@ -1,4 +1,6 @@
-"""Choose the interpreters that compile and run: named ones, or those found in AWS's virtual environments."""
+"""Choose the interpreters that compile and run: those that the configuration names, or those in AWS's virtual
+environments.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ NEEDS = {"nki_legacy": "neuronx-cc", "nki": "nki"}
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Paths of two interpreters and three tools. ``profiler`` is empty if there is none."""
+    """Hold the paths of two interpreters and three tools. ``profiler`` is empty if the machine has no profiler."""
 
     compile_python: str
     runner_python: str
@@ -29,8 +31,9 @@ class Toolchain:
 def find_toolchain(
     api: str, *, compile_python: str = "", runner_python: str = "", found: NeuronTools | None = None
 ) -> Toolchain:
-    """Return the toolchain: named interpreters, and found ones for the other parts. DeviceError, with everything that
-    was found, if there is no compiler.
+    """Return the toolchain: the named interpreters, and found ones for the other parts.
+
+    Raises DeviceError, with everything that was found, if there is no compiler.
     """
     tools = found or find_neuron()
     compiler = compile_python or _python_with(NEEDS[api], tools)
@@ -47,7 +50,9 @@ def find_toolchain(
 
 
 def likely_toolchain(api: str, found: NeuronTools, *, compile_python: str = "", runner_python: str = "") -> Toolchain:
-    """Return the toolchain as far as it exists. A missing part is empty, or a name that can not be started."""
+    """Return the toolchain without checking that it is complete. A missing part is empty, or a name that can not be
+    started.
+    """
     try:
         return find_toolchain(api, compile_python=compile_python, runner_python=runner_python, found=found)
     except DeviceError:
@@ -61,6 +66,6 @@ def _python_with(package: str, tools: NeuronTools) -> str:
 
 
 def tool(name: str) -> str:
-    """Return the path of one of Neuron's tools; empty if it is not installed."""
+    """Return the path of one of Neuron's tools; an empty text if it is not installed."""
     path = TOOLS / name
     return str(path) if path.is_file() else shutil.which(name) or ""

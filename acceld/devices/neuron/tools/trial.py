@@ -288,7 +288,7 @@ class Trial:
 
 
 def missing(tools: Toolchain, found: NeuronTools, api: str) -> list[dict[str, str]]:
-    """Return the parts that this machine lacks, each with the remedy."""
+    """Return the parts that this machine lacks, each with its remedy."""
     packages = {one.name for one in found.packages if one.real}
     lacks: list[tuple[str, bool, str]] = [
         ("a Neuron device (/dev/neuron*)", bool(found.devices), TOOLS),

@@ -35,15 +35,15 @@ NEFF = "kernel.neff"
 
 
 class MissingTool(Exception):
-    """The interpreter lacks a tool that the request needs."""
+    """Report that the interpreter lacks a tool that the request needs."""
 
 
 class MissingRoute(Exception):
-    """This version of the compiler does not have a route."""
+    """Report that this version of the compiler does not have a route."""
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution, empty if it is not installed."""
+    """Return the version of an installed distribution; an empty text if it is not installed."""
     from importlib import metadata
 
     try:
@@ -74,7 +74,7 @@ def find_entry(module: Any, entry: str) -> Any:
 
 
 def arrays(arguments: list[dict[str, Any]]) -> list[Any]:
-    """Return arrays of zeros in the shapes asked for: only shapes and dtypes matter while compiling."""
+    """Return arrays of zeros in the requested shapes, because only shapes and dtypes matter while compiling."""
     try:
         import numpy
     except ImportError as error:
@@ -83,7 +83,7 @@ def arrays(arguments: list[dict[str, Any]]) -> list[Any]:
 
 
 def dtype_of(name: str) -> Any:
-    """Return a numpy dtype; bfloat16 and the fp8 kinds come from ml_dtypes."""
+    """Return a numpy dtype by its name; bfloat16 and the fp8 types come from ml_dtypes."""
     import numpy
 
     try:
@@ -97,7 +97,9 @@ def dtype_of(name: str) -> Any:
 
 
 def load(request: dict[str, Any], folder: Path) -> Any:
-    """Write the kernel and its closure to ``folder`` and import it. Errors of its own code pass through."""
+    """Write the kernel and its closure to ``folder``, and return the imported module. Errors of the kernel's code are
+    not caught.
+    """
     for name, text in sorted(request.get("closure", {}).items()):
         path = folder / name
         if folder.resolve() not in path.resolve().parents:
@@ -120,7 +122,7 @@ def load(request: dict[str, Any], folder: Path) -> Any:
 
 
 class Bench:
-    """Inputs of a compile route: the request, the kernel's function without its decorator, folders and arrays."""
+    """Hold the inputs of a compile route: the request, the kernel's function without its decorator, folders and arrays."""
 
     def __init__(self, request: dict[str, Any], function: Any, folder: Path) -> None:
         self.request, self.decorated, self.folder = request, function, folder
@@ -132,8 +134,8 @@ class Bench:
         """Names of the outputs in the kernel's order, if the compiler reports them."""
 
     def neff(self, path: Any) -> Path:
-        """Return the path of a route's NEFF: ``path``, else the newest in the folder. FileNotFoundError if there is
-        none.
+        """Return the path of a route's NEFF: ``path``, or the newest in the folder. Raise FileNotFoundError if there is
+        no NEFF.
         """
         if Path(path).is_file():
             return Path(path)
