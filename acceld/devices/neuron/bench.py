@@ -42,9 +42,10 @@ class Bench:
     async def on_core(
         self, case: NeuronCase, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]
     ) -> T | Failed:
-        """Do ``work`` with a runner on a leased core, and on another core if the first is lost.
+        """Return the result of ``work`` with a runner on a leased core. If that core is lost, repeat the work on
+        another core.
 
-        DeviceError if no core can be leased, or if there is no proof that a core ran, not even with a known-good
+        Raises DeviceError if no core can be leased, or if there is no proof that a core ran, not even with a known-good
         kernel.
         """
         machine, request = self._machine, case.request
@@ -83,7 +84,7 @@ class Bench:
             await self._machine.leases.check_again()
 
     async def load(self, case: NeuronCase, runner: NeuronRunner, slot: int, build: Build) -> Failed | None:
-        """Load a NEFF of the case's workload into a slot."""
+        """Load a NEFF of the case's workload into a slot. Return the failure; None if the NEFF is loaded."""
         asked, compiled = build
         outputs = [
             Tensor(f"output_{number}", one.dtype, one.kernel_shape) for number, one in enumerate(case.workload.outputs)

@@ -123,8 +123,10 @@ class Checker:
     async def _noise_of_baseline(
         self, case: NeuronCase, runner: NeuronRunner, data: DataSet, inputs: tuple[bytes, ...], trial: Trial
     ) -> tuple[Errors, ...] | None:
-        """Return the errors of the workload's baseline on this chip and variant. They are measured once, in another
-        slot of the runner.
+        """Return the errors of the workload's baseline on this chip for the trial's variant; None if they can not be
+        measured.
+
+        They are measured once, in another slot of the runner.
         """
         request, loaded = case.request, case.workload
         stored = await asyncio.to_thread(self._floors.of_kernel, loaded, self._backend, request.chip, trial.variant)

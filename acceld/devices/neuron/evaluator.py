@@ -88,7 +88,10 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._screen = Screen()
 
     async def find(self) -> int:
-        """Find toolchain and cores. DeviceError if one is missing."""
+        """Find toolchain and cores, and return how many evaluations may run at the same time.
+
+        Raises DeviceError if the toolchain or the cores are missing.
+        """
         devices = self._devices
         self._found = await find_machine(
             self.backend,
@@ -173,9 +176,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return NeuronCase(request, loaded, seeds=self._seeds.of(request.run, loaded))
 
     async def _announce(self, request: EvaluationRequest, loaded: Workload, clock: Clock) -> None:
-        """Before the first measurement of a run, send a notice with the timing method and with the least visible
-        difference.
-        """
+        """Send a notice with the timing method and the least visible difference, before the first measurement of a run."""
         if self._on_notice is None:
             return
         await self._on_notice(request.run, "info", f"{clock.text}; {self._holds()}")
@@ -198,7 +199,12 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return f"compiled by {machine.compiler.route} in {jail}"
 
     async def build(self, case: NeuronCase) -> Ended | None:
-        """Compile while the simulator predicts. A forged program is rejected, and a screened candidate ends here."""
+        """Compile the kernel while the simulator predicts its latency. Return the result if that ends the evaluation;
+        None otherwise.
+
+        A program that fails to compile or is forged ends the evaluation, and so does the decision not to measure a
+        candidate.
+        """
         builds, _, _ = running(self._work)
         request, kernel = case.request, case.request.kernel
         predicting = asyncio.create_task(self._predicted(request, kernel))
@@ -218,7 +224,10 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return None
 
     async def measure(self, case: NeuronCase) -> Failed | None:
-        """Apply the gates, then time: a wrong kernel is not worth isolating a core for."""
+        """Apply the gates, then time the kernel, because timing isolates a core, which a wrong kernel is not worth.
+
+        Returns the failure; None if the kernel passes.
+        """
         _, checker, stopwatch = running(self._work)
         if case.request.gate is not Gate.TIMING and (failed := await checker.pass_gates(case)) is not None:
             return failed
@@ -229,8 +238,10 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return None
 
     async def check(self, case: NeuronCase, gate: Gate) -> Failed | None:
-        """At the strict gate, examine if the workload can distinguish right outputs from wrong ones. Its data sets ran
-        before the timing.
+        """Return the failure of the checks after timing at the strict gate; None if they pass, and at the search gate.
+
+        The checks are that the workload can distinguish right outputs from wrong ones, and that no result is left to
+        chance. The gate's data sets ran before the timing.
         """
         if gate is Gate.SEARCH:
             return None
@@ -240,8 +251,10 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return await self._left_to_chance(case)
 
     async def _left_to_chance(self, case: NeuronCase) -> Failed | None:
-        """Return what the simulator finds on one data set and a chip can not show: results that undefined memory or a
-        faster core decides. None if there is nothing, or if the simulator does not take the kernel.
+        """Return a failure for results that undefined memory or a faster core decides, which the simulator finds and a
+        chip can not show.
+
+        Returns None if there is no such result, or if the simulator does not take the kernel. Uses one data set.
         """
         request = case.request
         if request.chip not in TARGETS[SIMULATOR].chips.get(request.kernel.api, ()):
@@ -262,7 +275,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._measured[self._name(case, case.request.kernel)] = evaluation.latency_us
 
     async def _predicted(self, request: EvaluationRequest, kernel: Kernel) -> Evaluation | None:
-        """Return the simulator's evaluation without data; None if it does not know the chip."""
+        """Return the simulator's evaluation without data; None if the simulator does not know the chip."""
         if request.chip not in TARGETS[SIMULATOR].chips.get(kernel.api, ()):
             return None
         simulator = await self._simulator()

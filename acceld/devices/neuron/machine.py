@@ -41,7 +41,10 @@ class Found:
 async def find_machine(
     backend: str, *, compile_python: str = "", runner_python: str = "", wanted: Sequence[int] = ()
 ) -> Found:
-    """Return the toolchain and cores. DeviceError with the missing part, the places that were searched, and the remedy."""
+    """Return the toolchain and cores of this machine.
+
+    Raises DeviceError with the missing part, the places that were searched, and the remedy.
+    """
     (api,) = TARGETS[backend].apis
     tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)
     devices = await read_devices(tools.neuron_ls)
@@ -164,7 +167,7 @@ class Machine:
         return True
 
     async def _time_canary(self) -> Round:
-        """Return a timed round of a known-good kernel. The class of the DeviceError names the part at fault."""
+        """Return a timed round of the canary. The class of a raised DeviceError names the part at fault."""
         compiled, fault = await self._canary(), None
         async with self.leases.lease("canary", timing=True) as lease, self.runner(lease, self._lnc) as runner:
             bad = await runner.load(compiled, canary.INPUTS, canary.OUTPUTS)

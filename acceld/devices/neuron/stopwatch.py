@@ -115,7 +115,7 @@ class Stopwatch:
     async def _ready(
         self, case: NeuronCase, runner: NeuronRunner, slot: int, build: Build, inputs: tuple[bytes, ...]
     ) -> Failed | None:
-        """Load a kernel, and run it once on the inputs for timing. Return the failure, or None."""
+        """Load a kernel, and run it once on the inputs for timing. Return the failure; None if the kernel ran."""
         bad = await self._bench.load(case, runner, slot, build)
         if bad is not None:
             return bad
@@ -125,9 +125,10 @@ class Stopwatch:
     async def _rounds(
         self, case: NeuronCase, runner: NeuronRunner, slots: list[int], inputs: tuple[bytes, ...]
     ) -> list[list[Round]] | Failed:
-        """Interleave rounds of all slots, until the first slot is steady and there are enough rounds to compare.
+        """Return the rounds of each slot, interleaved until the first slot is steady and there are enough rounds to
+        compare.
 
-        Rounds alternate between the inputs and others, so that no round finds the inputs of the one before.
+        Rounds alternate between ``inputs`` and moved inputs, so that no round finds the inputs of the round before.
         """
         both = inputs, _moved(case, inputs)
         chip, ends = case.request.chip, time.monotonic() + self._bench.time_s * len(slots)

@@ -69,9 +69,9 @@ def expected() -> bytes:
 
 
 async def fails(core: Core, compiled: Compiled, start: Start) -> str:
-    """Return the reason why the core does not add two arrays correctly in a fresh runner; empty if it does.
+    """Return the reason why the core does not add two arrays correctly in a fresh runner; an empty text if it does.
 
-    DeviceError if the canary can not be run at all.
+    Raises DeviceError if the canary can not be run at all.
     """
     with tempfile.TemporaryDirectory(prefix="acceld-canary-", ignore_cleanup_errors=True) as folder:
         runner = await start(core, Path(folder))

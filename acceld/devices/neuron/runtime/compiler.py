@@ -77,7 +77,9 @@ class Exchange(Protocol):
 async def unjailed(
     python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
 ) -> tuple[dict[str, Any], bytes]:
-    """Exchange a record with a worker in its own process group, as the daemon's user. For trusted kernels only."""
+    """Return the answer of a worker that runs in its own process group, as the daemon's user. Use it for trusted
+    kernels only.
+    """
     worker = await Worker.start(python, SCRIPT, folder=folder, named=named)
     try:
         answer, data = await worker.ask(record, deadline_s=deadline_s, max_bytes=MAX_NEFF)
@@ -120,14 +122,16 @@ class NeuronCompiler:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def versions(self) -> Versions:
-        """Return the interpreter's versions. DeviceError if it has no compiler."""
+        """Return the versions of the interpreter's packages. Raise NoCompilerError, a DeviceError, if it has no
+        compiler.
+        """
         record = await self._ask("hello")
         if not record["compiler_version"]:
             raise NoCompilerError(f"{self.python} has no neuronx-cc", hint=INSTALL)
         return Versions(record["compiler_version"], record["nki_version"], record["python"])
 
     async def refused(self) -> Mapping[str, str]:
-        """Return the system facilities used by compilers that the jail refuses, with their errors."""
+        """Return, with their errors, the system facilities that compilers use and that the jail refuses."""
         found: Mapping[str, str] = (await self._ask("facilities")).get("refused", {})
         return found
 
@@ -139,12 +143,12 @@ class NeuronCompiler:
         return record
 
     async def compile_anew(self, request: CompileRequest, *, deadline_s: float) -> Compiled | Failed:
-        """Compile without using the cache. Raises as :meth:`compile` does."""
+        """Return the kernel's NEFF or failure without reading the cache. Raises the errors that :meth:`compile` raises."""
         await asyncio.to_thread(self.cache.drop, request.key)
         return await self._compile(request, deadline_s)
 
     async def compile(self, request: CompileRequest) -> Compiled | Failed:
-        """Return a NEFF, or the reason why the kernel has none. DeviceError if the toolchain, not the kernel, is at
+        """Return the kernel's NEFF, or the reason why it does not compile. Raise DeviceError if the toolchain is at
         fault.
         """
         lock = self._locks.setdefault(request.key, asyncio.Lock())

@@ -49,7 +49,10 @@ class Core:
 async def read_devices(
     program: str = "neuron-ls", environment: Mapping[str, str] | None = None
 ) -> Sequence[NeuronDevice]:
-    """Return the output of ``neuron-ls --json-output``. DeviceError if it is missing, fails or prints something else."""
+    """Return the devices that ``neuron-ls --json-output`` reports.
+
+    Raises DeviceError if the program is missing, fails or prints something else.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             program,

@@ -103,9 +103,9 @@ class CoreLeases:
     async def lease(
         self, run: str, *, timing: bool = False, candidate: str = "", avoid: Iterable[int] = ()
     ) -> AsyncIterator[Lease]:
-        """Wait for a core and hold it. A core of ``avoid`` is taken only if no other is free.
+        """Wait for a core, and give it until the context ends. A core of ``avoid`` is given only if no other is free.
 
-        DeviceError, naming the holder, if no core can ever become free.
+        Raises DeviceError, naming the holder, if no core can ever become free.
         """
         await self.refresh()
         turn: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
@@ -179,7 +179,7 @@ class CoreLeases:
             await self._on_change(core, False, why)
 
     async def check_again(self) -> None:
-        """Try canaries on the cores that are out of service. Those that pass come back."""
+        """Try canaries on the cores that are out of service. Cores that pass come back into service."""
         for core in self._cores:
             if core.id in self._sick:
                 del self._sick[core.id]

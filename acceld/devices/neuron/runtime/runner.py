@@ -80,7 +80,9 @@ class NeuronRunner:
         wrap: Wrap | None = None,
         busy_s: float = 60.0,
     ) -> NeuronRunner:
-        """Start a runner on a logical core. DeviceError if the interpreter has no runtime for a NEFF."""
+        """Return a runner that was started on a logical core. Raise DeviceError if the interpreter has no runtime for a
+        NEFF.
+        """
         own = {
             "NEURON_RT_VISIBLE_CORES": str(core),
             "NEURON_RT_VIRTUAL_CORE_SIZE": str(lnc),
@@ -112,7 +114,7 @@ class NeuronRunner:
         slot: int = 0,
         deadline_s: float = 60.0,
     ) -> Failed | None:
-        """Load a NEFF into a slot. Return the failure, or None."""
+        """Load a NEFF into a slot. Return the failure; None if the NEFF is loaded."""
         self._outputs[slot] = tuple(outputs)
         record = {
             "op": "load",
@@ -128,7 +130,7 @@ class NeuronRunner:
         return got if isinstance(got, Failed) else None
 
     async def run(self, inputs: Sequence[bytes], *, slot: int = 0, deadline_s: float) -> tuple[bytes, ...] | Failed:
-        """Execute on the inputs' C-order bytes. Return the outputs' bytes in order."""
+        """Execute the NEFF on the inputs' C-order bytes. Return the outputs' bytes in order, or the failure."""
         got = await self._ask({"op": "run", "slot": slot}, b"".join(inputs), deadline_s)
         if isinstance(got, Failed):
             return got
@@ -148,9 +150,10 @@ class NeuronRunner:
         iterations: int = ITERATIONS,
         max_rounds: int = MAX_ROUNDS,
     ) -> Measurement | Failed:
-        """Time the loaded NEFF on the inputs of the last ``run`` until a round is steady.
+        """Time the loaded NEFF on the inputs of the last ``run`` until a round is steady. Return the measurement or the
+        failure.
 
-        ``deadline_s`` is for all rounds. DeviceError without proof that the device ran.
+        ``deadline_s`` is for all rounds together. Raises DeviceError without proof that the device ran.
         """
         rounds: list[Round] = []
         ends = time.monotonic() + deadline_s
@@ -168,7 +171,7 @@ class NeuronRunner:
     async def round(
         self, chip: str, *, slot: int = 0, deadline_s: float, warmups: int = WARMUPS, iterations: int = ITERATIONS
     ) -> Round | Failed:
-        """Return one round of timed executions. Raises as :meth:`time` does."""
+        """Return one round of timed executions, or the failure. Raises the errors that :meth:`time` raises."""
         record = {"op": "time", "slot": slot, "warmups": warmups, "iterations": iterations}
         got = await self._ask(record, b"", deadline_s)
         if isinstance(got, Failed):
@@ -217,7 +220,7 @@ class NeuronRunner:
         return Failed(status, failure, log=log)
 
     async def close(self) -> bool:
-        """End the process. Return True if it and all its earlier work ended cleanly."""
+        """End the process. Return True if the process and all its earlier work ended cleanly."""
         ended = await self._worker.close()
         self.clean = self.clean and ended
         return self.clean

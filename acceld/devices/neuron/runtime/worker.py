@@ -53,7 +53,9 @@ class Worker:
     async def start(
         cls, python: str, script: str, *, folder: Path, named: Mapping[str, str], wrap: Wrap | None = None
     ) -> Worker:
-        """Start ``script`` under ``python``. DeviceError if the interpreter can not be started."""
+        """Return a worker that runs ``script`` under ``python``. Raise DeviceError if the interpreter can not be
+        started.
+        """
         command: Sequence[str] = (python, "-u", str(SCRIPTS / script))
         try:
             process = await asyncio.create_subprocess_exec(
@@ -117,7 +119,9 @@ class Worker:
         return frames.body(await stdout.readexactly(text)), await stdout.readexactly(data)
 
     async def close(self, grace_s: float = 5.0) -> bool:
-        """Ask the process to end, and end its group if it does not. Return True if it ended cleanly by itself."""
+        """Ask the process to end, and end its process group if it does not. Return True if the process ended cleanly by
+        itself.
+        """
         try:
             async with asyncio.timeout(grace_s):
                 if self._process.stdin is not None and self._process.returncode is None:
@@ -141,7 +145,10 @@ class Worker:
         await self._listener
 
     async def _exit(self) -> int:
-        """Wait only for the leader; ``Process.wait`` would also wait for every process that holds its pipes."""
+        """Wait for the leader of the process group, and return its exit code.
+
+        ``Process.wait`` would also wait for every process that holds the pipes.
+        """
         while self._process.returncode is None:  # noqa: ASYNC110  asyncio has no event for this
             await asyncio.sleep(_POLL_S)
         return self._process.returncode

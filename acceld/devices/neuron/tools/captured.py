@@ -82,13 +82,15 @@ class Operator:
 
     name: str
     time_us: float
-    """Its part of the program's time."""
+    """The operator's part of the program's time."""
     least_us: float
-    """Time of the bytes it moves and of its products at the rates that kernels reach on this chip, whichever is longer."""
+    """The least time of the operator: of the bytes that it moves or of its products, whichever is longer, at the rates
+    that kernels reach on this chip.
+    """
     bound: str
     """``DMA`` or ``tensor``: what ``least_us`` comes from; ``neither`` if it moves nothing and multiplies nothing."""
     engines_us: Mapping[str, float]
-    """Time of its instructions by engine, without waiting."""
+    """Time of the operator's instructions by engine, without waiting."""
     hbm_bytes: int
     flops: float
     spill_bytes: int
@@ -109,7 +111,7 @@ class Captured:
     cores: int
     """Physical cores that move data or multiply."""
     operators: tuple[Operator, ...]
-    """All of them, the one with the most to gain first."""
+    """All operators, the operator with the most time to gain first."""
     lines: tuple[Operator, ...]
     """Source lines of NKI kernels, in the same order."""
     opcodes: tuple[tuple[str, str, int, float], ...]

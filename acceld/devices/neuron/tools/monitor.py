@@ -153,7 +153,7 @@ class Monitor:
         """The latest report; None before the first, and if neuron-monitor is missing."""
 
     async def start(self) -> None:
-        """Begin to read."""
+        """Start neuron-monitor, and begin to read its reports."""
         me = os.getpid()
         with contextlib.suppress(OSError):  # a machine without the tool works as well
             self._process = await asyncio.create_subprocess_exec(
@@ -168,7 +168,7 @@ class Monitor:
             self._reading = asyncio.create_task(self._read(self._process))
 
     async def stop(self) -> None:
-        """End it."""
+        """End neuron-monitor."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
         if self._reading is not None:

@@ -71,12 +71,12 @@ class NeuronDevice:
     """Physical cores of a logical one (LNC); 1 if neuron-ls does not report it, as on trn1."""
     processes: tuple[NeuronProcess, ...]
     bus: str = ""
-    """Its address on the PCIe bus, such as ``cc:00.0``."""
+    """The chip's address on the PCIe bus, such as ``cc:00.0``."""
     cpu_affinity: str = ""
     """Host processors near the chip, such as ``48-95,144-191``."""
     numa_node: str = ""
     connected_to: tuple[int, ...] = ()
-    """Chips that it has links to."""
+    """Numbers of the chips that this chip has links to."""
 
 
 @dataclass(frozen=True, slots=True)

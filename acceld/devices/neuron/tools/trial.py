@@ -91,7 +91,7 @@ class Trial:
         }
 
     async def run(self) -> bool:
-        """Run all steps. Return True if one way works from source to a time."""
+        """Run all steps. Return True if at least one compile route and runtime lead from source to a time."""
         for name in ("neuron-ls", "neuron-profile", "neuron-explorer"):
             for words in ((), ("capture",), ("view",)) if name != "neuron-ls" else ((),):
                 if program := tool(name):
@@ -126,13 +126,15 @@ class Trial:
         return any(timed)
 
     async def _simulate(self) -> str:
-        """Return the jail in which ``nki.simulate`` adds two arrays. DeviceError if it does so in none."""
+        """Return the jail in which ``nki.simulate`` adds two arrays correctly. Raise DeviceError if it does so in no
+        jail.
+        """
         simulator = Simulator(self.tools.compile_python, self.compiler.exchanges, SIMULATE_S)
         await simulator.prove(self.target)
         return f"jail {simulator.jail}"
 
     async def _step(self, name: str, step: Callable[[], Awaitable[T]]) -> T | None:
-        """Run one step and record it. Return None if it failed."""
+        """Run one step, record it, and return its result; None if the step failed."""
         began = time.monotonic()
         record: dict[str, Any] = {"name": name}
         self.steps.append(record)
@@ -155,7 +157,7 @@ class Trial:
         self.steps.append({"name": name, "error": f"not tried: {why}", "seconds": 0.0})
 
     async def _text(self, program: str, *words: str) -> str:
-        """Return everything that a tool prints, on both streams, and its exit code. DeviceError if it can not be
+        """Return everything that a tool prints, on both streams, and its exit code. Raise DeviceError if it can not be
         started.
         """
         try:
@@ -239,7 +241,7 @@ class Trial:
         )
 
     async def _time(self, runtime: str, core: Core, compiled: Compiled, request: CompileRequest) -> bool:
-        """Run and time with one runtime. Return True if both worked."""
+        """Run and time the known-good kernel with one runtime. Return True if both worked."""
 
         async def check() -> str:
             wrong = await canary.fails(core, compiled, lambda core, folder: self._start(runtime, core, folder))
@@ -330,7 +332,7 @@ def _user() -> str:
 async def try_machine(
     *, api: str, target: str, lnc: int, compile_python: str, runner_python: str, memory_bytes: int, folder: Path
 ) -> tuple[bool, dict[str, Any]]:
-    """Try this machine. Return True if one way works from source to a time, and the report."""
+    """Try every step on this machine. Return True if one way leads from source to a time, and the report."""
     from acceld.devices.neuron.compile_jail import JailedExchange
     from acceld.devices.neuron.tools.toolchain import likely_toolchain
     from acceld.evaluate.sandbox.ladder import probe_level

@@ -145,7 +145,10 @@ class Bench:
         return there[-1]
 
     def written(self, call: Callable[[], Any], path: Path) -> Path:
-        """Call a kernel that compiles and then runs. Without a visible core the run fails, but the NEFF is written."""
+        """Call a kernel that compiles and then runs, and return the path of its NEFF.
+
+        Without a visible core the run fails, but the NEFF is written before.
+        """
         try:
             call()
         except Exception:  # any error of a run without a core; raised again if there is no NEFF
@@ -155,7 +158,7 @@ class Bench:
 
 
 def named(module: str, name: str) -> Any:
-    """Return a name of a module, and record its signature. MissingRoute if this version lacks the module or the name."""
+    """Return the object ``name`` of a module, and record its signature. Raise MissingRoute if this version lacks it."""
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -165,7 +168,7 @@ def named(module: str, name: str) -> Any:
 
 
 def signature_of(function: Any) -> str:
-    """Return a callable's signature as text; empty if Python can not tell."""
+    """Return a callable's signature as text; an empty text if Python can not determine it."""
     try:
         return str(inspect.signature(function))
     except (TypeError, ValueError):
@@ -173,7 +176,7 @@ def signature_of(function: Any) -> str:
 
 
 def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that this version of a callable accepts; all of them if Python can not tell."""
+    """Return the options that this version of a callable accepts; all options if Python can not determine that."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -184,7 +187,9 @@ def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def legacy(name: str) -> Callable[[Bench], Path]:
-    """Return a route through a decorator of ``neuronxcc.nki``, which writes the NEFF and then looks for a core."""
+    """Return a compile route by the decorator ``neuronxcc.nki.<name>``, which writes the NEFF and then looks for a
+    core.
+    """
 
     def compile_it(bench: Bench) -> Path:
         request, neff = bench.request, bench.folder / NEFF
@@ -204,7 +209,10 @@ def legacy(name: str) -> Callable[[Bench], Path]:
 
 
 def framework(bench: Bench) -> Path:
-    """Compile with the compile-only class of some versions. The class is private, so only accepted options are passed."""
+    """Return the NEFF's path from the compile-only class of some versions.
+
+    The class is private, so only options that it accepts are passed.
+    """
     request = bench.request
     make = named("nki.framework.compiled", "CompileKernel")
     options = {"_enable_simulation": True, "target": request["target"], "platform_target": request["target"]}
@@ -215,7 +223,7 @@ def framework(bench: Bench) -> Path:
 
 
 def frontend(*, disabled: bool) -> Callable[[Bench], Path]:
-    """Return the route through the compiler's frontend and driver, with or without the backend's own optimizations."""
+    """Return a compile route by the compiler's frontend and driver, with or without the backend's own optimizations."""
 
     def compile_it(bench: Bench) -> Path:
         request = bench.request
@@ -240,8 +248,9 @@ def frontend(*, disabled: bool) -> Callable[[Bench], Path]:
 
 
 def front_end_class() -> Any:
-    """Return the class that the compiler's own launch takes. Versions before that question have the parser alone, which
-    0.7 replaces and the version after it drops.
+    """Return the frontend class that the compiler itself uses for a launch.
+
+    Versions without the function ``resolve_frontend_cls`` have only the parser, which version 0.7 replaces.
     """
     try:
         return named("nki.compiler.frontend", "resolve_frontend_cls")()
@@ -250,7 +259,10 @@ def front_end_class() -> Any:
 
 
 def jitted(bench: Bench) -> Path:
-    """Compile by the documented call with numpy arrays. It writes to the artifacts folder, then looks for a core."""
+    """Return the NEFF's path from the documented call with numpy arrays.
+
+    The call writes the NEFF to the artifacts folder, and then looks for a core.
+    """
     request, function = bench.request, bench.decorated
     SIGNATURES["nki.jit"] = signature_of(getattr(importlib.import_module("nki"), "jit", None))
     launched = function[request["lnc"]] if request["lnc"] > 1 and hasattr(function, "__getitem__") else function
@@ -276,7 +288,10 @@ SIGNATURES: dict[str, str] = {}
 
 
 def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
-    """Compile by the named route, else by the first route that this version has. MissingTool if it has no route."""
+    """Return a reply and the NEFF by the named route; without a name, by the first route that this version has.
+
+    Raises MissingTool if this version has no route.
+    """
     function = find_entry(load(request, folder), request["entry"])
     routes = ROUTES[request["api"]]
     missing = []
@@ -292,7 +307,9 @@ def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], byt
 
 
 def simulated(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
-    """Run the kernel in AWS's simulator on the arrays in ``folder``. The bytes are the outputs, one after the other."""
+    """Return a reply and the outputs' bytes, one after the other, of the kernel in AWS's simulator on the arrays in
+    ``folder``.
+    """
     import warnings
 
     import numpy
@@ -325,7 +342,7 @@ WORK: dict[str, Callable[[dict[str, Any], Path], tuple[dict[str, Any], bytes]]] 
 
 
 def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Reply to one request."""
+    """Return the reply to one request."""
     if request.get("op") == "hello":
         return hello(), b""
     if request.get("op") == "facilities":
@@ -352,7 +369,7 @@ def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
 
 
 def main() -> None:
-    """Serve one request."""
+    """Read one request and write the reply."""
     incoming, outgoing = confine.take_pipes()
     confine.end_with_parent(int(os.environ.get("ACCELD_PARENT", "0")))
     got = frames.read(incoming)

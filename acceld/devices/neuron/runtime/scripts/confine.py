@@ -1,7 +1,7 @@
-"""Confine the compile worker and the runner at their start: keep the pipe private, end with the parent, hide devices if
-asked.
+"""Confine the compile worker and the runner at their start.
 
-Runs on Python >= 3.8; standard library only.
+Keeps the pipe private, ends the process with its parent, and hides devices if asked. Runs on Python >= 3.8 with only
+the standard library.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ def take_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Make the system end this process when its parent ends. Exits at once if ``parent`` is gone already.
+    """Make the system end this process when its parent ends. Exit at once if process ``parent`` is no longer the
+    parent.
 
-    ``parent`` is 0 if a launcher is between the two.
+    ``parent`` is 0 (no such check) if a launcher is between this process and the one that waits for it.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:

@@ -1,5 +1,6 @@
-"""Try the system facilities that compilers use, to name those that a jail refuses. Python >= 3.8; standard library
-only.
+"""Try the system facilities that compilers use, to name those that a jail refuses.
+
+Runs on Python >= 3.8 with only the standard library.
 """
 
 from __future__ import annotations
@@ -99,5 +100,5 @@ def _too_long(*_: object) -> None:
 
 
 def missing_in(text: str) -> str:
-    """Return the facility whose lack an error reports; empty if it reports none."""
+    """Return the facility whose lack an error message reports; an empty text if it reports no such lack."""
     return next((name for name, (_, pattern) in FACILITIES.items() if re.search(pattern, text)), "")

@@ -18,11 +18,11 @@ MAX_BYTES = 8 << 30
 
 
 class FrameError(Exception):
-    """The bytes are not a record, or end in the middle of one."""
+    """Report that bytes are not a record, or end in the middle of one."""
 
 
 def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
-    """Return one record as bytes. FrameError if it is larger than a reader accepts."""
+    """Return one record as bytes. Raise FrameError if the record is larger than a reader accepts."""
     text = json.dumps(record, separators=(",", ":")).encode()
     if len(text) > MAX_JSON or len(data) > MAX_BYTES:
         raise FrameError(f"a record of {len(text)} + {len(data)} bytes is too large")
@@ -30,7 +30,9 @@ def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
 
 
 def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
-    """Return the lengths of JSON and bytes in a head. FrameError if it is invalid, or a length is too large."""
+    """Return the lengths of JSON and bytes in a record's head. Raise FrameError if the head is invalid or a length too
+    large.
+    """
     if len(raw) != HEAD.size:
         raise FrameError("the stream ended inside a record's head")
     magic, text, data = HEAD.unpack(raw)
@@ -42,7 +44,7 @@ def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
 
 
 def body(raw: bytes) -> dict[str, Any]:
-    """Return the JSON of a record. FrameError if it is not an object."""
+    """Return the JSON of a record. Raise FrameError if it is not an object."""
     try:
         record = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
@@ -53,8 +55,9 @@ def body(raw: bytes) -> dict[str, Any]:
 
 
 def read(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> tuple[dict[str, Any], bytes] | None:
-    """Return the next record of a blocking stream; None at its end. FrameError if the stream ends in a record, or has
-    none.
+    """Return the next record of a blocking stream; None at the stream's end.
+
+    Raises FrameError if the stream ends within a record, or its bytes are not a record.
     """
     raw = stream.read(HEAD.size)
     if not raw:
@@ -72,6 +75,6 @@ def _exactly(stream: BinaryIO, length: int) -> bytes:
 
 
 def write(stream: BinaryIO, record: dict[str, Any], data: bytes = b"") -> None:
-    """Write one record and flush."""
+    """Write one record to the stream, and flush the stream."""
     stream.write(pack(record, data))
     stream.flush()

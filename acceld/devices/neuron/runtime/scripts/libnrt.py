@@ -17,7 +17,7 @@ ALL = -1
 
 
 class TensorInfo(ctypes.Structure):
-    """One tensor of a model; ``usage`` is 0 for an input."""
+    """Describe one tensor of a model; ``usage`` is 0 for an input."""
 
     _fields_ = (
         ("name", ctypes.c_char * 256),
@@ -30,20 +30,22 @@ class TensorInfo(ctypes.Structure):
 
 
 class TensorInfos(ctypes.Structure):
-    """Header of a list of tensors, which follow it in memory."""
+    """Hold the header of a list of tensors, which follow the header in memory."""
 
     _fields_ = (("count", ctypes.c_uint64), ("first", TensorInfo * 0))
 
 
 class NrtError(Exception):
-    """A status other than success."""
+    """Report a status other than success."""
 
     def __init__(self, call: str, status: int) -> None:
         Exception.__init__(self, f"NRT_STATUS {status} from {call}")
 
 
 class Libnrt:
-    """The library with its calls declared. A process has one, because it owns the process's cores."""
+    """Hold the library with its calls declared. A process has only one instance, because the library owns the process's
+    cores.
+    """
 
     _opened: Libnrt | None = None
 
@@ -68,20 +70,20 @@ class Libnrt:
 
     @classmethod
     def opened(cls) -> Libnrt:
-        """Return the process's library. OSError if it is not installed, NrtError if it gives no core."""
+        """Return the process's library. Raise OSError if it is not installed, NrtError if it gives no core."""
         if cls._opened is None:
             cls._opened = cls()
         return cls._opened
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function. NrtError for any status but 0."""
+        """Call a function of the library. Raise NrtError for any status but 0."""
         status = getattr(self._library, name)(*arguments)
         if status != 0:
             raise NrtError(name, status)
 
 
 class LoadedNeff:
-    """A NEFF loaded on the first visible core, with device tensors for its inputs and outputs."""
+    """Hold a NEFF that is loaded on the first visible core, with device tensors for its inputs and outputs."""
 
     def __init__(self, library: Libnrt, neff: bytes) -> None:
         self._library = library
@@ -111,15 +113,17 @@ class LoadedNeff:
         (self.inputs if is_input else self.outputs).append(name.decode())
 
     def write(self, name: str, data: bytes) -> None:
-        """Fill a tensor. Outputs are filled too, so that an element that is not written keeps no earlier result."""
+        """Fill a tensor. Outputs are filled, too, so that an element that the kernel does not write keeps no earlier
+        result.
+        """
         self._library.call("nrt_tensor_write", self._tensors[name][0], data, 0, len(data))
 
     def size(self, name: str) -> int:
-        """Return bytes of a tensor."""
+        """Return the number of bytes of a tensor."""
         return self._tensors[name][1]
 
     def execute(self) -> None:
-        """Execute once. NrtError with the device's status."""
+        """Execute the NEFF once. Raise NrtError with the device's status if that fails."""
         self._library.call("nrt_execute", self._model, self._sets[0], self._sets[1])
 
     def read(self, name: str) -> bytes:

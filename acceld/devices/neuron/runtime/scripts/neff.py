@@ -1,7 +1,7 @@
 """Read a NEFF's logical core size, and the names and sizes of its inputs and outputs.
 
-Layout as AWS documents it ("Work with NEFF files"): a header of 1024 bytes, then a tarball with a folder a subgraph,
-whose ``def.json`` lists variables. Python >= 3.8; standard library only.
+Layout as AWS documents it ("Work with NEFF files"): a header of 1024 bytes, then a tarball with a folder for each
+subgraph, whose ``def.json`` lists variables. Runs on Python >= 3.8 with only the standard library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _MAX_DEFINITION = 64 << 20
 
 
 class Facts(NamedTuple):
-    """Facts in a NEFF. ``lnc`` is 0 if the file names none. Tensors are names and bytes in the order of their ids."""
+    """Hold the facts in a NEFF. ``lnc`` is 0 if the file names none. Tensors are names and bytes in the order of their
+    ids.
+    """
 
     lnc: int
     inputs: tuple[tuple[str, int], ...]
@@ -59,10 +61,11 @@ def _variables(data: bytes) -> dict[str, Any]:
 
 
 def pair(wanted: list[dict[str, Any]], reported: list[tuple[str, int]], what: str) -> list[str]:
-    """Return the NEFF's name of each tensor of the kernel: by name if all agree, else by order and size.
+    """Return the NEFF's name of each tensor of the kernel: matched by name if all names and sizes agree, else by order
+    and size.
 
-    ValueError, with both lists, if neither fits. ``wanted`` holds name, nbytes, dtype and shape; ``reported`` names and
-    bytes.
+    Raises ValueError, with both lists, if the tensors can not be matched. ``wanted`` holds name, nbytes, dtype and
+    shape; ``reported`` holds names and bytes.
     """
     sizes = dict(reported)
     if len(wanted) == len(reported) and all(sizes.get(one["name"]) == one["nbytes"] for one in wanted):

@@ -41,7 +41,7 @@ DEVICE_RESOLUTION_US = 0.001
 
 
 class RunnerError(Exception):
-    """An answer with ``ok: false``."""
+    """Report a failure that becomes an answer with ``ok: false``."""
 
     def __init__(self, kind: str, message: str) -> None:
         Exception.__init__(self, message)
@@ -49,7 +49,7 @@ class RunnerError(Exception):
 
 
 def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
-    """Return the bytes of each array of a record. RunnerError if the arrays' lengths do not add up to the data's."""
+    """Return the bytes of each array of a record. Raise RunnerError if the arrays' lengths do not add up to the data's."""
     parts, at = [], 0
     for spec in specs:
         parts.append(data[at : at + spec["nbytes"]])
@@ -67,10 +67,10 @@ _SAID_CHARACTERS = 4000
 
 
 def call(command: list[str], folder: str) -> str:
-    """Return everything that a tool printed, on either stream. RunnerError with the end of that output if the tool
-    fails.
+    """Return everything that a tool printed, on either stream.
 
-    The error's kind is ``nrt`` if the runtime reported a failure, else ``profiler``.
+    Raises RunnerError with the end of that output if the tool fails. The error's kind is ``nrt`` if the runtime
+    reported a failure, else ``profiler``.
     """
     me = os.getpid()
     # The tool holds the core, so it must end with this process, even if this process is killed.
@@ -95,7 +95,9 @@ def call(command: list[str], folder: str) -> str:
 
 
 def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what: str) -> list[str]:
-    """Return the NEFF's names of the kernel's tensors. RunnerError, with both lists, if the lists do not fit."""
+    """Return the NEFF's names of the kernel's tensors. Raise RunnerError, with both lists, if the lists can not be
+    matched.
+    """
     try:
         names: list[str] = neff_file.pair(wanted, reported, what)
     except ValueError as error:
@@ -109,7 +111,7 @@ def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what
 def sizes_of(info: Any, known: dict[str, int]) -> list[tuple[str, int]]:
     """Return names and bytes of the tensors that a model reports: records with ``size``, or names alone.
 
-    Missing sizes are taken from ``known``, those of the NEFF.
+    Missing sizes are taken from ``known``, the sizes that the NEFF file states.
     """
     reported = []
     for name in info:
@@ -125,7 +127,9 @@ def view(profiler: str, neff: str, trace: Path, folder: str) -> str:
 
 
 class CaptureRuntime:
-    """The profiler's ``capture``: it loads the NEFF, reads raw input files, and saves outputs and traces."""
+    """Run kernels by the profiler's ``capture``, which loads the NEFF, reads raw input files, and saves outputs and
+    traces.
+    """
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -133,7 +137,7 @@ class CaptureRuntime:
         self.inputs: list[str] = []
 
     def load(self, request: dict[str, Any]) -> None:
-        """Store the request. The tool loads the NEFF at each capture."""
+        """Store the request. The profiler loads the NEFF at each capture."""
         self.neff = request["neff"]
         self.outputs, self.neff_outputs = request["outputs"], request["neff_outputs"]
         self.input_specs = request["inputs"]
@@ -170,7 +174,7 @@ class CaptureRuntime:
                     file.unlink()
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Execute in one load, and return a trace of each execution after the warm-ups."""
+        """Execute the NEFF in one load, and return a summary of each execution after the warm-ups."""
         for old in self.traces.glob("profile*.ntff"):
             old.unlink()
         total = warmups + iterations
@@ -189,7 +193,7 @@ class CaptureRuntime:
 
 
 class PythonRuntime:
-    """nrtpy or spike. Both have the same classes under different prefixes."""
+    """Run kernels by nrtpy or spike, which have the same classes under different prefixes."""
 
     def __init__(self, name: str, module: Any, profiler: str) -> None:
         self.name = name
@@ -233,7 +237,9 @@ class PythonRuntime:
         return b"".join(parts[name] for name in names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Return the device's time stamps of each execution, and one trace, which proves the times and has counters."""
+        """Return the device's times of each execution, and the summary of one trace, which proves the times and has
+        counters.
+        """
         result = self.model.benchmark(self.arguments, warmup_iter=warmups, benchmark_iter=iterations, mode="device")
         trace = self.traces / "profile.ntff"
         self.model(inputs=self.arguments, save_trace=True, ntff_name=str(trace))
@@ -254,7 +260,9 @@ class PythonRuntime:
 
 
 class LibraryRuntime:
-    """libnrt: it runs a NEFF that is loaded once. Timing is left to the profiler, which has the device's clock."""
+    """Run kernels by libnrt, on a NEFF that is loaded once. Timing is left to the profiler, which has the device's
+    clock.
+    """
 
     name = "libnrt"
 
@@ -304,7 +312,7 @@ def _dtype(name: str) -> Any:
 
 
 def find_runtime(profiler: str, wanted: str) -> Any:
-    """Return the best installed runtime, or the runtime ``wanted``. RunnerError if no such runtime is installed."""
+    """Return the best installed runtime, or the runtime ``wanted``. Raise RunnerError if it is not installed."""
     for name in ("nrtpy", "spike"):
         if wanted in ("", name):
             try:
@@ -324,7 +332,7 @@ def find_runtime(profiler: str, wanted: str) -> Any:
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution, empty if it is not installed."""
+    """Return the version of an installed distribution; an empty text if it is not installed."""
     from importlib import metadata
 
     try:
@@ -334,14 +342,14 @@ def version_of(distribution: str) -> str:
 
 
 class Runner:
-    """State between requests: the runtime, and an instance of it for each slot."""
+    """Hold the state between requests: the runtime, and an instance of it for each slot."""
 
     def __init__(self) -> None:
         self.wanted: tuple[str, str] | None = None
         self.slots: dict[int, Any] = {}
 
     def answer(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
-        """Reply to one request. RunnerError for a failure that the caller must see."""
+        """Return the reply to one request. Raise RunnerError for a failure that the caller must see."""
         operation, slot = request.get("op"), request.get("slot", 0)
         if operation == "hello":
             self.wanted = (request.get("profiler", ""), request.get("runtime", ""))
