@@ -1,1 +1,1 @@
-"""Devices that candidates run on, one folder each."""
+"""Hold the devices that candidates run on, one folder for each."""

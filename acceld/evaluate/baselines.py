@@ -12,7 +12,9 @@ TARGETS = {"nki_legacy": "trn1", "nki": "trn2"}
 
 
 def baseline_kernel(found: Workload, api: str) -> Kernel:
-    """Return the workload's own kernel for an API, with the files that it imports. WorkloadError if there is none."""
+    """Return the workload's own kernel for an API, with the files that it imports. Raises WorkloadError if there is
+    none.
+    """
     path = found.baselines.get(api)
     if path is None:
         known = ", ".join(sorted(found.baselines)) or "none"
@@ -25,7 +27,7 @@ def baseline_kernel(found: Workload, api: str) -> Kernel:
 def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
     """Return the workload's kernel that serves in place of a missing reference, and the chip to trace it for.
 
-    WorkloadError if the workload has no kernel either.
+    Raises WorkloadError if the workload has no kernel either.
     """
     for api, chip in TARGETS.items():
         if api in found.baselines:

@@ -100,7 +100,7 @@ def paired(
     """Compare sessions of interleaved samples pair by pair, so that drift over time affects both kernels.
 
     All samples are positive and in the unit of ``resolution``. If one series of a session is longer, its last samples
-    are left out. ValueError if the numbers of sessions differ.
+    are left out. Raises ValueError if the numbers of sessions differ.
     """
     import numpy as np
 

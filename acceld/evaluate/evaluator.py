@@ -73,7 +73,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def start(self) -> None:
         """Find the device and the sandbox level, and start the child processes.
 
-        DeviceError if something is missing, or if the sandbox level is below the configured one.
+        Raises DeviceError if something is missing, or if the sandbox level is below the configured one.
         """
         slots = await self.find()
         self._queue = SlotQueue(slots, self._config.queue_size)
@@ -113,9 +113,9 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a slot, evaluate a candidate and return the result.
 
-        WorkloadError for a workload that can not be used. UsageError if a kernel without a workload can not be timed
-        here. DeviceError if something is missing or the sandbox level is too low for untrusted code. SandboxError if
-        the sandbox itself failed.
+        Raises WorkloadError for a workload that can not be used. Raises UsageError if a kernel without a workload can
+        not be timed here. Raises DeviceError if something is missing or the sandbox level is too low for untrusted
+        code. Raises SandboxError if the sandbox itself failed.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -169,7 +169,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def _refuse(self, kernel: Kernel) -> Failed | None:
         """Return the reason why the kernel's code must not run; None if it may run.
 
-        DeviceError if the code is untrusted and no sandbox works.
+        Raises DeviceError if the code is untrusted and no sandbox works.
         """
         assert self.report is not None
         if kernel.trusted:
@@ -213,8 +213,8 @@ class OrderedEvaluator(ABC, Generic[C]):
     # Hooks.
 
     async def find(self) -> int:
-        """Find the devices and return the number of evaluations that may run at the same time. DeviceError if there is
-        no device.
+        """Find the devices and return the number of evaluations that may run at the same time. Raises DeviceError if
+        there is no device.
         """
         return slots_of(self._config)
 
@@ -235,7 +235,9 @@ class OrderedEvaluator(ABC, Generic[C]):
         return str(slot)
 
     async def time_alone(self, request: EvaluationRequest, arguments: Arguments) -> Evaluation:
-        """Time a kernel that has no workload, and return the result. UsageError on a device that needs a workload."""
+        """Time a kernel that has no workload, and return the result. Raises UsageError on a device that needs a
+        workload.
+        """
         raise UsageError(f"backend {self.backend} evaluates a kernel with a workload only")
 
     @abstractmethod
@@ -311,7 +313,7 @@ def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
 
 
 def running(part: T | None) -> T:
-    """Return ``part``, which exists only while the evaluator runs. DeviceError if it is None."""
+    """Return ``part``, which exists only while the evaluator runs. Raises DeviceError if it is None."""
     if part is None:
         raise DeviceError("the evaluator is not running", hint="start() it first")
     return part

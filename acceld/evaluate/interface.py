@@ -123,7 +123,7 @@ class Evaluator(Protocol):
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a slot, evaluate a candidate and return the result.
 
-        DeviceError if no device can evaluate it, UsageError for a workload that can not be used.
+        Raises DeviceError if no device can evaluate it, UsageError for a workload that can not be used.
         """
         ...
 

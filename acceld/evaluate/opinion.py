@@ -87,8 +87,8 @@ class Judge(Protocol):
 
 
 def find_judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> Judge | None:
-    """Return the judge of this machine; None if there is none, or if second opinions are off. DeviceError if one is
-    required.
+    """Return the judge of this machine; None if there is none, or if second opinions are off. Raises DeviceError if one
+    is required.
     """
     if config.second_opinion == "off":
         return None

@@ -139,7 +139,7 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
 def canonical(text: str) -> str:
     """Return a text that is the same for sources that differ only in comments, formatting and positions.
 
-    ValueError if the source is not valid Python.
+    Raises ValueError if the source is not valid Python.
     """
     try:
         return ast.dump(parse(text), include_attributes=False)

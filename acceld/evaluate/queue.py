@@ -70,7 +70,7 @@ class SlotQueue:
 
     @asynccontextmanager
     async def place(self, priority: int) -> AsyncIterator[int]:
-        """Wait for a slot, and yield its number for the block. CancelledError once the queue is closed."""
+        """Wait for a slot, and yield its number for the block. Raises CancelledError once the queue is closed."""
         async with self._submitters:
             slot = await self._enter(priority)
             self._note()

@@ -34,7 +34,7 @@ class Router:
     async def ready(self, backend: str) -> Evaluator:
         """Return the started evaluator of a backend.
 
-        UsageError for an unknown backend, DeviceError if the backend can not work on this machine.
+        Raises UsageError for an unknown backend, DeviceError if the backend can not work on this machine.
         """
         if backend in self._started:
             # A started backend does not wait for another one that is starting, which can take minutes.

@@ -171,7 +171,7 @@ class Shape:
 def read_config(path: Path, parts: int = 1) -> Shape:
     """Return the shape of one of ``parts`` equal parts of the model in a config.json of Hugging Face.
 
-    UsageError if the file can not be read or describes a model of an unknown kind.
+    Raises UsageError if the file can not be read or describes a model of an unknown kind.
     """
     if not path.is_file():
         raise no_file(path, hint=FORM)

@@ -67,7 +67,7 @@ class JailedExchange:
         self._paths: dict[str, tuple[str, ...]] = {}
 
     async def start(self) -> None:
-        """Start the zygote. SandboxError if it does not start."""
+        """Start the zygote. Raises SandboxError if it does not start."""
         await self._zygote.start()
 
     async def stop(self) -> None:
@@ -130,7 +130,7 @@ class JailedExchange:
         return {**found, "reported": str(reported[0].get("reported", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:
-        """Return the folders that a worker needs: those of its interpreter, of the system, and of our scripts.
+        """Return the folders that a worker needs: those of its interpreter, of the system, and of our scripts. Raises
         DeviceError without an interpreter.
         """
         if python not in self._paths:

@@ -161,7 +161,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
             await self._on_device(f"{self.backend}:core{core.id}", "idle" if in_service else "sick", reason)
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> NeuronCase:
-        """Return the record of a new evaluation. UsageError for a chip that this machine does not have."""
+        """Return the record of a new evaluation. Raises UsageError for a chip that this machine does not have."""
         machine = running(self._machine)
         if request.chip != machine.chip:
             if machine.certain:

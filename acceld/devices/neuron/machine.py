@@ -106,7 +106,7 @@ class Machine:
     async def prove(self) -> None:
         """Compile a known-good kernel in a jail, let it add two arrays on a core, and time it.
 
-        DeviceError if one of these does not work, ProfilerError if the profiler is at fault.
+        Raises DeviceError if one of these does not work, ProfilerError if the profiler is at fault.
         """
 
         def request(versions: Versions) -> CompileRequest:

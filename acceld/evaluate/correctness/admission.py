@@ -79,8 +79,8 @@ class Admissions:
             return None
 
     async def of(self, loaded: Workload, admit: Admit) -> Admission:
-        """Return the stored findings, or those that ``admit`` makes now. WorkloadError if the workload's reference
-        fails.
+        """Return the stored findings, or those that ``admit`` makes now. Raises WorkloadError if the workload's
+        reference fails.
         """
         if loaded.reference is None:
             return Admission(untried="it has no reference")
@@ -113,7 +113,9 @@ class Admissions:
 
 
 def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
-    """Return the findings in the answer of ``admit``, and close the reply. WorkloadError if the workload is at fault."""
+    """Return the findings in the answer of ``admit``, and close the reply. Raises WorkloadError if the workload is at
+    fault.
+    """
     if outcome.cause in ("deadline", "cpu"):
         reply.close()
         return Admission(untried=f"its reference is too expensive here: it {outcome.text}")

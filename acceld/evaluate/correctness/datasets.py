@@ -75,7 +75,7 @@ def partial_of(folder: Path) -> Path:
 
 
 def begin(folder: Path) -> Begun:
-    """Make the folder, under another name, in which a data set is written. OSError if the disk refuses."""
+    """Make the folder, under another name, in which a data set is written. Raises OSError if the disk refuses."""
     partial = partial_of(folder)
     partial.mkdir(parents=True, mode=0o700)
     made = Begun(folder, partial, os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -189,7 +189,7 @@ def _is_all_of(value: NDArray[Any], room: NDArray[Any] | None) -> bool:
 
 
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """Return an array in a new file of its full size. OSError if the disk has no room for it."""
+    """Return an array in a new file of its full size. Raises OSError if the disk has no room for it."""
     import numpy as np
 
     kind = _dtype(dtype)
@@ -230,7 +230,7 @@ def _identity(folder: Path) -> tuple[int, ...]:
 
 
 def _is_sound(folder: Path) -> bool:
-    """Return True if the files of a data set are as they were written. OSError if one can not be read."""
+    """Return True if the files of a data set are as they were written. Raises OSError if one can not be read."""
     if (identity := _identity(folder)) in _proven:
         return True
     files = json.loads((folder / META).read_text(encoding="utf-8")).get("files")

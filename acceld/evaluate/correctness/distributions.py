@@ -66,7 +66,7 @@ def strict_variants(workload: Workload) -> list[str]:
 
 
 def inputs_of(workload: Workload, seed: int, variant: str, room: Room | None = None) -> list[Any]:
-    """Return the inputs of a variant in the reference's layout. WorkloadError if there is no such variant.
+    """Return the inputs of a variant in the reference's layout. Raises WorkloadError if there is no such variant.
 
     ``room`` returns an array to write an input to, which saves a copy.
     """

@@ -53,7 +53,7 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
 def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s: float = MOST_S) -> Admission:
     """Return the findings on a workload, with the first reason why passing its checks would mean little.
 
-    WorkloadError if the reference fails.
+    Raises WorkloadError if the reference fails.
     """
     expect, began = expect or _reference, time.process_time()
     regions, dull, tried = 0, True, list[str]()

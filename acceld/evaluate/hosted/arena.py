@@ -154,7 +154,7 @@ def lay_out_apart(
 
 
 def close_pages(layout: Layout, memory: mmap.mmap) -> None:
-    """Make the closed pages of a layout unreachable for this process. OSError if the system refuses."""
+    """Make the closed pages of a layout unreachable for this process. Raises OSError if the system refuses."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for first, end in layout.closed:
         if _libc.mprotect(ctypes.c_void_p(start + first), ctypes.c_size_t(end - first), _NO_ACCESS):
@@ -167,7 +167,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def memory_file(name: str, size_bytes: int) -> int:
-    """Return the descriptor of a memory file that nobody can shrink or grow. OSError if there is not enough memory."""
+    """Return the descriptor of a memory file that nobody can shrink or grow. Raises OSError if there is not enough
+    memory.
+    """
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.truncate(descriptor, size_bytes)

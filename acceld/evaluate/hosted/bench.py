@@ -174,7 +174,7 @@ class Bench:
         self._folder = Path()
 
     async def start(self) -> None:
-        """Start both zygotes. SandboxError if one does not start."""
+        """Start both zygotes. Raises SandboxError if one does not start."""
         self._folder = await asyncio.to_thread(_private_folder)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._evaluated.start())
@@ -216,7 +216,7 @@ class Bench:
         return folder, (folder,)
 
     async def generate(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:
-        """Return the inputs of every call. The caller closes them. WorkloadError if the workload is at fault."""
+        """Return the inputs of every call. The caller closes them. Raises WorkloadError if the workload is at fault."""
         batches = Kept("acceld-batches", layout.input_bytes * len(draws))
         try:
             await self._ask_all(workload, "generate", layout, draws, {}, batches.descriptor)
@@ -254,7 +254,7 @@ class Bench:
     async def admit(self, workload: Workload, seed: int) -> Admission:
         """Examine whether the workload's checks can distinguish right outputs from wrong ones, and return the findings.
 
-        WorkloadError if the workload's reference is at fault.
+        Raises WorkloadError if the workload's reference is at fault.
         """
         request = {
             "workload": str(workload.folder),
@@ -319,7 +319,7 @@ class Bench:
         return [one for one in hands if one]
 
     async def _ask(self, workload: Workload, task: str, header: dict[str, Any], shared: int) -> dict[str, Any]:
-        """Return the answer of one child. WorkloadError if the workload is at fault."""
+        """Return the answer of one child. Raises WorkloadError if the workload is at fault."""
         jail = self._oracle_jail(expects=task == "check")
         modules = _module(self._driver.reference)
         outcome, reply = await self._oracle.run(task, pack(header), jail, modules=modules, shared=[shared])

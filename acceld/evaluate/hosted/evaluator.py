@@ -95,7 +95,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         self._built: Recent[tuple[str, str], Artefact | Failed] = Recent(_REMEMBERED)
 
     async def find(self) -> int:
-        """Find the devices to time on, and return their number. DeviceError if the machine lacks something."""
+        """Find the devices to time on, and return their number. Raises DeviceError if the machine lacks something."""
         await asyncio.to_thread(self._driver.check)
         self._leases = tuple(await asyncio.to_thread(self._driver.leases))
         return len(self._leases)
@@ -141,7 +141,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         raise AssertionError("the last try returns or raises")
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> HostedCase:
-        """Return the record of a new evaluation. DeviceError for an API that this machine does not support."""
+        """Return the record of a new evaluation. Raises DeviceError for an API that this machine does not support."""
         await asyncio.to_thread(self._driver.check, request.kernel.api)
         if loaded.reference is None and not self._driver.reference:
             raise WorkloadError(f"workload {loaded.name} has no reference to check measured kernels against")
@@ -341,7 +341,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return Terms(calls, min(least, calls), wished.budget_s, self._config.check_s or _CALL_S)
 
     def _room(self, layout: Layout) -> int:
-        """Return the number of calls whose inputs and outputs fit into memory. UsageError if a session needs more."""
+        """Return the number of calls whose inputs and outputs fit into memory. Raises UsageError if a session needs
+        more.
+        """
         call_bytes = layout.input_bytes + layout.output_bytes
         most = self._driver.batch_bytes // max(1, call_bytes)
         if most < _LEAST_CALLS:

@@ -43,8 +43,8 @@ def grade(
     checked: Sequence[Checked],
     baseline: dict[str, tuple[Errors, ...]],
 ) -> Failed | None:
-    """Record the worst call of each variant, and return the first failure or None. WorkloadError if nothing can be
-    checked.
+    """Record the worst call of each variant, and return the first failure or None. Raises WorkloadError if nothing can
+    be checked.
 
     ``ended`` is the reason why the session made no further calls. ``unwritten`` has the number of elements that each
     call did not write.

@@ -94,7 +94,7 @@ def _first_folder(controller: str, mounts: str, places: str) -> Path | None:
 
 
 def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
-    """Make a cgroup with limits, and return its path. OSError if refused."""
+    """Make a cgroup with limits, and return its path. Raises OSError if refused."""
     made: list[Path] = []
     try:
         for parent in folder.split(_BETWEEN):
@@ -137,7 +137,7 @@ def ran_out_of_memory(path: str) -> bool:
 
 
 def kill(path: str) -> None:
-    """End every process in the cgroup. OSError if version 2 has no cgroup.kill (Linux before 5.14).
+    """End every process in the cgroup. Raises OSError if version 2 has no cgroup.kill (Linux before 5.14).
 
     Version 1 has no cgroup.kill. There new processes are forbidden, and the existing ones are ended one by one.
     """

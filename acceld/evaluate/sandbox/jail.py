@@ -102,7 +102,7 @@ class Jail:
 def enter(jail: Jail, level: Level, *, slot: int) -> None:
     """Lock this process in for good. From L3 on it must be the first process of new namespaces.
 
-    OSError if a protection of the level is refused. The caller must then end without running evaluated code.
+    Raises OSError if a protection of the level is refused. The caller must then end without running evaluated code.
     """
     if jail.cores:
         os.sched_setaffinity(0, jail.cores)

@@ -50,7 +50,7 @@ def _file_rights(version: int) -> int:
 def restrict(*, read: Iterable[str] = (), write: Iterable[str] = (), execute: Iterable[str] = ()) -> None:
     """Restrict this process for good to the given folders and files. no_new_privs must be set.
 
-    OSError if the system has no Landlock or a path can not be opened.
+    Raises OSError if the system has no Landlock or a path can not be opened.
     """
     version = abi()
     if not version:

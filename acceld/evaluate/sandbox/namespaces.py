@@ -18,7 +18,8 @@ INNER_ID = 1000
 
 
 def separate() -> None:
-    """Put the future children of this process into new pid, net, ipc, uts and cgroup namespaces. OSError if refused.
+    """Put the future children of this process into new pid, net, ipc, uts and cgroup namespaces. Raises OSError if
+    refused.
 
     The process must have one thread, which a user namespace demands.
     """
@@ -42,7 +43,7 @@ class System:
     shared_bytes: int
 
     def make(self, root: str) -> None:
-        """Create the facilities in ``root``. OSError if refused.
+        """Create the facilities in ``root``. Raises OSError if refused.
 
         The caller must be the first process of a pid namespace, so that /proc shows the jail's processes only.
         """
@@ -64,7 +65,8 @@ class System:
 def empty_root(
     *, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[str, ...] = (), system: System | None = None
 ) -> None:
-    """Replace the file system by one with ``/tmp`` (a private tmpfs) and the given paths only. OSError if refused.
+    """Replace the file system by one with ``/tmp`` (a private tmpfs) and the given paths only. Raises OSError if
+    refused.
 
     ``read`` paths are read-only, ``write`` paths writable, each under its own name. Nothing else is visible: no home,
     no device, no program, and no ``/proc`` but that of ``system``.

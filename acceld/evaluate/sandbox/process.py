@@ -158,7 +158,9 @@ class Zygote:
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Start the zygote and wait until it takes jobs. SandboxError if it does not start, LostError if it is killed."""
+        """Start the zygote and wait until it takes jobs. Raises SandboxError if it does not start, LostError if it is
+        killed.
+        """
         async with self._lock:
             await self._start()
 
@@ -243,8 +245,8 @@ class Zygote:
         - ``shared`` descriptors are numbers 5 and up in the child.
         - ``referee`` names a task that the supervisor runs beside the child. It also gets the ``private`` descriptors.
 
-        The caller closes the reply. If this call is cancelled, it first ends the job. SandboxError if the jail can not
-        be entered, LostError if the zygote or the supervisor is lost.
+        The caller closes the reply. If this call is cancelled, it first ends the job. Raises SandboxError if the jail
+        can not be entered, LostError if the zygote or the supervisor is lost.
 
         A job that something outside of acceld ended is run again, up to :data:`TRIES` times in all, because it leaves
         nothing behind. A job with a referee is not run again, because its calls were already made.

@@ -138,7 +138,7 @@ def supported() -> bool:
 
 
 def restrict(rules: Filter) -> None:
-    """Apply a filter to this process for good. no_new_privs must be set. OSError if the system refuses."""
+    """Apply a filter to this process for good. no_new_privs must be set. Raises OSError if the system refuses."""
     code = assemble(rules, linux.machine())
     instructions = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(instructions))
@@ -147,7 +147,9 @@ def restrict(rules: Filter) -> None:
 
 
 def assemble(rules: Filter, machine: str) -> bytes:
-    """Return the BPF program for ``machine``, eight bytes for each instruction. KeyError for a machine without a table."""
+    """Return the BPF program for ``machine``, eight bytes for each instruction. Raises KeyError for a machine without a
+    table.
+    """
     special = _SPECIAL[machine]
     code = [
         (_LD, 0, 0, 4),

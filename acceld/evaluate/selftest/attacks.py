@@ -125,7 +125,8 @@ class Broken:
 def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], list[Broken]]:
     """Return the attacks in a folder by name, and the files that are not valid attacks.
 
-    With ``further``, folders below it are read too. UsageError if the folder has no file that could be an attack.
+    With ``further``, folders below it are read too. Raises UsageError if the folder has no file that could be an
+    attack.
     """
     folder = folder.resolve()
     listed = [path for ending in ("py", "c", "bin") for path in folder.glob(f"{'**/' * further}*.{ending}")]
@@ -167,7 +168,7 @@ def _left_out(path: Path) -> bool:
 
 
 def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
-    """Return the attack in a file. UsageError if it is not valid."""
+    """Return the attack in a file. Raises UsageError if it is not valid."""
     if not path.is_file():
         raise UsageError("it is not a regular file")
     if path.stat().st_size > MAX_BYTES:
@@ -222,7 +223,7 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
 def _refusals(text: str) -> tuple[str, ...]:
     """Return the alternatives in a text such as ``timeout.trace_deadline|compile_error.crash``.
 
-    UsageError for an unknown status.
+    Raises UsageError for an unknown status.
     """
     refusals = tuple(text.split("|")) if text else ()
     for refusal in refusals:

@@ -156,8 +156,8 @@ async def run_selftest(
 ) -> SelftestReport:
     """Run the suite of a backend (:data:`BACKENDS`) and the attacks in the folder ``attacks``, and return the report.
 
-    ``only`` is a glob for ids. A file in ``attacks`` that can not be tried is reported, not run. UsageError if a folder
-    has no attack, DeviceError if the backend can not work on this machine.
+    ``only`` is a glob for ids. A file in ``attacks`` that can not be tried is reported, not run. Raises UsageError if a
+    folder has no attack, DeviceError if the backend can not work on this machine.
     """
     started = time.monotonic()
     found, broken = load_attacks(data_folder(FOLDER) / BACKENDS[backend])

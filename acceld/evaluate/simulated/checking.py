@@ -81,8 +81,8 @@ class Checker:
     async def pass_gate(
         self, case: TracedCase, gate: Gate, seeds: Seeds, allowed: asyncio.Event | None = None
     ) -> Failed | None:
-        """Run every trial of one gate. Return the first failure; None if all pass. WorkloadError if the workload can
-        not be used.
+        """Run every trial of one gate. Return the first failure; None if all pass. Raises WorkloadError if the workload
+        can not be used.
 
         ``allowed`` is for the search gate: the program does not run before this event is set.
         """

@@ -74,12 +74,12 @@ _READ_AGAIN_S = 30.0
 
 
 class NoRoomError(Exception):
-    """The disk has no room for a data set now."""
+    """Report that the disk has no room for a data set now."""
 
 
 @dataclass(slots=True)
 class Traced:
-    """A tracer's answer: bytes that may be a Program. The caller closes the answer."""
+    """Hold a tracer's answer: bytes that may be a Program. The caller closes the answer."""
 
     reply: Reply
     offset: int
@@ -96,7 +96,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """A legal program's hash and timeline, found without running it."""
+    """Hold a legal program's hash and timeline, found without running it."""
 
     program_sha256: str
     profile: dict[str, Any]
@@ -105,11 +105,7 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Errors of each output on one data set.
-
-    ``on_chip`` is the relative L2 error of each output with functions as inexact as the chip's. It is None if it was
-    not requested, or if the program calls no such function.
-    """
+    """Hold the errors of each output on one data set."""
 
     errors: tuple[Errors, ...]
     seconds: dict[str, float]
@@ -120,7 +116,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A variant that is not used for a workload, and the reason."""
+    """Name a variant that is not used for a workload, with the reason."""
 
     variant: str
     reason: str
@@ -162,7 +158,7 @@ class Children:
         """Time of the last reading of the folder, by the monotonic clock."""
 
     async def start(self) -> None:
-        """Start the zygote that every evaluation needs. SandboxError if it does not start."""
+        """Start the zygote that every evaluation needs. Raises SandboxError if it does not start."""
         await asyncio.to_thread(self._root.mkdir, 0o700, True, True)
         await self.trim()
         if self._zygote.pid is None:
@@ -332,7 +328,7 @@ class Children:
         measured: bool = False,
         beside: Beside[Any] | None = None,
     ) -> AsyncIterator[DataSet | Refused]:
-        """Hold a data set, new or from disk, for the block. WorkloadError if the reference is at fault.
+        """Hold a data set, new or from disk, for the block. Raises WorkloadError if the reference is at fault.
 
         Afterwards the data set is removed, unless it is ``kept`` and there is room. Its floors are those stored for the
         variant. With ``measured`` the floors are those of numpy on these very inputs (and of products of bfloat16
@@ -368,7 +364,9 @@ class Children:
             await self.trim()
 
     async def make_ahead(self, workload: Workload, variant: str, seed: int) -> None:
-        """Make a data set, if it does not exist, and leave it on disk. WorkloadError if the reference is at fault."""
+        """Make a data set, if it does not exist, and leave it on disk. Raises WorkloadError if the reference is at
+        fault.
+        """
         async with self.data_set(workload, variant, seed):
             pass
 
@@ -491,7 +489,7 @@ class Children:
     ) -> AsyncIterator[DataSet | None]:
         """Hold a trial's data set for the block. Yields None, and notes that in the case, if the variant is not used.
 
-        WorkloadError if the workload's own distribution is refused, or the reference is at fault.
+        Raises WorkloadError if the workload's own distribution is refused, or the reference is at fault.
         """
         loaded = case.workload
         async with self.data_set(loaded, trial.variant, trial.seed, kept=trial.kept, beside=beside) as data:
@@ -526,8 +524,8 @@ class Children:
             traced.close()
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Examine if the checks of the workload can distinguish right outputs from wrong ones. WorkloadError if its
-        reference is at fault.
+        """Examine if the checks of the workload can distinguish right outputs from wrong ones. Raises WorkloadError if
+        its reference is at fault.
         """
         request = {"workload": str(workload.folder), "seed": seed}
         jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it

@@ -86,7 +86,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return await probe_level(highest, self._zygote)
 
     async def open(self, report: SandboxReport) -> None:
-        """Start the child processes. DeviceError if another judge is required and there is none."""
+        """Start the child processes. Raises DeviceError if another judge is required and there is none."""
         self._judge = await asyncio.to_thread(find_judge, self._config, self._folder, report)
         children = Children(
             self._config, self._folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote

@@ -29,8 +29,8 @@ class Tracer:
         self._children = children
 
     async def program(self, kernel: Kernel, arguments: Arguments, chip: str) -> Program:
-        """Return a kernel's Program. KernelFailure if the kernel can not be traced, DeadlineError if tracing takes too
-        long.
+        """Return a kernel's Program. Raises KernelFailure if the kernel can not be traced, DeadlineError if tracing
+        takes too long.
         """
         return decode(await self._answer(kernel, arguments, chip))
 

@@ -102,7 +102,8 @@ def run(
     chip_functions: bool = False,
     checks_ranges: bool = False,
 ) -> list[NDArray[Any]]:
-    """Execute the program on arrays in the kernel's layout, and return its outputs. KernelFailure if the program fails.
+    """Execute the program on arrays in the kernel's layout, and return its outputs. Raises KernelFailure if the program
+    fails.
 
     ``turns`` lists, for some instructions, which of their executions run.
     """

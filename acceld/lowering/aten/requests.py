@@ -90,7 +90,7 @@ class ModuleRegion:
 
 
 def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleReference | Refused]:
-    """Yield the answer to each request, in order. UsageError if PyTorch is not installed.
+    """Yield the answer to each request, in order. Raises UsageError if PyTorch is not installed.
 
     One child process answers all requests; if a module ends the process, another one answers the rest. A reference that
     differs from its module on data is refused.
@@ -103,7 +103,7 @@ def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleRefer
 
 
 def module_regions(request: ModuleRequest) -> list[ModuleRegion]:
-    """Return the regions of a module. UsageError if it can not be recorded, or if PyTorch is not installed."""
+    """Return the regions of a module. Raises UsageError if it can not be recorded, or if PyTorch is not installed."""
     _need_torch()
     (raw,) = _answers((request,), divide=True)
     if "refused" in raw:

@@ -41,8 +41,8 @@ def find_entry(source: str, entry: str | None) -> str:
     5. the only kernel that is a method, as ``Class.name``;
     6. the only function of the file.
 
-    UsageError, with the names of the file's kernels, if the file has no function ``entry`` or if a rule finds several
-    functions. KernelCrash if ``source`` is not valid Python.
+    Raises UsageError, with the names of the file's kernels, if the file has no function ``entry`` or if a rule finds
+    several functions. KernelCrash if ``source`` is not valid Python.
     """
     return entry_in(parse(source, "kernel.py"), entry)
 

@@ -113,7 +113,7 @@ class Guard:
         }
 
     def rewritten(self, tree: ast.Module) -> ast.Module:
-        """Return the tree with checks added. LegalityError for a statement or expression outside of the subset."""
+        """Return the tree with checks added. Raises LegalityError for a statement or expression outside of the subset."""
         return ast.fix_missing_locations(_Checks(self._refused, self._permitted).visit(as_imported(tree)))  # type: ignore[no-any-return]
 
     def names(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Guard:
         )  # fmt: skip
 
     def _read(self, owner: Any, name: str) -> Any:
-        """Return an attribute of ``owner``. LegalityError if a kernel may not read it."""
+        """Return an attribute of ``owner``. Raises LegalityError if a kernel may not read it."""
         if not self._readable(owner, name):
             raise self._refused(f"the attribute {name} of {_shown(owner)}")
         return repeatable.attribute(owner, name)
@@ -165,7 +165,7 @@ class Guard:
         return next((self._is_own(kind) for kind in kinds if name in vars(kind)), True)
 
     def _class(self, body: Any, name: str, *bases: Any, **options: Any) -> Any:
-        """Return a class of the kernel's file. LegalityError if it extends a class that a kernel may not extend."""
+        """Return a class of the kernel's file. Raises LegalityError if it extends a class that a kernel may not extend."""
         for base in bases:
             known = any(base is one for one in _BASES) or (id(base) in self._plain and base not in _PLAIN)
             if not (known or isinstance(base, Stub) or base.__module__ in (self._own, *_BASES_FROM)):
@@ -174,16 +174,16 @@ class Guard:
         return builtins.__build_class__(body, name, *actual, **options)
 
     def _changed(self, owner: Any) -> Any:
-        """Return ``owner``, one of whose attributes the kernel assigns. LegalityError if it is not of a class of the
-        kernel's file.
+        """Return ``owner``, one of whose attributes the kernel assigns. Raises LegalityError if it is not of a class of
+        the kernel's file.
         """
         if not self._is_own(owner):
             raise self._refused(f"an assignment to an attribute of {_shown(owner)}")
         return owner
 
     def _call(self, function: Any) -> Any:
-        """Return ``function`` as the kernel may call it, with checks of its arguments and result. LegalityError if it
-        may not.
+        """Return ``function`` as the kernel may call it, with checks of its arguments and result. Raises LegalityError
+        if it may not.
         """
         if not self._callable(function):
             raise self._refused(f"a call of {_shown(function)}")
@@ -251,7 +251,7 @@ class Guard:
     def _import(
         self, name: str, names: Any = None, local: Any = None, fromlist: Iterable[str] = (), level: int = 0
     ) -> Any:
-        """Import a module for the kernel. LegalityError if it is not permitted."""
+        """Import a module for the kernel. Raises LegalityError if it is not permitted."""
         if level or not self._permitted.module(name):
             raise self._refused(f"the module {name}")
         return __import__(name, names, local, tuple(fromlist or ()))

@@ -42,8 +42,8 @@ class FrontEnd(Protocol):
         ...
 
     def read(self, tree: ast.Module) -> None:
-        """Check the syntax tree of the kernel's file before the file is loaded. LegalityError for syntax that the API
-        lacks.
+        """Check the syntax tree of the kernel's file before the file is loaded. Raises LegalityError for syntax that
+        the API lacks.
         """
         ...
 

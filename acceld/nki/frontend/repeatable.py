@@ -42,7 +42,7 @@ def _refused(what: str, hint: str) -> LegalityError:
 
 
 def shown(made: Any) -> Any:
-    """Return ``made`` unchanged. LegalityError for a string or bytes with an address in them."""
+    """Return ``made`` unchanged. Raises LegalityError for a string or bytes with an address in them."""
     if isinstance(made, str) and _ADDRESS.search(made):
         raise _refused("the address in a text", "give objects names of your own")
     if isinstance(made, bytes | bytearray):
@@ -51,7 +51,7 @@ def shown(made: Any) -> Any:
 
 
 def numeric(made: Any) -> Any:
-    """Return a result of numpy unchanged. LegalityError for an array or dtype of strings or objects.
+    """Return a result of numpy unchanged. Raises LegalityError for an array or dtype of strings or objects.
 
     Numpy could turn objects into strings that show their addresses.
     """
@@ -103,7 +103,7 @@ class Set(_Unordered, set[Any]):
     __slots__ = ()
 
     def pop(self) -> Any:
-        """Remove and return a member. LegalityError if the order of the members differs between processes."""
+        """Remove and return a member. Raises LegalityError if the order of the members differs between processes."""
         iter(self)
         return super().pop()
 
@@ -164,7 +164,7 @@ class _Texts(type):
 
 
 class Text(str, metaclass=_Texts):
-    """Replace ``str`` in a kernel's file. LegalityError if a string that it makes contains an address."""
+    """Replace ``str`` in a kernel's file. Raises LegalityError if a string that it makes contains an address."""
 
     __slots__ = ()
 
@@ -230,8 +230,8 @@ def attribute(owner: Any, name: str, *default: Any) -> Any:
 def called(function: Any) -> Any:
     """Return ``function`` as a guarded file may call it.
 
-    A function of numpy is wrapped: LegalityError if its result holds no numbers, or has elements that ``where=`` left
-    unset.
+    A function of numpy is wrapped: Raises LegalityError if its result holds no numbers, or has elements that ``where=``
+    left unset.
     """
     if function is copy.deepcopy:
         return _deepcopy

@@ -219,7 +219,7 @@ class ApiModule(ModuleType):
 
 
 class _Invented(Stub):
-    """Stand in for an imported name that NKI does not have. LegalityError if a running kernel uses it."""
+    """Stand in for an imported name that NKI does not have. Raises LegalityError if a running kernel uses it."""
 
     def _use(self) -> None:
         session: Session = self.__dict__["_session"]
@@ -229,7 +229,9 @@ class _Invented(Stub):
 
 
 class _Later(Stub):
-    """Stand in for an imported name that the trace's version of NKI lacks. LegalityError if a running kernel uses it."""
+    """Stand in for an imported name that the trace's version of NKI lacks. Raises LegalityError if a running kernel
+    uses it.
+    """
 
     def __init__(self, session: Session, name: str, life: Lifetime) -> None:
         super().__init__(session, name, "")

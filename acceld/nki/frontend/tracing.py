@@ -52,7 +52,7 @@ def trace(
     """Return the Program of the kernel in ``source`` for the given shapes and values of arguments.
 
     ``entry`` names the kernel function; without it the rules of :func:`acceld.nki.frontend.entry.find_entry` decide.
-    UsageError for arguments that do not fit the API, the chip or the function. UnsupportedCall, LegalityError,
+    Raises UsageError for arguments that do not fit the API, the chip or the function. UnsupportedCall, LegalityError,
     KernelCrash or LimitExceeded, each with the kernel's line, for a kernel that can not be traced.
     """
     check_target(api, chip, lnc)
@@ -243,7 +243,7 @@ def _package(file: Path, root: Path) -> str:
 
 
 def _entry_of(module: ModuleType, name: str) -> Any:
-    """Return the kernel function ``name`` of a loaded module. UsageError if ``name`` is no function."""
+    """Return the kernel function ``name`` of a loaded module. Raises UsageError if ``name`` is no function."""
     first, *rest = name.split(".")
     function: Any = module.__dict__.get(first)
     for part in rest:  # Class.name
@@ -254,7 +254,7 @@ def _entry_of(module: ModuleType, name: str) -> Any:
 
 
 def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]) -> dict[str, object]:
-    """Return the arguments by parameter name. UsageError if they do not fit the function's signature."""
+    """Return the arguments by parameter name. Raises UsageError if they do not fit the function's signature."""
     target = inspect.unwrap(function)
     for value in arguments.values() if isinstance(arguments, Mapping) else arguments:
         if isinstance(value, TensorSpec) and 0 in value.shape:

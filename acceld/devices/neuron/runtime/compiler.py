@@ -69,7 +69,7 @@ class Exchange(Protocol):
     ) -> tuple[dict[str, Any], bytes]:
         """Return the answer, with the end of the worker's output as ``reported``.
 
-        DeadlineError if it takes too long, DeviceError if the worker ends without an answer.
+        Raises DeadlineError if it takes too long, DeviceError if the worker ends without an answer.
         """
         ...
 

@@ -92,8 +92,8 @@ class Worker:
     ) -> tuple[dict[str, Any], bytes]:
         """Send one record and return the answer.
 
-        DeadlineError if it takes too long, DeviceError if the process ends or answers without a record. In both cases,
-        and after a cancellation, the process is ended first.
+        Raises DeadlineError if it takes too long, DeviceError if the process ends or answers without a record. In both
+        cases, and after a cancellation, the process is ended first.
         """
         try:
             async with asyncio.timeout(deadline_s):

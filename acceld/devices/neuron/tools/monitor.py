@@ -60,7 +60,9 @@ class MonitorReport:
 
 
 def parse_monitor(line: str) -> MonitorReport:
-    """Return one line of ``neuron-monitor`` as a record; missing fields are empty. DeviceError if the line is invalid."""
+    """Return one line of ``neuron-monitor`` as a record; missing fields are empty. Raises DeviceError if the line is
+    invalid.
+    """
     raw = json_of(line, "neuron-monitor", lambda one: isinstance(one, dict))
     if not isinstance(raw, dict):
         raise DeviceError("neuron-monitor printed no object")

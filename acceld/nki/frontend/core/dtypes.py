@@ -62,7 +62,7 @@ EVERY = NAMED | CURRENT
 
 
 def dtype_name(value: object) -> str:
-    """Return the program's name of a data type. LegalityError for a type that the kernel's API does not have."""
+    """Return the program's name of a data type. Raises LegalityError for a type that the kernel's API does not have."""
     if isinstance(value, NamedType):
         return value.name
     legacy = current().session.api == "nki_legacy"

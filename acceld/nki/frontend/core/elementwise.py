@@ -28,7 +28,7 @@ INDIRECT = "a view by .indirect()"
 
 
 def operand(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tile on chip. LegalityError for a tensor in HBM or for anything else."""
+    """Return ``value`` if it is a tile on chip. Raises LegalityError for a tensor in HBM or for anything else."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -41,7 +41,7 @@ def operand(value: object, name: str, call: str) -> Tensor:
 def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
     """Return the patterns of a ``mask=`` argument for an instruction over tiles of ``shape``; empty without a mask.
 
-    ``axes`` maps the axes of the mask to those of ``shape``. LegalityError if the mask is no comparison of index
+    ``axes`` maps the axes of the mask to those of ``shape``. Raises LegalityError if the mask is no comparison of index
     expressions.
     """
     if mask is None:
@@ -81,7 +81,7 @@ def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[int, ...]:
-    """Return the shape to which two tiles are broadcast, as numpy does. LegalityError if they do not fit."""
+    """Return the shape to which two tiles are broadcast, as numpy does. Raises LegalityError if they do not fit."""
     if a == b:
         return a
     try:
@@ -111,7 +111,9 @@ def is_column(tensor: Tensor, other: Tensor) -> bool:
 
 
 def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
-    """Return an operand with one element in each partition as a (P, 1) tile. LegalityError if it has another shape."""
+    """Return an operand with one element in each partition as a (P, 1) tile. Raises LegalityError if it has another
+    shape.
+    """
     tile = on_chip(tensor, name, call)
     if prod(tile.shape[1:]) != 1 or tile.shape[0] != partitions:
         refuse(

@@ -46,7 +46,9 @@ def as_int(value: object) -> int | None:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape to which index expressions are broadcast, as numpy does. LegalityError if the shapes do not fit."""
+    """Return the shape to which index expressions are broadcast, as numpy does. Raises LegalityError if the shapes do
+    not fit.
+    """
     if len(set(shapes)) == 1:
         return shapes[0]
     rank = max((len(shape) for shape in shapes), default=0)
@@ -138,7 +140,7 @@ class Expr:
         """Raise Retrace to unroll the loops of this expression, because it can not be affine in them; ``why`` says it
         for people.
 
-        LegalityError if the expression depends on positions of a tile.
+        Raises LegalityError if the expression depends on positions of a tile.
         """
         loops = {loop for loop, _ in self.base.terms}
         if other is not None and not other.base.terms and any(other.coefs):
@@ -393,8 +395,8 @@ class Predicate:
         """Return the mask as patterns over the axes of ``shape``.
 
         The mask's axes are the last ones of ``shape``, as in broadcasting, or the first ones if only those fit.
-        ``axes``, if given, names the axis of ``shape`` for each axis of the mask. LegalityError if the mask does not
-        fit.
+        ``axes``, if given, names the axis of ``shape`` for each axis of the mask. Raises LegalityError if the mask does
+        not fit.
         """
         out = []
         for expr, cmp in self.terms:
@@ -405,7 +407,7 @@ class Predicate:
 
 
 def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return the coefficients of ``value`` along the axes of ``shape``. LegalityError if its axes do not fit."""
+    """Return the coefficients of ``value`` along the axes of ``shape``. Raises LegalityError if its axes do not fit."""
     lead = len(shape) - len(value.shape)
     used = [k for k, coef in enumerate(value.coefs) if coef]
     choices = [dict(enumerate(axes))] if axes is not None else [{k: k + lead for k in used}, {k: k for k in used}]

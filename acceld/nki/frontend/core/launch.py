@@ -133,7 +133,7 @@ def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...
 def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
     """Return the numbers of the buffers that are the kernel's results: what it returns, else the inputs that it wrote.
 
-    LegalityError if there is no result, or if a result is not a whole tensor in HBM.
+    Raises LegalityError if there is no result, or if a result is not a whole tensor in HBM.
     """
     line = trace.session.last_line
     written = sorted(trace.written_inputs)

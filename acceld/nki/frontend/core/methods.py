@@ -33,8 +33,8 @@ class Tensor(tensor.Tensor):
         refuse("tile_value", f"{self.label} can not be iterated over", "index it in a loop")
 
     def __bool__(self) -> bool:
-        """Return True for a tensor in HBM, because kernels test arguments for None this way. LegalityError for a tile
-        on chip.
+        """Return True for a tensor in HBM, because kernels test arguments for None this way. Raises LegalityError for a
+        tile on chip.
         """
         if self.space is Space.HBM:
             return self._given()
@@ -64,7 +64,7 @@ class Tensor(tensor.Tensor):
         return self.like(replace(self.access, dtype=name))
 
     def assert_shape(self, shape: Sequence[int]) -> tensor.Tensor:
-        """Return the tensor if it has this shape. LegalityError if it has another one."""
+        """Return the tensor if it has this shape. Raises LegalityError if it has another one."""
         if tuple(shape) != self.shape:
             refuse("shape", f"{self.label} has shape {self.shape}, not {tuple(shape)}")
         return self
@@ -84,8 +84,8 @@ class Tensor(tensor.Tensor):
         return self._numpy({"add": "sum", "multiply": "prod"}.get(name, name) if method == "reduce" else name)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Return the shape, rank or size for ``np.shape``, ``np.ndim`` or ``np.size``. LegalityError for any other
-        numpy function.
+        """Return the shape, rank or size for ``np.shape``, ``np.ndim`` or ``np.size``. Raises LegalityError for any
+        other numpy function.
         """
         if func in SHAPE_FUNCTIONS:
             return SHAPE_FUNCTIONS[func](self)

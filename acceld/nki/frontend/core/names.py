@@ -81,7 +81,7 @@ ENGINES = {
 
 
 def engine_of(value: object) -> Engine:
-    """Return the engine that an ``engine=`` argument names, UNKNOWN for None. LegalityError for anything else."""
+    """Return the engine that an ``engine=`` argument names, UNKNOWN for None. Raises LegalityError for anything else."""
     if value is None:
         return Engine.UNKNOWN
     if isinstance(value, EngineName):
@@ -97,7 +97,7 @@ def _called(op: object) -> str:
 def alu_op(op: object) -> str:
     """Return the program's name of the ALU operation in an ``op=`` argument.
 
-    LegalityError for an operation that the engines of this API do not have.
+    Raises LegalityError for an operation that the engines of this API do not have.
     """
     name = _called(op)
     name = ALU_ALIASES.get(name, name)
@@ -110,8 +110,8 @@ def alu_op(op: object) -> str:
 
 
 def reduce_op(op: object) -> str:
-    """Return the program's name of the operation with which a reduction folds. LegalityError if the operation can not
-    fold.
+    """Return the program's name of the operation with which a reduction folds. Raises LegalityError if the operation
+    can not fold.
     """
     name = alu_op(op)
     if name not in REDUCE_OPS:
@@ -122,7 +122,7 @@ def reduce_op(op: object) -> str:
 def activation_function(op: object) -> str:
     """Return the program's name of the activation function in an ``op=`` argument.
 
-    LegalityError for a function that the scalar engine does not have.
+    Raises LegalityError for a function that the scalar engine does not have.
     """
     name = _called(op)
     name = ACTIVATION_ALIASES.get(name, name)

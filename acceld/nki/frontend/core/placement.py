@@ -41,7 +41,7 @@ def declare(
     blocks: tuple[tuple[int, int], ...] = (),
     site: Site | None = None,
 ) -> Tensor:
-    """Return a view of all of a new buffer. LegalityError for a shape that the chip can not hold.
+    """Return a view of all of a new buffer. Raises LegalityError for a shape that the chip can not hold.
 
     ``scope`` has the loops around the declaration, by default all open ones. ``address`` is (partition, byte offset);
     ``blocks`` has such an address for each block. ``site`` is the place in the source, by default the kernel's call.

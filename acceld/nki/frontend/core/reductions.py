@@ -18,8 +18,8 @@ from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
 def free_axes(axis: object, tile: Tensor, call: str) -> tuple[int, ...]:
-    """Return the numbers of the axes in an ``axis=`` argument, sorted. LegalityError if the partition axis is one of
-    them.
+    """Return the numbers of the axes in an ``axis=`` argument, sorted. Raises LegalityError if the partition axis is
+    one of them.
     """
     given = axis if isinstance(axis, Sequence) else [axis]
     axes = tuple(sorted(operator.index(cast("Any", a)) % tile.ndim for a in given))

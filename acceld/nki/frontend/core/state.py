@@ -261,7 +261,9 @@ class Trace(LoopContext):
             )
 
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
-        """Return the access with which an instruction reads ``tensor`` here. LegalityError if it may not be read here."""
+        """Return the access with which an instruction reads ``tensor`` here. Raises LegalityError if it may not be read
+        here.
+        """
         self._usable(tensor, masked=masked)
         self._take(tensor.access.buffer)
         self.check_alias(tensor)
@@ -304,7 +306,7 @@ class Trace(LoopContext):
     ) -> Access:
         """Return the access with which an instruction writes ``tensor`` here.
 
-        LegalityError if all iterations of an affine loop would write the same place.
+        Raises LegalityError if all iterations of an affine loop would write the same place.
         """
         self._usable(tensor, masked=masked)
         self.check_own(tensor)

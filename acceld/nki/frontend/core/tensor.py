@@ -123,8 +123,8 @@ class Tensor:
 def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
     """Return ``tensor`` after a check that an engine can read it.
 
-    LegalityError for a tensor in HBM, with fewer than two axes, or whose partition axis is not the first. ``name`` and
-    ``call`` name the operand and the NKI function in messages.
+    Raises LegalityError for a tensor in HBM, with fewer than two axes, or whose partition axis is not the first.
+    ``name`` and ``call`` name the operand and the NKI function in messages.
     """
     if tensor.space is Space.HBM:
         refuse(

@@ -35,7 +35,7 @@ def _tile_dim(count: int, steps: tuple[int, ...]) -> TileDim:
 
 
 def select(tensor: Tensor, key: object) -> Tensor:
-    """Return the view ``tensor[key]``. LegalityError if the index does not fit or mixes slices with nl.arange."""
+    """Return the view ``tensor[key]``. Raises LegalityError if the index does not fit or mixes slices with nl.arange."""
     trace = current()
     tile = tensor.access
     memo = None

@@ -59,7 +59,9 @@ def activation(
 
 
 def _activating(engine: object) -> Engine:
-    """Return the engine of an activation, by default the scalar engine. LegalityError for GpSimd on chips without it."""
+    """Return the engine of an activation, by default the scalar engine. Raises LegalityError for GpSimd on chips
+    without it.
+    """
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.GPSIMD and trace.chip.generation < 4:
         refuse("chip", f"an activation on GpSimd of {trace.chip.name}: NeuronCore-v4 has it", "leave engine out")

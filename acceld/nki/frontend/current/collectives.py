@@ -76,7 +76,7 @@ def _groups(value: object, call: str) -> dict[str, Attr]:
 
 
 def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]:
-    """Return each source with its destination. LegalityError if their numbers or memories do not fit."""
+    """Return each source with its destination. Raises LegalityError if their numbers or memories do not fit."""
     lists = []
     for word, given in (("srcs", srcs), ("dsts", dsts)):
         one = cast("Sequence[object]", given if isinstance(given, list | tuple) else [given])
@@ -103,7 +103,7 @@ def _emit(kind: str, source: Tensor, target: Tensor, shape: tuple[int, ...], **a
 
 
 def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,)) -> int:
-    """Return the axis of a ``collective_dim=`` argument. LegalityError if the collective does not take it."""
+    """Return the axis of a ``collective_dim=`` argument. Raises LegalityError if the collective does not take it."""
     axis = operator.index(cast("Any", dim))
     if axis not in (allowed if source.space is Space.HBM else (0, 1)) or axis >= source.ndim:
         refuse("operand_type", f"collective_dim {axis} of '{call}'", "use 0")
@@ -111,8 +111,8 @@ def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,
 
 
 def _fold(op: object, call: str) -> str:
-    """Return the program's name of the operation with which a collective folds. LegalityError if none of add, min and
-    max.
+    """Return the program's name of the operation with which a collective folds. Raises LegalityError if none of add,
+    min and max.
     """
     word = alu_op(op)
     if word not in FOLDS:

@@ -154,7 +154,7 @@ class NkiBlockGrid(NkiGrid):
 
 
 def _sizes(value: object, name: str, least: int = 1) -> tuple[int, ...]:
-    """Return a tuple of positive sizes. LegalityError if ``value`` is something else or shorter than ``least``."""
+    """Return a tuple of positive sizes. Raises LegalityError if ``value`` is something else or shorter than ``least``."""
     sizes = tuple(value) if isinstance(value, tuple | list) else ()
     if len(sizes) < least or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in sizes):
         refuse("shape", f"{name}={value!r}", f"a tuple of at least {least} whole numbers from 1 on")

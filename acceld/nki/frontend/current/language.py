@@ -206,8 +206,8 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
 
 
 def is_statement(one: object, other: object) -> bool:
-    """Return ``one is other``. LegalityError for two tensors, which compilers refuse too: ``is`` does not compare their
-    values.
+    """Return ``one is other``. Raises LegalityError for two tensors, which compilers refuse too: ``is`` does not
+    compare their values.
     """
     if isinstance(one, NkiTensor) and isinstance(other, NkiTensor):
         refuse("control_flow", "'is' between two tensors", "compare names or numbers; 'is None' is fine")

@@ -23,7 +23,7 @@ Number = float | int
 
 
 def destination(value: object, call: str) -> Tensor:
-    """Return the destination of an instruction. LegalityError if it is not a tile on chip."""
+    """Return the destination of an instruction. Raises LegalityError if it is not a tile on chip."""
     return operand(value, "dst", call)
 
 
@@ -130,7 +130,7 @@ def scalar(value: object, name: str, call: str, tile: Tensor) -> Tensor | Number
 
 
 def number(value: object, name: str, call: str) -> Number:
-    """Return ``value`` as a Python number. LegalityError if it is something else."""
+    """Return ``value`` as a Python number. Raises LegalityError if it is something else."""
     number = as_number(value)
     if number is None:
         refuse("operand_type", f"'{name}' of '{call}' must be a number")
@@ -148,14 +148,14 @@ def integers(value: object) -> tuple[int, ...] | None:
 
 
 def tensor(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tensor in any memory. LegalityError if it is something else."""
+    """Return ``value`` if it is a tensor in any memory. Raises LegalityError if it is something else."""
     if isinstance(value, Tensor):
         return value
     refuse("operand_type", f"operand '{name}' of '{call}' must be a tensor, not {type(value).__name__}")
 
 
 def same(source: Tensor, target: Tensor, call: str) -> Tensor:
-    """Return a view of ``source`` in the shape of ``target``. LegalityError if their numbers of elements differ.
+    """Return a view of ``source`` in the shape of ``target``. Raises LegalityError if their numbers of elements differ.
 
     A DMA repeats nothing by itself.
     """

@@ -287,7 +287,9 @@ def rand_get_state(dst: object, engine: object = None, name: str | None = None) 
 
 
 def _generator(engine: object, call: str) -> Engine:
-    """Return the engine whose random number generators a call uses, by default GpSimd. LegalityError if it has none."""
+    """Return the engine whose random number generators a call uses, by default GpSimd. Raises LegalityError if it has
+    none.
+    """
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.UNKNOWN:
         chosen = Engine.GPSIMD
@@ -301,7 +303,9 @@ def _generator(engine: object, call: str) -> Engine:
 
 
 def _state(tile: Tensor, engine: Engine, call: str) -> Tensor:
-    """Return a tile with the state of random number generators. LegalityError if its shape or dtype does not fit."""
+    """Return a tile with the state of random number generators. Raises LegalityError if its shape or dtype does not
+    fit.
+    """
     words = STATE_WORDS[engine]
     if tile.dtype_name != "uint32" or tile.shape[1:] != (words,):
         refuse("operand_shape", f"the state of '{call}' is {words} uint32 a partition, not {tile!r}")

@@ -14,7 +14,7 @@ WIDTHS = ("int32", "int64")
 
 
 def _register(value: object, name: str, call: str) -> Register:
-    """Return ``value`` if it is a register. LegalityError for anything else."""
+    """Return ``value`` if it is a register. Raises LegalityError for anything else."""
     if isinstance(value, Register):
         return value
     refuse(

@@ -233,7 +233,7 @@ class NkiTensor(methods.Tensor):
         raise AttributeError(name if name.startswith("__") else f"a tensor of nki has no attribute {name!r}: {hint}")
 
     def __getitem__(self, key: object) -> Tensor:
-        """Return the view that an index selects. LegalityError for an index outside of the tensor."""
+        """Return the view that an index selects. Raises LegalityError for an index outside of the tensor."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(one is None for one in keys):
             refuse("index_type", f"{self.label} indexed with None", "use tile.expand_dim(dim)")
@@ -278,7 +278,9 @@ class NkiTensor(methods.Tensor):
         return views.reshape(self, wanted)
 
     def _free_axis(self, dim: int, call: str) -> int:
-        """Return the number of an axis that a view may change. LegalityError for the partition axis of a tile on chip."""
+        """Return the number of an axis that a view may change. Raises LegalityError for the partition axis of a tile on
+        chip.
+        """
         axis = self._axis(dim)
         if axis == 0 and self.space is not Space.HBM:
             refuse(
@@ -291,15 +293,17 @@ class NkiTensor(methods.Tensor):
     def __bool__(self) -> bool:
         """Return True for a declared tensor, because kernels test arguments for None this way.
 
-        LegalityError for an on-chip tile of one element and for the on-chip result of an operation: the kernel could
-        mean their value, which is unknown while tracing.
+        Raises LegalityError for an on-chip tile of one element and for the on-chip result of an operation: the kernel
+        could mean their value, which is unknown while tracing.
         """
         if self.space is not Space.HBM and (self.size == 1 or self.produced is not None):
             return super().__bool__()
         return self._given()
 
     def _axis(self, dim: int) -> int:
-        """Return the number of an axis, counted from the first. LegalityError if the tensor does not have the axis."""
+        """Return the number of an axis, counted from the first. Raises LegalityError if the tensor does not have the
+        axis.
+        """
         axis = operator.index(cast("Any", dim))
         if not -self.ndim <= axis < self.ndim:
             refuse("index_rank", f"{self.label} has no axis {axis}")

@@ -41,7 +41,7 @@ class Placement:
     def places(self, trace: Trace, shape: tuple[object, ...], dtype: str) -> tuple[Place, ...]:
         """Return (start partition, byte offset) of each tile of the tensor, in the order of its blocks.
 
-        Empty if the compiler chooses the addresses. LegalityError if a tile lies outside of the chip's memory.
+        Empty if the compiler chooses the addresses. Raises LegalityError if a tile lies outside of the chip's memory.
         """
         if self._locate is None:
             return ()

@@ -135,7 +135,9 @@ class LegacyTensor(methods.Tensor):
         refuse("tile_operator", f"{what} is not defined for tiles ({self.label})", f"use {instead}")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> tensor.Tensor:
-        """Return the result of an operator with a numpy number on the left. LegalityError for any other numpy function."""
+        """Return the result of an operator with a numpy number on the left. Raises LegalityError for any other numpy
+        function.
+        """
         name = {"remainder": "mod", "true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
         number = isinstance(inputs[0], np.generic | np.ndarray) and np.size(inputs[0]) == 1
         if method == "__call__" and name in REFLECTED and number and not kwargs:

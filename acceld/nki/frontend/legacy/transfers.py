@@ -45,7 +45,7 @@ class OutOfBoundsMode(IntEnum):
 
 
 def _tensor(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tensor in HBM or SBUF. LegalityError if it is something else."""
+    """Return ``value`` if it is a tensor in HBM or SBUF. Raises LegalityError if it is something else."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
