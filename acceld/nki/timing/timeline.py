@@ -418,13 +418,14 @@ def _assemble(
     dynamic: bool,
     extended: bool,
 ) -> Timeline:
-    latency = figures["total_us"] * params.latency_scale + params.kernel_start_us + params.kernel_end_us
+    begin_us = params.kernel_start_us + (params.two_cores_us if program.lnc == cores.CORES else 0.0)
+    latency = figures["total_us"] * params.latency_scale + begin_us + params.kernel_end_us
     known = not dynamic or params.dynamic_trips is not None
     written = _as_written(program, run.prepared, CostModel.of(program, params), full)
     bound_by: Binding | None = None
     engines = {engine.value: figures[f"busy.{engine.value}"] for engine in ENGINES}
     if known and not extended:
-        bound_by = _binding(run, engines, params, latency)
+        bound_by = _binding(run, engines, begin_us, params.kernel_end_us, latency)
     indirect = any(access.indirect for node, _ in program.walk() for access in node.accesses)
     transfers = written.instructions.get(Engine.DMA.value, 0)
     crowded = transfers * params.issue_us > latency
@@ -454,7 +455,10 @@ def _assemble(
         critical_path=_critical_path(run.machine, run.schedule),
         hot_spots=_hot_spots(run.machine, figures["total_us"] / max(run.schedule.total_us, 1e-9), latency),
         binding=bound_by,
-        unproven=(*_issued(transfers, params, crowded), *_unproven(program, params, bound_by, latency))
+        unproven=(
+            *_issued(transfers, params, crowded),
+            *_unproven(program, params, bound_by, begin_us + params.kernel_end_us, latency),
+        )
         if known
         else (),
         bound=_bound(engines, latency, written.descriptors) if known else DATA_DEPENDENT,
@@ -518,12 +522,14 @@ def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
     return tuple(sorted(steps, key=lambda step: (-step.us, step.line, step.engine))[:20])
 
 
-def _binding(run: _Run, engines: Mapping[str, float], params: TimelineParams, latency: float) -> Binding | None:
+def _binding(
+    run: _Run, engines: Mapping[str, float], begin_us: float, after_us: float, latency: float
+) -> Binding | None:
     """Return how the busiest engine spends the latency, including the kernel's launch and end."""
     found = binding(run.machine, run.schedule, max(engines, key=lambda engine: engines[engine]))
     if found is None:
         return None
-    start_us, end_us = found.start_us + params.kernel_start_us, found.end_us + params.kernel_end_us
+    start_us, end_us = found.start_us + begin_us, found.end_us + after_us
     margin_us = latency - start_us - found.busy_us - found.waits_us - end_us
     return replace(found, start_us=start_us, end_us=end_us, margin_us=margin_us)
 
@@ -544,7 +550,9 @@ def _issued(transfers: int, params: TimelineParams, crowded: bool) -> tuple[str,
     return (text,)
 
 
-def _unproven(program: Program, params: TimelineParams, found: Binding | None, latency: float) -> tuple[str, ...]:
+def _unproven(
+    program: Program, params: TimelineParams, found: Binding | None, launch: float, latency: float
+) -> tuple[str, ...]:
     """Return, in words, the parts of the latency that no measured kernel confirms."""
     turned = sorted(
         {
@@ -569,7 +577,6 @@ def _unproven(program: Program, params: TimelineParams, found: Binding | None, l
         )
     if sum(one.us for one in found.waits if one.for_engine == Engine.DMA.value) > least:
         said.append("waits for transfers assume that transfers run in the program's order")
-    launch = params.kernel_start_us + params.kernel_end_us
     if launch > least:
         said.append(f"{launch:g} us are the kernel's launch and end, a fitted constant")
     return tuple(said)

@@ -34,10 +34,10 @@ INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
     ("trn1", Bound.ELEMENTWISE): (23.0, 43),
     ("trn1", Bound.DMA): (35.0, 14),
     ("trn1", Bound.WAITING): (42.0, 8),
-    ("trn2", Bound.TENSOR): (16.0, 33),
-    ("trn2", Bound.ELEMENTWISE): (32.0, 12),
-    ("trn2", Bound.DMA): (20.0, 47),
-    ("trn2", Bound.WAITING): (37.0, 35),
+    ("trn2", Bound.TENSOR): (18.0, 32),
+    ("trn2", Bound.ELEMENTWISE): (33.0, 12),
+    ("trn2", Bound.DMA): (18.0, 46),
+    ("trn2", Bound.WAITING): (36.0, 37),
 }
 """Half width of the 80 % interval in percent, and the number of development kernels behind it, by chip and bottleneck.
 """

@@ -121,7 +121,7 @@ def test_two_cores_that_share_nothing_are_timed_beside_each_other() -> None:
     one_after_the_other = timed(halves().replace("{rows}", "(1 - core) * 1024"))
     assert "timed as on one core" in one_after_the_other.warnings[0]
     assert both.latency_us is not None and one_after_the_other.latency_us is not None
-    launch_us = both.params.kernel_start_us + both.params.kernel_end_us
+    launch_us = both.params.kernel_start_us + both.params.kernel_end_us + both.params.two_cores_us
     assert both.latency_us - launch_us < 0.6 * (one_after_the_other.latency_us - launch_us)
 
 
