@@ -12,6 +12,7 @@ from acceld.evaluate.simulated.claims import false_claim
 from acceld.nki.errors import KernelCrash
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.timing.parameters import CURRENT
 from acceld.nki.timing.timeline import Timeline, timeline
 from acceld.nki.verify.verifier import verify
 from tests.acceld.nki.current.test_current import PRELUDE, drawn, ran, traced
@@ -123,6 +124,17 @@ def test_two_cores_that_share_nothing_are_timed_beside_each_other() -> None:
     assert both.latency_us is not None and one_after_the_other.latency_us is not None
     launch_us = both.params.kernel_start_us + both.params.kernel_end_us + both.params.two_cores_us
     assert both.latency_us - launch_us < 0.6 * (one_after_the_other.latency_us - launch_us)
+
+
+@pytest.mark.parametrize(("lnc", "more_us"), [(1, 0.0), (2, CURRENT.two_cores_us)])
+def test_a_launch_on_two_cores_takes_longer_than_one_on_one_core(lnc: int, more_us: float) -> None:
+    source = halves().replace("{rows}", "core * 1024") if lnc == 2 else halves().replace("{rows}", "0")
+    program = trace(PRELUDE + source, [TensorSpec((2048, 512), "float32")], api="nki", chip="trn2", lnc=lnc)
+    found, without = (timeline(program, replace(CURRENT, two_cores_us=us)) for us in (CURRENT.two_cores_us, 0.0))
+    assert found.latency_us is not None and without.latency_us is not None and CURRENT.two_cores_us > 0
+    assert found.latency_us - without.latency_us == pytest.approx(more_us)
+    assert found.binding is not None and without.binding is not None
+    assert found.binding.start_us - without.binding.start_us == pytest.approx(more_us)
 
 
 def test_two_cores_take_no_less_time_than_one_stack_of_hbm_needs_for_what_both_move() -> None:
