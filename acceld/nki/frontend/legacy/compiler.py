@@ -16,7 +16,7 @@ from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.memory import BufferKind
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import ParDim
-from acceld.nki.frontend.session import call_place
+from acceld.nki.frontend.session import Session, call_place
 from acceld.nki.ir.codec import MAX_BLOCKS
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Space
@@ -196,30 +196,43 @@ class PsumAllocators:
 
 
 class Directive(ContextDecorator):
-    """Accept a decorator or ``with`` block for the compiler. It changes no value, so it does nothing here."""
+    """Accept a decorator or ``with`` block for the compiler. It changes no value, so a trace at most notes it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, session: Session) -> None:
         self.name = name
+        self._session = session
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._note()
         return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else self
 
     def __enter__(self) -> Self:
+        self._note()
         return self
 
     def __exit__(self, *error: object) -> None:
         """Do nothing, because :meth:`__enter__` opens nothing."""
 
+    def _note(self) -> None:
+        said = UNTIMED.get(self.name)
+        if said is not None:
+            self._session.builder.notice(self._session.line(), said)
+
 
 DIRECTIVES = (
     "enable_stack_allocator", "force_auto_alloc", "multi_buffer", "no_reorder", "skip_middle_end_transformations",
 )  # fmt: skip
+UNTIMED = {
+    "skip_middle_end_transformations": "skip_middle_end_transformations does not change the predicted latency: loops are "
+    "fused and iterations merged as without it"
+}
+"""Notice of each directive that changes what the chip runs, but not the predicted latency."""
 
 
-def namespace() -> dict[str, object]:
+def namespace(session: Session) -> dict[str, object]:
     """Return the names of ``neuronxcc.nki.compiler``, with their values."""
     return {
         "sbuf": SbufAllocators(),
         "psum": PsumAllocators(),
-        **{name: Directive(name) for name in DIRECTIVES},
+        **{name: Directive(name, session) for name in DIRECTIVES},
     }

@@ -61,7 +61,7 @@ class LegacyFrontEnd:
         constants = ApiModule("neuronxcc.nki.language.constants", session, {"sizeinbytes": dtypes.sizeinbytes})
         isa_constants = ApiModule("neuronxcc.nki.isa.constants", session, isa.namespace())
         typing = ApiModule("neuronxcc.nki.typing", session, typing_namespace())
-        allocators = ApiModule("neuronxcc.nki.compiler", session, compiler.namespace())
+        allocators = ApiModule("neuronxcc.nki.compiler", session, compiler.namespace(session))
         launchers = {name: Launcher(name) for name in ("jit", "baremetal", "benchmark", "profile", "trace")}
         nki = ApiModule(
             "neuronxcc.nki",

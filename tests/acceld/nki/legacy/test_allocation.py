@@ -55,6 +55,18 @@ def test_a_tensor_in_one_piece_has_its_address(
     np.testing.assert_array_equal(run_kernel(kernel(place), x), x)
 
 
+def test_a_directive_that_the_latency_ignores_is_noted_with_its_line(trace_kernel: Any, random: Any) -> None:
+    source, x = kernel("nl.sbuf"), random(64, 32)
+    program = trace_kernel(source, x)
+    noted = [one.line for one in program.notices if "skip_middle_end" in one.text]
+    load = next(instruction.line for instruction, _ in program.walk())
+    lines = source.splitlines()
+    between = lines.index("    t[...] = nl.load(x)") - lines.index("@ncc.skip_middle_end_transformations")
+    assert noted == [load - between]
+    plain = trace_kernel(source.replace("@ncc.skip_middle_end_transformations\n", ""), x)
+    assert not any("skip_middle_end" in one.text for one in plain.notices)
+
+
 def test_blocks_that_share_places_have_no_one_address(run_kernel: Any, trace_kernel: Any, random: Any) -> None:
     source = kernel("ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2,))", "(4, par_dim(64), 8)", BLOCKS)
     x = random(64, 32)
