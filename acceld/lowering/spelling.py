@@ -301,7 +301,9 @@ class _Printer:
             case Block():
                 return self._block(value)
             case Gathered() | Positions():
-                raise AssertionError("positions and gathers are printed with their instruction")
+                raise AssertionError(
+                    f"a {type(value).__name__} is printed only as a part of its instruction, not alone"
+                )
             case Strided():
                 return self._strided(value)
             case Condition(variables):

@@ -177,9 +177,9 @@ def basis_of(known: Basis, profile: Profile | None) -> Basis:
 
 
 def _as_done(request: EvaluationRequest, evaluation: Evaluation) -> EvaluationRequest:
-    """Return the request that a result answers.
+    """Return the request under which to store a result.
 
-    If the candidate was only timed, that is a request at the timing gate, so that the result is never found as one of
-    the search gate.
+    For a candidate that was only timed, this is a request at the timing gate, so that no later look-up takes the result
+    for one of the search gate.
     """
     return replace(request, gate=Gate.TIMING) if evaluation.status is Status.UNTESTED else request

@@ -656,9 +656,9 @@ class Search:
     async def _evaluate(
         self, parent: Candidate, plan: Plan, attempt: Attempt, order: tuple[int, int, int, int]
     ) -> Candidate:
-        """Return the evaluated candidate of an attempt, after writing it once.
+        """Store an attempt's candidate if it is not stored yet, evaluate it, and return the evaluated candidate.
 
-        A kernel that a rule changed is trusted if the kernel before the change is.
+        A kernel that a rule wrote is trusted if its parent's kernel is trusted.
         """
         assert attempt.text is not None
         self._made += 1

@@ -66,10 +66,11 @@ class Floors:
         self._add(self._numpy_path(loaded), variant, record)
 
     def of_kernel(self, loaded: Workload, machine: str, chip: str, variant: str) -> tuple[Errors, ...] | None:
-        """Return the stored errors of the workload's baseline on a variant, piece by piece; None if they were not
-        measured yet.
+        """Return the stored errors of the workload's baseline on a variant of the inputs, one entry for each piece of the
+        outputs; None if the errors were not measured yet.
 
-        ``machine`` names where the baseline ran: an API for the simulator or this host, or the backend of a device.
+        ``machine`` is the name of the API if the baseline ran on the simulator or on this host, and the backend's name
+        if it ran on a device.
         """
         stored = self._stored(self._kernel_path(loaded, machine, chip)).get(variant)
         if not stored or not isinstance(stored[0], list):  # earlier releases stored one entry for all outputs

@@ -31,7 +31,10 @@ def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[S
 
 
 def without_unused_buffers(source: str, kernel: KernelModule) -> str:
-    """Return ``source``, a changed kernel, without the on-chip buffers that ``kernel`` uses and ``source`` does not."""
+    """Return ``source``, a changed version of ``kernel``, without the on-chip buffers that the change left unused.
+
+    Buffers that ``kernel`` did not use either stay.
+    """
     if not _names_once(source) & kernel.buffers.keys():
         return source
     new = kernel.reread(source)

@@ -56,7 +56,7 @@ def delimiter(secret: bytes, data: Iterable[Data]) -> str:
             digest.update(text.encode("utf-8", "surrogatepass"))
         if not any(digest.hexdigest() in text for text in texts):
             return digest.hexdigest()
-    raise AssertionError("a thousand hashes of a text can not all stand in it")
+    raise AssertionError("no delimiter was found: each of a thousand hashes of the texts occurs in one of the texts")
 
 
 def fenced(data: Data, mark: str) -> str:
