@@ -39,7 +39,8 @@ def checked(context: Context, step: Step) -> Step:
             if other.access.buffer == dst.buffer and not apart(other.access, dst, context.trips):
                 same = _same(other.access, dst) and instruction.op in _BY_POSITION and other not in dsts
                 pairs += [] if same else [(other, dsts[number])]
-    repeated = OPS[instruction.op].memory is Memory.DMA and not dsts[0].scattered and _repeats(instruction.dsts[0])
+    repeated = OPS[instruction.op].memory is Memory.DMA and not dsts[0].scattered and dsts[0].may_repeat
+    repeated = repeated and _repeats(instruction.dsts[0])
     if not pairs and not repeated:
         return step
 

@@ -88,12 +88,14 @@ class Tile:
         self.real = machine.real
         self.integer = is_integer(self.dtype)
         self.rounds = self.dtype == "tfloat32" and not machine.float64
+        self.may_repeat = _overlaps(counts, self._steps)
+        """True if two elements could have one position."""
         self.plain = (
             not self.scattered
             and self.numpy_dtype == machine.real
             and (self.dtype == "float32" or machine.float64)
             and self.reshaped is None
-            and not _overlaps(counts, self._steps)
+            and not self.may_repeat
         )
         self._starts = [affine(machine, start) for start in access.start]
         self._indices = [

@@ -25,7 +25,7 @@ LIBRARY = (sysconfig.get_path("stdlib"), "<")
 """File names that begin with one of these are not a kernel's: Python's own library, and code that was not read from a
 file.
 """
-SAMPLE_AFTER = 500
+SAMPLE_AFTER = 250
 """Number of instructions above which a kernel of the current API is traced again with some iterations of each loop
 only.
 """

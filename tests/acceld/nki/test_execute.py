@@ -18,9 +18,10 @@ from acceld.nki.errors import KernelCrash
 from acceld.nki.execute.activations import CHIP_ERRORS, approximates
 from acceld.nki.execute.interpreter import ExecuteOptions, execute, is_settled
 from acceld.nki.execute.kernels import BUILDERS
+from acceld.nki.execute.tiles import Tile
 from acceld.nki.ir.numerics import NUMPY_DTYPES
 from acceld.nki.ir.operations import OPS
-from acceld.nki.ir.program import Access, Affine, Engine, LoopKind, Pattern
+from acceld.nki.ir.program import Access, Affine, Engine, LoopKind, Pattern, TileDim
 from tests.acceld.nki.programs import Kernel, Run, at
 from tests.properties import examples
 
@@ -658,3 +659,15 @@ def test_functions_that_the_chip_computes_exactly_stay_as_they_are() -> None:
     program, data = kernel.finish(), reals(64, 32)
     assert not approximates(program)
     assert np.array_equal(execute(program, [data], ExecuteOptions(chip_functions=True)), execute(program, [data]))
+
+
+def test_a_tile_seen_with_more_axes_is_not_searched_for_places_written_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel()
+    x, tile, out = kernel.input((4, 2, 3, 5)), kernel.sbuf((4, 30)), kernel.output((4, 30))
+    axes = ((4, (1, 0)), (2, (0, 15)), (3, (0, 5)), (5, (0, 1)))  # 30 columns as 2 x 3 x 5
+    parts = Access(tile.id, (Affine(0), Affine(0)), tuple(TileDim(count, steps) for count, steps in axes))
+    kernel.op("dma_copy", parts, at(x))
+    kernel.op("dma_copy", at(out), at(tile))
+    monkeypatch.setattr(Tile, "positions", lambda *_: pytest.fail("every position is computed"))
+    values = reals(4, 2, 3, 5)
+    np.testing.assert_array_equal(execute(kernel.finish(), [values])[0], values.reshape(4, 30))

@@ -67,7 +67,7 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
                 rule="trip_limit",
                 line=trace.line(),
             )
-        return _iterations(current_trace(), loop_variable() or "i", numbers, call_site())
+        return _iterations(current_trace(), loop_variable(), numbers, call_site())
 
     call.__name__ = call.__qualname__ = function
     call.__dict__["__signature__"] = inspect.signature(_bounds)
@@ -75,31 +75,57 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
 
 
 def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> Iterator[object]:
-    """Yield the numbers of a range, with a marked one-trip loop open around each; of a long kernel, only sampled
-    numbers.
+    """Yield the numbers, or samples of them if they are those of a ``for`` statement, whose variable is ``name``.
+
+    What other code does with them is out of sight of snapshots: a list of them, a comprehension, a kernel's own generator.
     """
-    line = trace.line()
-    sampled = trace.samples is not None and len(numbers) >= sampling.LEAST and site not in trace.unroll
-    group = trace.sequence
-    taken: list[tuple[int, snapshots.Snapshot]] = []
-    starts: list[int] = []
-    before = -1
-    for position in sampling.positions(len(numbers)) if sampled else range(len(numbers)):
+    line, frame = trace.line(), caller()
+    alone = not name or frame is None or frame.f_code.co_flags & inspect.CO_GENERATOR
+    if trace.samples is not None and len(numbers) >= sampling.LEAST and site not in trace.unroll and not alone:
+        yield from _samples(trace, trace.samples, name, numbers, site)
+        return
+    name = name or "i"
+    for number in numbers:
         trace.session.check_deadline()
         loop = trace.open(mark(name), 1, LoopKind.SEQUENTIAL, ("", name, line, 0), line)
-        if sampled and trace.samples is not None:
-            if position:  # not before the first iteration, when variables of the body may have no value yet
-                taken.append((before, snapshots.snapshot(caller(), name, starts)))
-                if snapshots.changes(taken):
-                    raise Retrace(unroll=frozenset({site}))
-            before = position
-            starts.append(len(trace.builder.buffers))
-            trace.samples[loop] = Sample(group, position, len(numbers), site)
         try:
-            yield sampling.SampledIndex(numbers[position], frozenset({site})) if sampled else numbers[position]
+            yield number
         finally:
             if trace.scope and trace.scope[-1] == loop:
                 trace.close(loop)
+
+
+def _samples(
+    trace: CurrentTrace, samples: dict[int, Sample], name: str, numbers: range, site: Site
+) -> Iterator[object]:
+    """Yield the indices of some iterations, from which the others follow. Retrace if they do not."""
+    line = trace.line()
+    run = sampling.SampledLoop(len(numbers), site, len(trace.scope), bool(trace.sampled))
+    trace.sampled.append(run)
+    taken: list[tuple[int, snapshots.Snapshot]] = []
+    starts: list[int] = []
+    try:
+        while (position := run.following()) is not None:
+            trace.session.check_deadline()
+            loop = trace.open(mark(name), 1, LoopKind.SEQUENTIAL, ("", name, line, 0), line)
+            starts.append(len(trace.builder.buffers))
+            samples[loop] = Sample(run.pieces, position, site)
+            run.now = position
+            try:
+                yield sampling.SampledIndex(numbers[position], ((run, position, numbers.step),))
+            finally:
+                if trace.scope and trace.scope[-1] == loop:
+                    trace.close(loop)
+            piece = run.piece
+            if not taken or taken[0][0] < piece.start:
+                taken = []
+            if run.is_sampled and position < piece[-1]:
+                taken.append((position, snapshots.snapshot(caller(), name, starts)))
+                if snapshots.changes(taken):
+                    raise Retrace(unroll=frozenset({site}))
+    finally:
+        run.now = None
+        trace.sampled.remove(run)
 
 
 def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:

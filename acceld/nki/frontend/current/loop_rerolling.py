@@ -8,7 +8,8 @@ in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from acceld.nki.frontend.session import Site
@@ -37,15 +38,19 @@ def mark(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Describe a traced iteration that stands for others: iteration ``position`` of ``count`` of the loop at ``site``.
+    """Describe a traced iteration that may stand for others: iteration ``position`` of the loop at ``site``.
 
-    ``group`` differs between two runs of the same loop.
+    ``pieces`` are the ranges of alike iterations of this run of the loop.
     """
 
-    group: int
+    pieces: Sequence[range]
     position: int
-    count: int
     site: Site
+
+    @property
+    def piece(self) -> range:
+        """Return the piece that has the iteration."""
+        return self.pieces[bisect_right(self.pieces, self.position, key=lambda piece: piece.start) - 1]
 
 
 class SamplesDiffer(Exception):
@@ -123,57 +128,72 @@ class _Roller:
                 following = inner[at + len(run)]
                 if not (isinstance(following, Loop) and _is_mark(following)):
                     break
-                if (following.name, following.line) != (node.name, node.line) or self._group(following) != self._group(
-                    node
-                ):
+                if (following.name, following.line) != (node.name, node.line):
                     break
                 run.append(following)
             at += len(run)
-            out.extend(self.rolled(run) if node.id not in self.samples else self.completed(run))
+            out.extend(self.rolled(run))
         return tuple(out)
-
-    def _group(self, loop: Loop) -> object:
-        """Return a key that is equal for two sampled iterations of the same run of a loop; None for an iteration
-        without a sample.
-        """
-        sample = self.samples.get(loop.id)
-        return None if sample is None else (sample.group, sample.site)
-
-    def completed(self, run: list[Loop]) -> Iterator[Node]:
-        """Yield the loop that the sampled iterations in ``run`` stand for. SamplesDiffer if they do not determine it."""
-        samples = [self.samples[loop.id] for loop in run]
-        first, forms = samples[0], [_Form(self, loop) for loop in run]
-        starts = forms[0].constants
-        same = [form for form in forms if form.structure == forms[0].structure]
-        if len(same) < len(forms) or [s.position for s in samples[:2]] != [0, 1]:
-            raise SamplesDiffer(first.site)
-        steps = [b - a for a, b in zip(starts, forms[1].constants, strict=True)]
-        for sample, form in zip(samples, forms, strict=True):
-            if form.constants != [start + step * sample.position for start, step in zip(starts, steps, strict=True)]:
-                raise SamplesDiffer(first.site)
-        if samples[-1].position != first.count - 1:
-            raise SamplesDiffer(first.site)
-        advance = iter(steps)
-        body = tuple(_advanced(node, run[0].id, advance) for node in run[0].body)
-        yield replace(run[0], name=run[0].name.removeprefix(MARK), trips=first.count, body=body)
 
     def rolled(self, run: list[Loop]) -> Iterator[Node]:
         """Yield a loop for each longest stretch of iterations that advance evenly, and the bodies of single iterations."""
-        forms = [_Form(self, loop) for loop in run]
-        at = 0
-        while at < len(run):
-            length, steps = _stretch(forms[at:])
-            if length == 1 and run[at].kind is LoopKind.SPMD and (self.lnc > 1 or _exchanges(run[at])):
+        pieces = list(self.pieces(run))
+        at, offset = 0, 0
+        while at < len(pieces):
+            loop = pieces[at].loops[offset]
+            length, steps, at, offset = _stretch(pieces, at, offset)
+            if length == 1 and loop.kind is LoopKind.SPMD and (self.lnc > 1 or _exchanges(loop)):
                 # one program of a launch on several cores, which exchange data
-                yield replace(run[at], name=run[at].name.removeprefix(MARK))
+                yield replace(loop, name=loop.name.removeprefix(MARK))
             elif length == 1:
-                yield from run[at].body
+                yield from loop.body
             else:
                 advance = iter(steps)
-                loop = run[at]
                 body = tuple(_advanced(node, loop.id, advance) for node in loop.body)
                 yield replace(loop, name=loop.name.removeprefix(MARK), trips=length, kind=loop.kind, body=body)
-            at += length
+
+    def pieces(self, run: list[Loop]) -> Iterator[_Piece]:
+        """Yield each iteration, or several at once that samples stand for."""
+        at = 0
+        while at < len(run):
+            sample = self.samples.get(run[at].id)
+            positions = [] if sample is None else self._positions(run[at:], sample)
+            if sample is None or positions == list(sample.piece[: len(positions)]):
+                count = max(1, len(positions))
+                for loop in run[at : at + count]:
+                    form = _Form(self, loop)
+                    yield _Piece((loop,), 1, form.structure, form.constants, [])
+            else:
+                count = len(positions)
+                yield self._completed(run[at : at + count], positions, sample)
+            at += count
+
+    def _positions(self, run: list[Loop], first: Sample) -> list[int]:
+        """Return the traced iterations of the piece of ``first``, with which ``run`` begins."""
+        piece, found = first.piece, list[int]()
+        for loop in run:
+            sample = self.samples.get(loop.id)
+            if sample is None or sample.pieces is not first.pieces or sample.position not in piece:
+                break
+            found.append(sample.position)
+        return found
+
+    def _completed(self, run: list[Loop], positions: list[int], first: Sample) -> _Piece:
+        """Return the iterations that the samples in ``run`` stand for."""
+        forms, piece = [_Form(self, loop) for loop in run], first.piece
+        starts = forms[0].constants
+        if (
+            any(form.structure != forms[0].structure for form in forms)
+            or positions[:2] != list(piece[:2])
+            or positions[-1] != piece[-1]
+        ):
+            raise SamplesDiffer(first.site)
+        steps = [b - a for a, b in zip(starts, forms[1].constants, strict=True)]
+        for position, form in zip(positions, forms, strict=True):
+            far = position - piece.start
+            if form.constants != [start + step * far for start, step in zip(starts, steps, strict=True)]:
+                raise SamplesDiffer(first.site)
+        return _Piece((run[0], run[1]), len(piece), forms[0].structure, starts, steps)
 
 
 def _exchanges(node: Node) -> bool:
@@ -219,6 +239,8 @@ class _Form:
 
     def affine(self, value: Affine) -> object:
         self.constants.append(value.const)
+        if not value.terms:
+            return ()
         return tuple((self._loops.get(loop, ("outer", loop)), coef) for loop, coef in value.terms)
 
     def pattern(self, value: Pattern) -> object:
@@ -230,26 +252,55 @@ class _Form:
             place = self._buffers.setdefault(value.buffer, len(self._buffers))
             b = self._roller.buffers[value.buffer]
             buffer = ("local", place, b.space, b.dtype, b.shape, b.partition_axis, b.role, b.address)
-        indirect = tuple(
-            (i.dim, i.scale, i.register, None if i.index is None else self.access(i.index), i.axis)
-            for i in value.indirect
-        )
-        return (buffer, tuple(self.affine(start) for start in value.start), value.dims, indirect, value.dtype)
+        indirect: tuple[object, ...] = ()
+        if value.indirect:
+            indirect = tuple(
+                (i.dim, i.scale, i.register, None if i.index is None else self.access(i.index), i.axis)
+                for i in value.indirect
+            )
+        return (buffer, tuple([self.affine(start) for start in value.start]), value.dims, indirect, value.dtype)
 
 
-def _stretch(forms: list[_Form]) -> tuple[int, list[int]]:
-    """Return how many of the iterations, from the first on, advance evenly, and the step of each constant."""
-    first = forms[0]
-    if len(forms) == 1 or forms[1].structure != first.structure:
-        return 1, []
-    steps = [b - a for a, b in zip(first.constants, forms[1].constants, strict=True)]
-    length = 2
-    while length < len(forms) and forms[length].structure == first.structure:
-        previous, here = forms[length - 1].constants, forms[length].constants
-        if any(b - a != step for a, b, step in zip(previous, here, steps, strict=True)):
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Hold one iteration, or ``length`` iterations that advance by ``steps`` from each to the next."""
+
+    loops: tuple[Loop, ...]
+    """The marked loops of its first iterations."""
+    length: int
+    structure: tuple[object, ...]
+    constants: list[int]
+    steps: list[int]
+
+    @property
+    def last(self) -> list[int]:
+        """Return the constants of the last iteration."""
+        if self.length == 1:
+            return self.constants
+        return [start + step * (self.length - 1) for start, step in zip(self.constants, self.steps, strict=True)]
+
+
+def _stretch(pieces: list[_Piece], at: int, offset: int) -> tuple[int, list[int], int, int]:
+    """Return the number of iterations that advance evenly from one on, each constant's step, and the iteration after them.
+
+    An iteration is given by the place of its piece and its place in the piece.
+    """
+    first = pieces[at]
+    length, steps = first.length - offset, first.steps if first.length - offset > 1 else None
+    last, at = first.last, at + 1
+    while at < len(pieces) and pieces[at].structure == first.structure:
+        piece = pieces[at]
+        apart = [b - a for a, b in zip(last, piece.constants, strict=True)]
+        if steps is None:
+            steps = apart
+        elif apart != steps:
             break
         length += 1
-    return length, steps
+        if piece.length > 1 and piece.steps != steps:
+            return length, steps, at, 1
+        length += piece.length - 1
+        last, at = piece.last, at + 1
+    return length, steps or [], at, 0
 
 
 def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:

@@ -26,6 +26,7 @@ from acceld.nki.frontend.current.operands import (
     split,
     word_of,
 )
+from acceld.nki.frontend.current.sampling import SampledIndex
 from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Affine, Engine, Pattern
 
@@ -69,7 +70,8 @@ def affine(
             left.pop()
             inner = 1
     coefficients = (operator.index(cast("Any", channel_multiplier)), *reversed(steps))
-    return Pattern(Affine(operator.index(cast("Any", offset))), coefficients), views
+    base = offset.base if isinstance(offset, SampledIndex) else Affine(operator.index(cast("Any", offset)))
+    return Pattern(base, coefficients), views
 
 
 def iota(

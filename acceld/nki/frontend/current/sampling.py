@@ -1,117 +1,336 @@
 """Trace some iterations of a long loop instead of all.
 
-A range of this API returns plain integers, so Python runs every iteration. A kernel of tens of thousands of
-instructions is traced with samples: each loop runs its first iterations, its last ones and some between them. Then
+A range of this API returns plain integers, so Python runs every iteration. A kernel of more than a few hundred
+instructions is traced with samples: each loop runs its first iterations, its last one and one between them. Then
 :mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples, but only if each sample equals the
 first one advanced by equal steps.
 
-A kernel may add, subtract and multiply the index of a sampled iteration. Any other use in Python (a comparison, a list
-index, a remainder, a size) needs all iterations, so the kernel is traced again with that loop in full. The same happens
-if the samples of a loop differ, or if Python values around the loop change during it
-(:mod:`acceld.nki.frontend.current.snapshots`). After any other error the whole kernel is traced in full.
+A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides the index,
+the loop is cut into pieces over which the answer is the same, or the quotient and the remainder advance evenly. Each
+piece has samples of its own. Where Python needs the number itself (a list index, a size, text), every iteration runs. An
+iteration may ask for a cut that the iterations before it did not ask for; if some were left out by then, the kernel is
+traced again with that loop in full. The same happens if the samples of a loop differ, or if Python values around the loop
+change during it (:mod:`acceld.nki.frontend.current.snapshots`). After any other error the whole kernel is traced in full.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import operator
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
 
 from acceld.nki.frontend.core.context import Retrace
 from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine
 
-LEAST = 8
-"""Number of iterations below which a loop is traced in full."""
+LEAST = 5
+"""Number of iterations below which a loop, or a piece of a loop, is traced in full."""
+Term = tuple["SampledLoop", int, int]
+"""A loop, the iteration of the loop that an index comes from, and the growth of the index from one iteration to the next."""
 
 
-def positions(count: int) -> tuple[int, ...]:
-    """Return the numbers of the iterations to trace of a loop of ``count`` iterations."""
-    return tuple(sorted({0, 1, 2, count // 3, count // 2, 2 * count // 3 + 1, count - 2, count - 1}))
+def positions(count: int, inner: bool) -> tuple[int, ...]:
+    """Return the iterations to trace of ``count``; fewer with ``inner``, for a loop that runs inside of a sampled loop."""
+    if count < LEAST:
+        return tuple(range(count))
+    return (0, 1, 2, count - 1) if inner else tuple(sorted({0, 1, 2, count // 2, count - 1}))
 
 
-def _needs_all(self: SampledIndex, *others: object) -> NoReturn:
-    """Raise Retrace, because this use of a sampled index needs all iterations of its loops."""
-    raise Retrace(unroll=self.sites)
+class SampledLoop:
+    """Choose which iterations of one run of a loop are traced.
+
+    ``pieces`` are the ranges of alike iterations so far, in order. The last piece has the running iteration.
+    """
+
+    def __init__(self, count: int, site: Site, depth: int, inner: bool) -> None:
+        self.count = count
+        self.site = site
+        self.depth = depth
+        """Number of loops around this loop."""
+        self.inner = inner
+        self.now: int | None = None
+        """The running iteration; None before the first and after the last."""
+        self.pieces = [range(count)]
+        self._cuts: list[int] = []
+        """Iterations before which later pieces begin, in order."""
+        self._in_full = False
+        self._skipped = False
+        """True if an iteration of the running piece was left out."""
+
+    @property
+    def piece(self) -> range:
+        """Return the piece that has the running iteration."""
+        return self.pieces[-1]
+
+    @property
+    def is_sampled(self) -> bool:
+        """Return True if samples stand for the other iterations of the running piece."""
+        return len(self.piece) >= LEAST
+
+    def following(self) -> int | None:
+        """Return the next iteration to run; None after the last."""
+        before, piece = self.now, self.piece
+        if before is None:
+            return 0
+        if before == piece[-1]:
+            if piece.stop == self.count:
+                return None
+            self.pieces.append(range(piece.stop, self._end_of(piece.stop)))
+            self._skipped = False
+            return piece.stop
+        after = next(p for p in positions(len(piece), self.inner) if piece.start + p > before) + piece.start
+        self._skipped = self._skipped or after > before + 1
+        return after
+
+    def _end_of(self, begin: int) -> int:
+        at = bisect_right(self._cuts, begin)
+        return begin + 1 if self._in_full else self._cuts[at] if at < len(self._cuts) else self.count
+
+    def cut(self, before: set[int]) -> None:
+        """Cut the running piece before each of these iterations. Raises Retrace if iterations of the piece were left out."""
+        if before:
+            self._refuse_late()
+            self._cuts = sorted({*self._cuts, *before})
+            self._divide(max((cut for cut in before if cut <= self._running), default=self.piece.start))
+
+    def run_in_full(self) -> None:
+        """Trace every iteration from the running one on. Raises Retrace if iterations of the piece were left out."""
+        if not self._in_full:
+            self._refuse_late()
+            self._in_full = True
+            self._divide(self._running)
+
+    def _divide(self, begin: int) -> None:
+        before = self.pieces.pop()
+        if begin > before.start:
+            self.pieces.append(range(before.start, begin))
+        self.pieces.append(range(begin, min(before.stop, self._end_of(self._running))))
+
+    def _refuse_late(self) -> None:
+        """Raise Retrace if iterations of the piece were left out, because the kernel asks now what it did not ask before."""
+        if self._skipped:
+            raise Retrace(unroll=frozenset({self.site}))
+
+    @property
+    def _running(self) -> int:
+        assert self.now is not None
+        return self.now
+
+
+def _bounds(const: int, terms: list[Term]) -> tuple[int, int]:
+    """Return the least and greatest value of an index over the running pieces of its loops."""
+    low = high = const
+    for loop, _, factor in terms:
+        ends = factor * loop.piece.start, factor * loop.piece[-1]
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _settled(value: int, terms: tuple[Term, ...], decided: Callable[[int, int], object]) -> None:
+    """Cut loops, the outermost first, until ``decided`` has one answer for all values over the running pieces.
+
+    ``decided`` takes the least and greatest value, and returns None if there is more than one answer between them.
+    """
+    _check_running(terms)
+    left = sorted(terms, key=lambda term: term[0].depth)
+    const = value - sum(factor * now for _, now, factor in terms)
+    while left and decided(*_bounds(const, left)) is None:
+        loop, now, factor = left.pop(0)
+        piece, cuts, before = loop.piece, set[int](), object()
+        for place in piece:
+            answer = decided(*_bounds(const + factor * place, left))
+            if place > piece.start and (answer is None or answer != before):
+                cuts.add(place)
+            before = answer
+        loop.cut(cuts)
+        const += factor * now
+
+
+def _check_running(terms: tuple[Term, ...]) -> None:
+    """Raise Retrace for loops whose index is used after the iteration from which it comes."""
+    late = frozenset(loop.site for loop, now, _ in terms if loop.now != now)
+    if late:
+        raise Retrace(unroll=late)
+
+
+def _made(value: int, terms: tuple[Term, ...]) -> SampledIndex | int:
+    return SampledIndex(value, terms) if terms else value
+
+
+def _number(value: object) -> Any:
+    return value.__index__() if isinstance(value, SampledIndex) else value
+
+
+def _plain(function: Callable[..., object]) -> Any:
+    """Return an operator of plain numbers, which needs every iteration of the index's loops."""
+
+    def operated(self: SampledIndex, *others: object) -> object:
+        return function(self.__index__(), *map(_number, others))
+
+    return operated
+
+
+def _turned(function: Callable[..., object]) -> Any:
+    """Return such an operator for an index that is the second operand."""
+
+    def operated(self: SampledIndex, other: object) -> object:
+        return function(_number(other), self.__index__())
+
+    return operated
+
+
+def _comparison(function: Callable[[Any, Any], bool]) -> Any:
+    """Return a comparison that cuts the loops where its answer changes."""
+    equality = function in (operator.eq, operator.ne)
+
+    def decided(low: int, high: int) -> bool | None:
+        if equality and low <= 0 <= high and low < high:
+            return None
+        first, last = function(low, 0), function(high, 0)
+        return first if first == last else None
+
+    def compared(self: SampledIndex, other: object) -> bool:
+        if not isinstance(other, int | SampledIndex):
+            return function(self.__index__(), other)
+        difference = self - other
+        if isinstance(difference, SampledIndex):
+            _settled(difference.base.const, difference.terms, decided)
+            return function(difference.base.const, 0)
+        return function(difference, 0)
+
+    return compared
 
 
 class SampledIndex(Expr):
     """Represent the index of a sampled iteration, or a sum or product of such indices and numbers."""
 
-    __slots__ = ("sites",)
+    __slots__ = ("terms",)
 
-    sites: frozenset[Site]
-    """The loops, by their place in the source, whose indices are in this value."""
+    terms: tuple[Term, ...]
 
-    def __init__(self, value: int, sites: frozenset[Site]) -> None:
+    def __init__(self, value: int, terms: tuple[Term, ...]) -> None:
         super().__init__(Affine(value))
-        object.__setattr__(self, "sites", sites)
+        object.__setattr__(self, "terms", terms)
 
-    def _combined(self, other: object, value: int) -> SampledIndex:
-        """Return ``value`` as an index that depends on the loops of both operands."""
-        sites = self.sites | other.sites if isinstance(other, SampledIndex) else self.sites
-        return SampledIndex(value, sites)
-
-    def _number(self, other: object) -> int:
-        """Return the other operand as a number. Raises Retrace if it is neither an index nor an integer."""
+    def _sum(self, other: object, sign: int) -> Any:
+        """Return the index plus ``sign`` times ``other``."""
         if isinstance(other, SampledIndex):
-            return other.base.const
-        if isinstance(other, int) and not isinstance(other, bool):
-            return other
-        _needs_all(self)
+            factors = {(loop, now): factor for loop, now, factor in self.terms}
+            for loop, now, factor in other.terms:
+                factors[loop, now] = factors.get((loop, now), 0) + sign * factor
+            terms = tuple((*key, factor) for key, factor in factors.items() if factor)
+            return _made(self.base.const + sign * other.base.const, terms)
+        if isinstance(other, int):
+            return SampledIndex(self.base.const + sign * other, self.terms)
+        return None
 
-    def __add__(self, other: object) -> SampledIndex:
-        return self._combined(other, self.base.const + self._number(other))
+    def __add__(self, other: object) -> Any:
+        found = self._sum(other, 1)
+        return self.__index__() + _number(other) if found is None else found
 
-    __radd__ = __add__
+    def __radd__(self, other: object) -> Any:
+        found = self._sum(other, 1)
+        return _number(other) + self.__index__() if found is None else found
 
-    def __sub__(self, other: object) -> SampledIndex:
-        return self._combined(other, self.base.const - self._number(other))
+    def __sub__(self, other: object) -> Any:
+        found = self._sum(other, -1)
+        return self.__index__() - _number(other) if found is None else found
 
-    def __rsub__(self, other: object) -> SampledIndex:
-        return self._combined(other, self._number(other) - self.base.const)
+    def __rsub__(self, other: object) -> Any:
+        return (-self)._sum(other, 1) if isinstance(other, int) else _number(other) - self.__index__()
 
-    def __mul__(self, other: object) -> SampledIndex:
-        if isinstance(other, SampledIndex):
-            _needs_all(self)
-        return self._combined(other, self.base.const * self._number(other))
+    def __mul__(self, other: object) -> Any:
+        return self.scale(other) if isinstance(other, int) else self.__index__() * _number(other)
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: object) -> Any:
+        return self.scale(other) if isinstance(other, int) else _number(other) * self.__index__()
 
-    def __neg__(self) -> SampledIndex:
-        return SampledIndex(-self.base.const, self.sites)
+    def __neg__(self) -> Any:
+        return self.scale(-1)
 
-    def scale(self, factor: int) -> SampledIndex:
+    def scale(self, factor: int) -> Any:
         """Return the index times ``factor``."""
-        return SampledIndex(self.base.const * factor, self.sites)
+        return _made(
+            self.base.const * factor, tuple((loop, now, one * factor) for loop, now, one in self.terms if factor)
+        )
 
-    __truediv__: Any = _needs_all
-    __floordiv__: Any = _needs_all
-    __rfloordiv__: Any = _needs_all
-    __rtruediv__: Any = _needs_all
-    __mod__: Any = _needs_all
-    __rmod__: Any = _needs_all
-    __divmod__: Any = _needs_all
-    __pow__: Any = _needs_all
-    __rpow__: Any = _needs_all
-    __and__: Any = _needs_all
-    __or__: Any = _needs_all
-    __xor__: Any = _needs_all
-    __lshift__: Any = _needs_all
-    __rshift__: Any = _needs_all
-    __lt__: Any = _needs_all
-    __le__: Any = _needs_all
-    __gt__: Any = _needs_all
-    __ge__: Any = _needs_all
-    __eq__: Any = _needs_all
-    __ne__: Any = _needs_all
-    __bool__: Any = _needs_all
-    __index__: Any = _needs_all
-    __int__: Any = _needs_all
-    __float__: Any = _needs_all
-    __round__: Any = _needs_all
-    __abs__: Any = _needs_all
-    __hash__: Any = _needs_all
-    __getitem__: Any = _needs_all
-    __str__: Any = _needs_all
-    __repr__: Any = _needs_all
-    __format__: Any = _needs_all
+    def __divmod__(self, other: object) -> Any:
+        """Return quotient and remainder. The loops are cut where the quotient does not advance evenly."""
+        if not isinstance(other, int) or other <= 0:
+            return divmod(self.__index__(), _number(other))
+        by = int(other)
+        whole = tuple((loop, now, _whole(factor, by)) for loop, now, factor in self.terms)
+        left = tuple(
+            (loop, now, factor - by * times)
+            for (loop, now, factor), (_, _, times) in zip(self.terms, whole, strict=True)
+        )
+        left = tuple(term for term in left if term[2])
+        advanced = sum(times * now for _, now, times in whole)
+        _settled(
+            self.base.const - by * advanced, left, lambda low, high: low // by if low // by == high // by else None
+        )
+        quotient, remainder = divmod(self.base.const, by)
+        return _made(quotient, tuple(term for term in whole if term[2])), _made(remainder, left)
+
+    def __floordiv__(self, other: object) -> Any:
+        if isinstance(other, int) and other > 0:
+            return self.__divmod__(other)[0]
+        return self.__index__() // _number(other)
+
+    def __mod__(self, other: object) -> Any:
+        if isinstance(other, int) and other > 0:
+            return self.__divmod__(other)[1]
+        return self.__index__() % _number(other)
+
+    def __index__(self) -> int:
+        """Return the number. Every iteration of the index's loops is traced for it."""
+        _check_running(self.terms)
+        for loop, _, _ in self.terms:
+            loop.run_in_full()
+        return self.base.const
+
+    __int__ = __index__
+    __trunc__ = __index__
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    __lt__: Any = _comparison(operator.lt)
+    __le__: Any = _comparison(operator.le)
+    __gt__: Any = _comparison(operator.gt)
+    __ge__: Any = _comparison(operator.ge)
+    __eq__: Any = _comparison(operator.eq)
+    __ne__: Any = _comparison(operator.ne)
+    __truediv__: Any = _plain(operator.truediv)
+    __rtruediv__: Any = _turned(operator.truediv)
+    __rfloordiv__: Any = _turned(operator.floordiv)
+    __rmod__: Any = _turned(operator.mod)
+    __rdivmod__: Any = _turned(divmod)
+    __pow__: Any = _plain(pow)
+    __rpow__: Any = _turned(pow)
+    __and__: Any = _plain(operator.and_)
+    __rand__: Any = _turned(operator.and_)
+    __or__: Any = _plain(operator.or_)
+    __ror__: Any = _turned(operator.or_)
+    __xor__: Any = _plain(operator.xor)
+    __rxor__: Any = _turned(operator.xor)
+    __lshift__: Any = _plain(operator.lshift)
+    __rlshift__: Any = _turned(operator.lshift)
+    __rshift__: Any = _plain(operator.rshift)
+    __rrshift__: Any = _turned(operator.rshift)
+    __invert__: Any = _plain(operator.invert)
+    __float__: Any = _plain(float)
+    __round__: Any = _plain(round)
+    __abs__: Any = _plain(abs)
+    __hash__: Any = _plain(hash)
+    __getitem__: Any = _plain(operator.getitem)
+    __str__: Any = _plain(str)
+    __repr__: Any = _plain(repr)
+    __format__: Any = _plain(format)
+
+
+def _whole(factor: int, by: int) -> int:
+    """Return ``factor / by``, rounded towards zero."""
+    return factor // by if factor >= 0 else -(-factor // by)

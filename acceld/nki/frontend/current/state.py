@@ -10,6 +10,7 @@ from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.loop_rerolling import Sample
+from acceld.nki.frontend.current.sampling import SampledLoop
 from acceld.nki.frontend.current.tensor import NkiTensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import Slot
@@ -44,6 +45,8 @@ class CurrentTrace(Trace):
         self.samples = samples
         """The Sample of each loop that stands for one sampled iteration, by loop id; None if every iteration is traced.
         """
+        self.sampled: list[SampledLoop] = []
+        """The running loops of which some iterations are traced, the outermost first."""
         self.names: set[str] = set()
         """Names that the kernel has given to tensors and instructions of the running program."""
         self.shared_results: set[int] = set()

@@ -11,15 +11,22 @@ from typing import Any, NoReturn, Self, cast
 from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes, elementwise, methods, views
 from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
+from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.core.placement import whole_access
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.lifetimes import NEGATIVE_INDEX, REGISTER_ARITHMETIC, VIEW_PATTERN
+from acceld.nki.frontend.current.sampling import SampledIndex
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileDim
 
 GROUP = 16
 """Number of partitions that share the offsets of ``.indirect()``: those of one GpSimd core."""
+
+
+def _place(value: object) -> Any:
+    """Return a number of elements as an integer; the index of a sampled iteration as it is."""
+    return value if isinstance(value, SampledIndex) else operator.index(cast("Any", value))
 
 
 def _without(symbol: str) -> Callable[..., Any]:
@@ -366,6 +373,12 @@ class NkiTensor(methods.Tensor):
     @property
     def offset(self) -> int:
         """Return the number of elements of the flattened tensor that lie before the first element of the view."""
+        for loop in cast("Any", current()).sampled:
+            loop.run_in_full()  # the kernel gets a number that depends on their indices
+        return self._begin
+
+    @property
+    def _begin(self) -> int:
         return sum(s.const * stride for s, stride in zip(self.access.start, self.declared.strides, strict=True))
 
     def _linear(self, dim: TileDim) -> int:
@@ -495,7 +508,7 @@ class NkiTensor(methods.Tensor):
         no effect.
         """
         line = current().line()
-        if self.size != self.declared.elements or self.offset:
+        if self.size != self.declared.elements or self._begin:
             current().session.need(".ap() of a part of a tensor", VIEW_PATTERN)
         if kwargs:
             raise UnsupportedCall(f"ap() with {', '.join(kwargs)}", line=line)
@@ -512,10 +525,9 @@ class NkiTensor(methods.Tensor):
             if self._axis(indirect_dim) == 0:
                 self._free_axis(0, "a run-time offset")
             scalar_offset = scalar_offset.number
-        if isinstance(scalar_offset, int):
-            begin = self.offset if offset is None else operator.index(cast("Any", offset))
-            offset, scalar_offset = begin + scalar_offset * self.strides[indirect_dim], None
-        first = self.offset if offset is None else operator.index(cast("Any", offset))
+        first = self._begin if offset is None else _place(offset)
+        if isinstance(scalar_offset, int | SampledIndex):
+            first, scalar_offset = first + scalar_offset * self.strides[indirect_dim], None
         overrun = self._overrun(pairs, first) if scalar_offset is None and vector_offset is None else None
         access = self._placeholder(pairs) if overrun else self._pattern(pairs, first)
         run_time = scalar_offset if scalar_offset is not None else vector_offset
@@ -539,7 +551,7 @@ class NkiTensor(methods.Tensor):
                 f"write [[{row}, {pairs[0][1]}], ...]",
             )
 
-    def _overrun(self, pairs: list[tuple[int, int]], offset: int) -> tuple[int, int, int, int] | None:
+    def _overrun(self, pairs: list[tuple[int, int]], offset: Any) -> tuple[int, int, int, int] | None:
         """Return where a pattern leaves the tensor: the dimension, its first and last element, and the dimension's
         size.
 
@@ -549,7 +561,7 @@ class NkiTensor(methods.Tensor):
         size = prod(self.declared.shape[on_chip:])
         low = offset % size if on_chip else offset
         high = low + sum(stride * (count - 1) for stride, count in pairs[on_chip:] if count)
-        return (int(on_chip), low, high, size) if 0 <= low <= high and high >= size else None
+        return (int(on_chip), int(low), int(high), size) if 0 <= low <= high and high >= size else None
 
     def _placeholder(self, pairs: list[tuple[int, int]]) -> Access:
         """Return an access of the pattern's shape that stays inside the tensor. An instruction that uses the view is
@@ -565,7 +577,7 @@ class NkiTensor(methods.Tensor):
         narrow = cast("NkiTensor", whole.view(dtype))
         return narrow.ap(pairs, offset)
 
-    def _pattern(self, pairs: list[tuple[int, int]], offset: int) -> Access:
+    def _pattern(self, pairs: list[tuple[int, int]], offset: Any) -> Access:
         """Return the access for pairs of stride and count, in elements of the flattened tensor; on chip, of one
         partition.
         """
@@ -577,7 +589,7 @@ class NkiTensor(methods.Tensor):
         strides = [1] * len(sizes)
         for d in range(len(sizes) - 2, -1, -1):
             strides[d] = strides[d + 1] * sizes[d + 1]
-        start = [0] * len(shape)
+        start: list[Any] = [0] * len(shape)
         rest = offset
         if on_chip:
             width = strides[0] * sizes[0]
@@ -593,7 +605,7 @@ class NkiTensor(methods.Tensor):
             else:
                 self._walk(stride, count, strides, sizes, steps, lead, start)
             dims.append(TileDim(count, tuple(steps)))
-        return Access(buffer.id, tuple(Affine(n) for n in start), tuple(dims))
+        return Access(buffer.id, tuple(n.base if isinstance(n, Expr) else Affine(n) for n in start), tuple(dims))
 
     def _walk(
         self,
@@ -603,7 +615,7 @@ class NkiTensor(methods.Tensor):
         sizes: tuple[int, ...],
         steps: list[int],
         lead: int,
-        start: list[int],
+        start: list[Any],
     ) -> None:
         """Set in ``steps`` the step of the one dimension along which ``stride`` moves.
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from acceld.nki.errors import KernelCrash
 from acceld.nki.frontend.current import sampling
+from acceld.nki.frontend.current.sampling import SampledLoop
+from acceld.nki.frontend.current.state import CurrentTrace
 from acceld.nki.frontend.session import SAMPLE_AFTER
+from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program
 from tests.acceld.nki.current.test_current import drawn, ran, traced
@@ -107,6 +112,51 @@ def both() -> Callable[[str], tuple[Program, Program]]:
             "box = nl.ndarray((16, 1), dtype=nl.float32)\n    nisa.memset(box, 2.0)",
             "nisa.tensor_scalar(tile, tile, nl.multiply, box)",
         ),
+        ("numbers = list(nl.affine_range(18))", "for _ in numbers:\n                " + DOUBLED),
+        ("numbers = [k for k in nl.affine_range(18)]", "for _ in numbers:\n                " + DOUBLED),
+        ("numbers = sum(1 for k in nl.affine_range(18))", "for _ in range(numbers):\n                " + DOUBLED),
+        (
+            "def some():\n        for k in nl.affine_range(18):\n            yield k\n    numbers = list(some())",
+            "for _ in numbers:\n                " + DOUBLED,
+        ),
+        ("pass", "if x[16 * i : 16 * (i + 1)].offset == 5 * 16 * 288:\n                " + DOUBLED),
+        ("pass", "if j > 0:\n                " + DOUBLED),
+        ("pass", "if i + j > 3:\n                " + DOUBLED),
+        ("pass", "if j <= i:\n                " + DOUBLED),
+        ("pass", "if 2 * j - i == 3:\n                " + DOUBLED),
+        ("pass", "if j == 6:\n                break"),
+        ("pass", "if i > 2 and j > 4:\n                break"),
+        (
+            "saved = 3",
+            "saved = j if j == 2 else saved\n            for _ in range(saved == 2):\n                " + DOUBLED,
+        ),
+        ("saved = 3", "saved = j if j == 2 else saved\n            if j > saved:\n                " + DOUBLED),
+        ("saved = 0", "if saved > 5:\n                " + DOUBLED + "\n            saved = j"),
+        ("saved = 0", "if saved > 12:\n                " + DOUBLED + "\n            saved = i + j"),
+        ("pass", "for k in range(2):\n                for m in nl.affine_range(12):\n                    " + DOUBLED),
+        (
+            "pass",
+            (
+                "for k in range(2):\n                for m in nl.affine_range(12):\n                    "
+                "nisa.tensor_copy(tile[:, nl.ds(12 * k + m, 1)], tile[:, nl.ds(0, 1)])"
+            ),
+        ),
+        (
+            "pass",
+            (
+                "for m in nl.affine_range(9, -1, -1):\n                "
+                "nisa.tensor_copy(tile[:, nl.ds(3 * m, 1)], tile[:, nl.ds(m, 1)])"
+            ),
+        ),
+        ("pass", "nisa.tensor_copy(tile[:, nl.ds(j // 2 + 3 * (i % 4), 1)], tile[:, nl.ds(j % 5, 1)])"),
+        ("pass", "nisa.tensor_copy(tile[:, nl.ds((9 * i + j) % 7, 1)], tile[:, nl.ds((9 * i + j) // 7, 1)])"),
+        ("pass", "nisa.dma_copy(dst=tile, src=x.ap(pattern=[[288, 16], [1, 32]], offset=16 * 288 * i + 32 * j))"),
+        ("pass", "nisa.dma_copy(dst=tile, src=x.ap(pattern=[[1, 16], [16, 32]], offset=1700 * i + 640 * j))"),
+        ("pass", "nisa.affine_select(tile, [[1, 32]], 1, tile, 0.0, offset=7 * j - 9 * i)"),
+        ("flags = {2: True}", "if flags.get(j):\n                " + DOUBLED),
+        ("pass", "k, m = divmod(-j, 4)\n            nisa.tensor_copy(tile[:, nl.ds(m - k, 1)], tile[:, nl.ds(m, 1)])"),
+        ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, (1 << j) + 0.5 * i + 2**j / (j + 1))"),
+        ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0 if j * i < 9 or -j > -2 else 3.0)"),
     ],
     ids=lambda text: text.split("\n")[0][:40],
 )
@@ -138,16 +188,75 @@ def test_samples_stand_for_all_iterations(
     ids=lambda text: text.split("\n")[0][:40],
 )
 def test_values_that_stay_need_no_further_iteration(monkeypatch: pytest.MonkeyPatch, before: str, body: str) -> None:
-    ran_trips: list[int] = []
-    positions = sampling.positions
+    iterations: list[int | None] = []
+    following = SampledLoop.following
 
-    def counted(count: int) -> tuple[int, ...]:
-        ran_trips.append(count)
-        return positions(count)
+    def counted(loop: SampledLoop) -> int | None:
+        iterations.append(following(loop))
+        return iterations[-1]
 
-    monkeypatch.setattr(sampling, "positions", counted)
+    monkeypatch.setattr(SampledLoop, "following", counted)
     traced(ROWS.format(before=before, body=body), (16 * 80, 288), sample_after=2)
-    assert ran_trips[0] == 80 and len(ran_trips) == 1 + len(positions(80))
+    assert sum(one is not None for one in iterations) == 5 + 5 * 4
+
+
+TAKEN = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for a in nl.affine_range({a}):
+        for b in nl.affine_range({b}):
+            tile = nl.ndarray((16, 32), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[0:16, 0:32])
+            for c in nl.affine_range({c}):
+                if {condition}:
+                    nisa.tensor_copy(tile[:, nl.ds({first} % 31, 1)], tile[:, nl.ds({second} % 32, 1)])
+                else:
+                    nisa.tensor_copy(tile[:, nl.ds({third} % 8, 1)], tile[:, nl.ds({first} // 9 % 11, 1)])
+            nisa.dma_copy(dst=out[0:16, 0:32], src=tile)
+    return out
+"""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_indices_and_conditions_give_the_program_of_all_iterations(
+    both: Callable[[str], tuple[Program, Program]], seed: int
+) -> None:
+    draw = random.Random(seed)
+
+    def index() -> str:
+        terms = (f"{draw.randint(-5, 9)} * {name}" for name in draw.sample("abc", draw.randint(1, 3)))
+        return f"({' + '.join(terms)} + {draw.randint(0, 40)})"
+
+    def condition() -> str:
+        asked = draw.choice(("<", ">=", "==", "!="))
+        return f"{index()} {asked} {index()}" + draw.choice(("", " and " + f"{index()} // {draw.randint(2, 9)} > 2"))
+
+    counts = {name: draw.randint(3, 9) for name in "abc"}
+    full, sampled = both(TAKEN.format(**counts, condition=condition(), first=index(), second=index(), third=index()))
+    assert program_hash(sampled) == program_hash(full)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if j > 0 and i // 40 == 1:\n                " + DOUBLED,
+        "nisa.dma_copy(dst=tile, src=x.ap(pattern=[[3200, 16], [1, 32]], offset=51200 * i + 32 * j))",
+        "nisa.affine_select(tile, [[1, 32]], 1, tile, 0.0, offset=7 * j - 9 * i)",
+        "nisa.tensor_copy(tile[:, nl.ds(i // 10, 1)], tile[:, nl.ds(j // 25, 1)])",
+    ],
+)
+def test_comparisons_divisions_and_offsets_need_samples_only(monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    emitted: list[int] = []
+    emit = CurrentTrace.emit
+
+    def counted(trace: CurrentTrace, *args: Any, **kwargs: Any) -> Slot:
+        emitted.append(1)
+        return emit(trace, *args, **kwargs)
+
+    monkeypatch.setattr(CurrentTrace, "emit", counted)
+    traced(ROWS.format(before="pass", body=body), (16 * 80, 32 * 100), sample_after=2)
+    assert len(emitted) < 80 * 100 * 3 / 4
 
 
 def test_a_counter_on_an_object_is_noticed(both: Callable[[str], tuple[Program, Program]]) -> None:
@@ -176,6 +285,6 @@ def test_a_long_kernel_runs_right_from_samples() -> None:
 
 
 def test_an_error_of_the_simulator_while_sampling_is_not_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "positions", lambda count: None)
+    monkeypatch.setattr(sampling, "positions", lambda count, inner: None)
     with pytest.raises(KernelCrash, match="TypeError"):
         traced(ROWS.format(before="pass", body=DOUBLED), SHAPE, sample_after=2)
