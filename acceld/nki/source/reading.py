@@ -6,12 +6,14 @@ import ast
 from collections import Counter
 from functools import cached_property, lru_cache
 
+from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.parsing import SourceReader
 from acceld.nki.source.syntax import (
     BINARY,
     OPERATIONS,
     Access,
     Binary,
+    Dim,
     Loop,
     Statement,
     accesses,
@@ -162,6 +164,24 @@ class KernelModule(SourceReader):
             return tuple(known) if len(known) == len(buffer.shape) - buffer.partition_axis else None
         whole = self._whole(access.name)
         return None if whole is None or None in whole else tuple(extent for extent in whole if extent is not None)
+
+    def forms(self, access: Access) -> tuple[Affine | None, ...]:
+        """Return the indices of an access as forms, where a slice or an axis of a whole tile is a range. None stands for an
+        index that is not understood. A whole tile of an unknown shape has no forms.
+        """
+        if access.dims is None:
+            dims = [Dim(Affine(), extent) for extent in self.extents(access) or ()]
+        else:
+            whole = dict(enumerate(self._whole(access.name) or ()))
+            axes = [Dim(Affine() if whole.get(i) else None, whole.get(i)) for i in range(len(access.dims))]
+            dims = [axis if dim.full else dim for dim, axis in zip(access.dims, axes, strict=True)]
+        is_axis = [dim.extent is not None or bool(dim.form and dim.form.ranges) for dim in dims]
+        return tuple(
+            dim.form + Affine.of(Symbol.over(dim.extent, sum(is_axis[:i]), sum(is_axis)))
+            if dim.form is not None and dim.extent is not None
+            else dim.form
+            for i, dim in enumerate(dims)
+        )
 
     def _whole(self, name: str) -> tuple[int | None, ...] | None:
         """Return the full shape of the buffer called ``name``; None if it is not known."""

@@ -247,7 +247,12 @@ def covers(access: Access, columns: int) -> bool:
 def columns_in(kernel: KernelModule, access: Access) -> ast.AST | None:
     """Return the node in an access that names its columns: a slice, or a range in an index; None if there is neither."""
     last = elements(access.node)[-1]
-    return last if isinstance(last, ast.Slice) else _range_in(kernel, last)
+    return last if isinstance(last, ast.Slice) or _size_form(kernel, last) else _range_in(kernel, last)
+
+
+def _size_form(kernel: KernelModule, index: ast.AST) -> ast.Call | None:
+    """Return an index that is ``nl.ds(start, size)``; None for any other."""
+    return index if isinstance(index, ast.Call) and kernel.callee(index) == "ds" and len(index.args) == 2 else None
 
 
 def _range_in(kernel: KernelModule, index: ast.expr) -> ast.expr | None:
@@ -265,9 +270,13 @@ def narrowed(kernel: KernelModule, access: Access, first: str, width: int) -> tu
     """Return the node in an access that names its columns, and the text for ``width`` columns from ``first`` on."""
     place, last = columns_in(kernel, access), last_index(access)
     assert place is not None and last is not None and last.form is not None
+    sized = _size_form(kernel, place)
+    start = place.lower if isinstance(place, ast.Slice) else sized and sized.args[0]
+    if start is not None and kernel.text(start) != "0":
+        first = f"{kernel.text(start)} + {first}"
+    if sized is not None:
+        return place, f"{kernel.text(sized.func)}({first}, {width})"
     if isinstance(place, ast.Slice):
-        lower = kernel.text(place.lower) if place.lower is not None else "0"
-        first = first if lower == "0" else f"{lower} + {first}"
         return place, f"{first}:{first} + {width}"
     axes = ", ".join([*["None"] * (last.form.ranges[0].axes - 1), ":"])
     return place, f"{first} + {prefix(kernel, 'language')}.arange({width})[{axes}]"

@@ -669,6 +669,37 @@ SPLIT_CURRENT = current(
     return out
 """,
 )
+SCALE_CURRENT = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range(2):
+        inverse = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        x_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        square = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        normed = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        normed_t = nl.ndarray((128, 4, 128), dtype=nl.float32, buffer=nl.sbuf)
+        product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        out_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:512])
+        nisa.activation(dst=square, op=nl.square, data=x_tile)
+        nisa.tensor_reduce(dst=total, op=nl.add, data=square, axis=1)
+        nisa.activation(dst=inverse, op=nl.rsqrt, data=total)
+        nisa.tensor_scalar(dst=normed, data=x_tile, op0=nl.multiply, operand0=inverse)
+        for k in nl.affine_range(4):
+            turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_transpose(dst=turned, data=normed[0:128, nl.ds(128 * k, 128)])
+            nisa.tensor_copy(dst=normed_t[0:128, k, 0:128], src=turned)
+        for k in nl.affine_range(4):
+            w_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=w_tile, src=w[k, 0:128, 0:512])
+            nisa.nc_matmul(dst=product, stationary=normed_t[0:128, k, 0:128], moving=w_tile, accumulate=k > 0)
+        nisa.tensor_copy(dst=out_tile, src=product)
+        nisa.dma_copy(dst=out[row, 0:128, 0:512], src=out_tile)
+    return out
+""",
+)
 SPLIT_SCAN = legacy(
     "x, y, a",
     """
@@ -688,6 +719,7 @@ SPLIT_SCAN = legacy(
     return out
 """,
 )
+SPLIT_SCAN_CURRENT_SHAPES = [(2, 128, 4096), (128, 4096), (2, 128, 1)]
 SPLIT_SCAN_SHAPES = [(2, 128, 4096), (1, 4096), (2, 128, 1)]
 SPLIT_ADDED = tiled(
     "x, y",
@@ -706,6 +738,31 @@ SPLIT_ADDED = tiled(
 """,
 )
 SPLIT_ADDED_SHAPES = [(3, 128, 4096), (128, 2048)]
+SPLIT_SCAN_CURRENT = current(
+    "x, y, a",
+    """
+    out = nl.ndarray((2, 128, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=total, value=0.0)
+    for block in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        factor = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        decay = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        y_tile = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        state = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        product = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[block, 0:128, 0:4096])
+        nisa.dma_copy(dst=factor, src=a[block, 0:128, 0:1])
+        nisa.activation(dst=decay, op=nl.exp, data=x_tile, scale=factor)
+        nisa.dma_copy(dst=y_tile, src=y[0:128, nl.ds(0, 4096)])
+        nisa.tensor_tensor_scan(dst=state, data0=decay, data1=y_tile, initial=0.5, op0=nl.multiply, op1=nl.add)
+        nisa.tensor_tensor(dst=product, data1=state, data2=x_tile, op=nl.multiply)
+        nisa.tensor_tensor(dst=total, data1=total, data2=product, op=nl.add)
+        nisa.dma_copy(dst=out[block, 0:128, 0:4096], src=product)
+    nisa.dma_copy(dst=out[0, 0:128, 0:4096], src=total)
+    return out
+""",
+)
 ROOT = SILU.replace("op=nl.exp, data=x_tile, scale=-1.0", "op=nl.sqrt, data=x_tile, scale=3.0")
 ROOT = ROOT.replace("    total = nisa.tensor_scalar(data=decay, op0=nl.add, operand0=1.0)\n", "")
 ROOT = ROOT.replace("reciprocal(data=total)", "reciprocal(data=decay)")
@@ -1169,6 +1226,17 @@ PLACES = [
         ("nl.zeros((2, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)", "nl.full((2, 3, nl.par_dim(128), 512), 1.0, dtype=nl.float32, buffer=nl.psum)"),
         ("scaled[a, b, p, 128 * k + c], unit", "scaled[1 - a, b, p, 128 * k + c], unit"),
         ]),
+    Place("scale_after_product", SCALE_CURRENT, [(2, 128, 512), (4, 128, 512)],
+        stays=[
+        ("            nisa.nc_transpose", "            nisa.memset(dst=x_tile, value=1.0)\n            nisa.nc_transpose"),
+        ("        inverse = nl", "        unused = nl", "    for row", "    inverse = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)\n    for row"),
+        ("        square = nl", "        other = inverse\n        square = nl"),
+        ("    return out", "    nisa.dma_copy(dst=out[0, 0:128, 0:512], src=normed)\n    return out"),
+        ("src=product", "src=product, engine=nisa.engine.scalar"),
+        ("operand0=inverse)", "operand0=inverse, op1=nl.add, operand1=1.0)"),
+        ("    for row", "    product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)\n    for row", "        product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)\n        out_tile", "        out_tile", "accumulate=k > 0", "accumulate=row + k > 0"),
+        ("data=normed[0:128, nl.ds(128 * k, 128)]", "data=normed[0:128, nl.ds(64 * k, 128)]"),
+        ]),
     Place("sum_in_psum", SUM_BLOCKED, SUM_SHAPES),
     Place("sum_in_psum", SUM_ADDED, SUM_SHAPES,
         stays=[
@@ -1350,6 +1418,15 @@ PLACES = [
         ("        for half in nl.affine_range(2):", "        for half in nl.affine_range(2):\n            g = 2048 * half + f", "total[p, 2048 * half + f] +=", "total[p, g] +="),
         ]),
     Place("tile_columns", SPLIT_ADDED.replace("nl.load(y[p, f])", "nl.load(y[nl.arange(1)[:, None], f])").replace("(x_tile, y_tile,", "(x_tile, y_tile.broadcast_to((128, 2048)),"), [SPLIT_ADDED_SHAPES[0], (1, 2048)]),
+    Place("tile_columns", SPLIT_SCAN_CURRENT, SPLIT_SCAN_CURRENT_SHAPES,
+        stays=[
+        ("op=nl.exp, data=x_tile", "op=nl.exp, reduce_op=nl.add, reduce_res=factor, data=x_tile"),
+        ("initial=0.5", "initial=factor"),
+        ("    nisa.dma_copy(dst=out[0,", "    nisa.dma_copy(dst=out[1, 0:128, 0:4096], src=state)\n    nisa.dma_copy(dst=out[0,"),
+        ("op=nl.multiply)\n        nisa.tensor_tensor(dst=total", "op=nl.multiply)\n        nisa.tensor_reduce(dst=factor, op=nl.add, data=product, axis=1)\n        nisa.tensor_tensor(dst=total"),
+        ("src=product)", "src=total)"),
+        ("    for block", "    same = total\n    for block"),
+        ], scale=0.05),
     Place("place_engine", SPLIT_ENGINES, [(128, 512), (128, 512)]),
 ]
 # fmt: on
