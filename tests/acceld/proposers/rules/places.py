@@ -863,6 +863,29 @@ SQUARE_NESTS = SQUARE_NESTS.replace("row in nl.affine_range(2)", "row in nl.affi
 SQUARE_NESTS = SQUARE_NESTS.replace("ndarray((8, nl.par_dim", "ndarray((2, 4, nl.par_dim").replace(
     "((8, 128", "((2, 4, 128"
 )
+SUM_CURRENT = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 2, 512), dtype=nl.float32, buffer=nl.sbuf)
+    right = nl.ndarray((128, 3, 2, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=total, value=0.0)
+    for s in nl.sequential_range(3):
+        for k in nl.affine_range(2):
+            nisa.dma_copy(dst=right[0:128, s, k, 0:512], src=w[s, k, 0:128, 0:512])
+        for m in nl.affine_range(2):
+            # the products of one step
+            part = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            left = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=left, src=x[s, m, 0:128, 0:2, 0:128])
+            for k in nl.affine_range(2):
+                nisa.nc_matmul(dst=part, stationary=left[0:128, k, 0:128], moving=right[0:128, s, k, 0:512], accumulate=k > 0)
+            nisa.tensor_tensor(dst=total[0:128, m, 0:512], data1=total[0:128, m, 0:512], data2=part, op=nl.add)
+    for m in nl.affine_range(2):
+        nisa.dma_copy(dst=out[m, 0:128, 0:512], src=total[0:128, m, 0:512])
+    return out
+""",
+)
 SUM_DECLARED = SUM_ADDED.replace(
     "    part = nl.zeros((2, 4, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)\n", ""
 ).replace("part[n, s, m, p, f]", "part[p, f]")
@@ -1247,7 +1270,6 @@ PLACES = [
         ("total[n, m, p, f] = nl.add(total[n, m, p, f]", "total[n, m // 2, p, f] = nl.add(total[n, m // 2, p, f]"),
         ("for m in nl.affine_range(3):\n                #", "for m in nl.sequential_range(3):\n                #"),
         ("right[n, s, k, p, f])\n", "right[n, 0, k, p, f])\n"),
-        ("right = nl.ndarray((2, 4, 2, ", "right = nl.ndarray((2, 5, 2, "),
         ("left[s, n, m, k, p, c] = nl.load", "left[3 - s, n, m, k, p, c] = nl.load"),
         ("                ' end loop m '", "                nl.store(out[n, m, p, f], value=total[n, m, p, f])"),
         ("            ' end loop s '", "            nl.store(out[n, s % 3, p, f], value=right[n, s, 0, p, f])"),
@@ -1261,6 +1283,20 @@ PLACES = [
     Place("sum_in_psum", SUM_ADDED.replace("= nl.add(total[n, m, p, f], part[n, s, m, p, f])", "+= part[n, s, m, p, f]"), SUM_SHAPES),
     Place("sum_in_psum", SUM_ADDED.replace("= nl.add(total[n, m, p, f], part[n, s, m, p, f])", "= nisa.tensor_tensor(part[n, s, m, p, f], total[n, m, p, f], op=nl.add)"), SUM_SHAPES),
     Place("sum_in_psum", SUM_DECLARED, SUM_SHAPES),
+    Place("sum_in_psum", SUM_CURRENT, [(3, 2, 128, 2, 128), (3, 2, 128, 512)],
+        stays=[
+        ("value=0.0", "value=1.0"),
+        ("memset(dst=total", "memset(dst=total[0:128, 0:1, 0:512]"),
+        ("accumulate=k > 0", "accumulate=k > 1"),
+        ("accumulate=k > 0", "accumulate=s + k > 0"),
+        ("accumulate=k > 0", "accumulate=True"),
+        ("right[0:128, s, k, 0:512]", "right[0:128, 0, k, 0:512]"),
+        ("data2=part, op=nl.add", "data2=part, op=nl.subtract"),
+        ("nisa.tensor_tensor(dst", "nisa.memset(dst=part[0:1, 0:512], value=0.0)\n            nisa.tensor_tensor(dst"),
+        ("for m in nl.affine_range(2):\n            #", "for m in nl.sequential_range(2):\n            #"),
+        ("total = nl.ndarray((128, 2, 512), dtype=nl.float32", "total = nl.ndarray((128, 2, 512), dtype=nl.bfloat16"),
+        ]),
+    Place("sum_in_psum", SUM_CURRENT.replace(", accumulate=k > 0", ""), [(3, 2, 128, 2, 128), (3, 2, 128, 512)]),
     Place("swap_operands", SWAP_GATED, SWAP_SHAPES,
         stays=[
         ("np.identity(128,", "np.ones((128, 128),"),  # no transpose
