@@ -126,6 +126,16 @@ class KernelModule(SourceReader):
         }
         return spaces.pop() if len(spaces) == 1 else ""
 
+    def stored(self, statement: Statement) -> Access | None:
+        """Return what a statement stores to HBM; None for other statements."""
+        if (
+            statement.op == "dma_copy"
+            and statement.target is not None
+            and self.space_of(statement.target.name) == "hbm"
+        ):
+            return statement.reads.get("src")
+        return statement.reads.get("value") if statement.op == "store" else None
+
     def is_zero(self, node: ast.expr | None) -> bool:
         """Return True if an operand is missing, is zero, or is a tile that is filled with zeros."""
         if node is None or (isinstance(node, ast.Constant) and node.value is None) or self.number(node) == 0:

@@ -277,6 +277,6 @@ def narrowed(kernel: KernelModule, access: Access, first: str, width: int) -> tu
     if sized is not None:
         return place, f"{kernel.text(sized.func)}({first}, {width})"
     if isinstance(place, ast.Slice):
-        return place, f"{first}:{first} + {width}"
+        return place, f"0:{width}" if first == "0" else f"{first}:{first} + {width}"
     axes = ", ".join([*["None"] * (last.form.ranges[0].axes - 1), ":"])
     return place, f"{first} + {prefix(kernel, 'language')}.arange({width})[{axes}]"

@@ -43,6 +43,10 @@ class SwapOperands(Rule):
     )
     source = "nki.isa.nc_matmul: operands of at most 128 and 512 columns; nki.isa.nc_transpose on the tensor engine"
     apis = frozenset({"nki_legacy"})
+    only = (
+        "It exchanges blocks among the places of a tile, which the legacy API lays before its partitions. In the current "
+        "API partitions come first, and the tile that is transposed is declared in the loop, so that it has no places."
+    )
     change_class = "mixed"
     relieves = ("tensor", "vector", "scalar")
 

@@ -573,6 +573,34 @@ COLUMNS_BLOCKS = tiled(
 """,
 )
 COLUMNS_SHAPES = [(256, 384), (256, 2048)]
+COLUMNS_CURRENT = current(
+    "x, w",
+    """
+    out = nl.ndarray((3, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.ndarray((128, 3, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+    right = nl.ndarray((128, 2, 1024), dtype=nl.float32, buffer=nl.sbuf)
+    twice = nl.ndarray((128, 2, 1024), dtype=nl.float32, buffer=nl.sbuf)
+    for m in nl.affine_range(3):
+        for k in nl.affine_range(2):
+            nisa.dma_copy(dst=left[0:128, m, k, 0:128], src=x[nl.ds(128 * k, 128), nl.ds(128 * m, 128)])
+    # the operand
+    for k in nl.affine_range(2):
+        nisa.dma_copy(dst=right[0:128, k, 0:1024], src=w[nl.ds(128 * k, 128), 0:1024])
+        nisa.tensor_scalar(dst=twice[0:128, k, 0:1024], data=right[0:128, k, 0:1024], op0=nl.multiply, operand0=2.0)
+    # the products
+    for m in nl.affine_range(3):
+        made = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)
+        for h in nl.affine_range(2):
+            part = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(2):
+                nisa.nc_matmul(
+                    dst=part, stationary=left[0:128, m, k, 0:128], moving=twice[0:128, k, nl.ds(512 * h, 512)], accumulate=k > 0
+                )
+            nisa.tensor_copy(dst=made[0:128, nl.ds(512 * h, 512)], src=part)
+        nisa.dma_copy(dst=out[m, 0:128, 0:1024], src=made)
+    return out
+""",
+)
 STAGES_CHAIN = tiled(
     "x, w",
     (4, 128, 512),
@@ -1392,6 +1420,18 @@ PLACES = [
     Place("block_columns", COLUMNS_BLOCKS.replace("right[n, k, p, wide] = ", "tile = ").replace("right[n, k, p, wide]", "tile"), COLUMNS_SHAPES,
         stays=[
         ("multiply(tile,", "multiply(tile[p, wide],"),
+        ]),
+    Place("block_columns", COLUMNS_CURRENT, [(256, 384), (256, 1024)],
+        stays=[
+        ("for m in nl.affine_range(3):\n        made", "for m in nl.sequential_range(3):\n        made"),
+        ("moving=twice[0:128, k, nl.ds(512 * h, 512)]", "moving=twice[0:128, k, nl.ds(256 * h, 512)]"),
+        ("made[0:128, nl.ds(512 * h, 512)], src", "made[0:128, nl.ds(512 * (1 - h), 512)], src"),
+        ("    return out", "    nisa.dma_copy(dst=out[0, 0:128, 0:1024], src=right[0:128, 0, 0:1024])\n    return out"),
+        ("    # the products", "    nisa.tensor_copy(dst=left[0:128, 0, 0, 0:128], src=twice[0:128, 0, 0:128])"),
+        ("    # the operand", "    same = twice"),
+        ("        made = nl", "        other = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)\n        made = nl"),
+        ("tensor_scalar(dst=twice", "activation_reduce(op=nl.copy, reduce_op=nl.add, reduce_res=left[0:128, 0, 0, 0:1], dst=twice", ", op0=nl.multiply, operand0=2.0", ""),
+        ("src=made)", "src=made[0:128, 0:512])"),
         ]),
     Place("pipeline_stages", STAGES_CHAIN, STAGES_SHAPES,
         stays=[

@@ -60,3 +60,9 @@ def test_a_rule_leaves_alone_what_it_can_not_prove_and_says_why(place: Place) ->
 
 def test_every_rule_has_a_place() -> None:
     assert {rule.name for rule in all_rules() if rule.apis & {"nki", "nki_legacy"}} == {one.rule for one in PLACES}
+
+
+def test_a_rule_is_for_both_apis_or_says_why_not() -> None:
+    both = {"nki", "nki_legacy"}
+    for rule in (one for one in all_rules() if one.apis & both):
+        assert (rule.apis >= both) != bool(rule.only), rule.name
