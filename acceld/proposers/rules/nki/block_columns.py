@@ -181,10 +181,10 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
             return problem
     for item in block.makers:
         if isinstance(item, Loop) and any(loop.variable == parts.variable for loop in (item, *item.loops())):
-            return f"line {item.line}: the name {parts.variable} is taken"
+            return f"line {item.line}: this loop is called {parts.variable} too: give it another name"
     made = written(block.makers)
     if (read(block.makers) & written([nest])) | (written(block.stores) & read([nest])):
-        return f"line {nest.line}: what the loops write is read where {', '.join(sorted(block.wide))} are made"
+        return f"line {nest.line}: what the loops write is read where {', '.join(sorted(block.wide))} are made: give it a tile of its own"
     for one in block.rows:
         if not any(kernel.stored(store).name == one.made.name for store in block.stores):  # type: ignore[union-attr]
             return f"line {one.line}: {one.made.name} is not only stored: declare it in loop {parts.variable}"
@@ -209,7 +209,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
     """Return the reason why the tiles can not be made by parts; empty if they can."""
     columns = {width * (block.parts.trips or 0) for width in block.wide.values()}
     if len(columns) != 1 or len(set(block.wide.values())) != 1:
-        return f"line {block.parts.line}: the parts have different widths"
+        return f"line {block.parts.line}: the parts have different widths: use as many columns of each tile"
     whole = columns.pop()
     for one in flatten(block.makers):
         where = f"line {one.line}:"
@@ -224,23 +224,23 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
         ):
             return f"{where} {one.op or 'this statement'} is not element-wise, so it needs all columns: do it before the loop"
         if kernel.mask(one) or len(one.mentions) != len(one.reads):
-            return f"{where} there is a mask, or an operand is an expression"
+            return f"{where} there is a mask, or an operand is an expression: give the operand a tile of its own"
         for access in accesses(one):
             if access.name in kernel.ambiguous:
-                return f"{where} {access.name} may have another name"
+                return f"{where} {access.name} may have another name: use one"
             shape = kernel.extents(access)
             if access.name not in made and shape is not None and shape[-1] == 1:
                 continue  # one number for each partition serves every part
             if access.name in made and access.name not in kernel.buffers:
                 if access.dims is not None:
-                    return f"{where} {access.name} is used by index"
-                continue  # a tile without declaration becomes as wide as its operands
+                    return f"{where} {access.name} is used by index: use all of it"
+                continue  # a tile that becomes as wide as what it is made from
             if access.name in made and kernel.buffers[access.name].shape[-1] != whole:
-                return f"{where} {access.name} does not have {whole} columns"
+                return f"{where} {access.name} does not have {whole} columns: make all tiles as wide"
             if access.name in made and access.dims is None and shape is not None:
                 continue  # its declaration gets the columns of one part
             if not covers(access, whole) or columns_in(kernel, access) is None:
-                return f"{where} not all {whole} columns of {access.name} are used, or not by a plain index"
+                return f"{where} not all {whole} columns of {access.name} are used, or not by a plain index: use all by one slice"
     return ""
 
 
@@ -263,21 +263,21 @@ def _problem_of_store(kernel: KernelModule, block: _Block, store: Statement) -> 
     value, target = kernel.stored(store), store.target
     buffer = kernel.buffers.get(value.name) if value is not None else None
     if value is None or target is None or buffer is None or kernel.mask(store) or value.name in kernel.ambiguous:
-        return f"{where} what is stored is not understood"
+        return f"{where} what is stored is not understood: store a tile in SBUF, without a mask"
     writers = kernel.writers(value.name)
     results = [one.result(value.name) for one in writers]
     widths = {_part_width(result, block.parts) for result in results if result is not None}
     whole = buffer.shape[-1] or 0
     if not all(inside(one, block.parts) for one in writers) or widths != {whole // (block.parts.trips or 1)}:
-        return f"{where} {value.name} is not written by the same parts"
+        return f"{where} {value.name} is not written by the same parts: write it in loop {block.parts.variable}"
     if value.dims is None and len(buffer.shape) != 2:
         return f"{where} {value.name} is stored without an index: write out which part"
     named = [target, *([value] if value.dims is not None else [])]
     if not all(covers(access, whole) and columns_in(kernel, access) is not None for access in named):
-        return f"{where} not all {whole} columns are stored, or not by a plain index"
+        return f"{where} not all {whole} columns are stored, or not by a plain index: store all of them by one slice"
     for one in kernel.readers(value.name):
         if one is not store and inside(one, block.outermost):
-            return f"line {one.line}: {value.name} is also used in another way"
+            return f"line {one.line}: {value.name} is also used in another way: use another tile for that"
     return ""
 
 

@@ -92,7 +92,7 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
     stores, loads = kernel.writers(name), kernel.readers(name)
     where = f"line {buffer.declaration.line}"
     if name in kernel.ambiguous or not stores or not loads or None in buffer.shape:
-        return f"{where}: what {name} is or holds is not known"
+        return f"{where}: what {name} is or holds is not known: use one name, and declare it by numbers"
     axes = set()
     for statement in (*stores, *loads):
         access = statement.target if statement in stores else statement.reads.get("src")
@@ -104,12 +104,12 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
             return f"line {statement.line}: the transfer of {name} has a mask or another dtype: transfer all of it, in its type"
         axes.add(_partition_axis(access, buffer, slices=kernel.api == "nki"))
     if len(axes) != 1 or None in axes:
-        return f"{where}: not every transfer of {name} spreads the same whole dimension over the partitions"
+        return f"{where}: not every transfer of {name} spreads the same whole dimension over the partitions: load as it was stored"
     held = prod(extent or 0 for at, extent in enumerate(buffer.shape) if at not in axes) * ELEMENT_BYTES
     if kernel.api == "nki" and held > SBUF_BYTES:
         return f"{where}: {name} takes {held >> 10} KiB a partition, more than SBUF holds: keep a part of it"
     if any(_VALUE[kernel.api] not in store.reads for store in stores):
-        return f"{where}: what is stored to {name} is no tile"
+        return f"{where}: what is stored to {name} is no tile: give it a tile first"
     (axis,) = axes
     assert axis is not None
     return _Scratch(buffer, axis, tuple(stores), tuple(loads))

@@ -107,7 +107,9 @@ def _obstacle(kernel: KernelModule, made: Statement, total: Statement) -> str:
     between = [one for one in kernel.statements if made.start < one.start < total.start and one.kind != "declaration"]
     users = [one for one in between if any(access.name == name for access in accesses(one))]
     if users:
-        reasons.append(f"line {users[0].line} uses {name} between lines {made.line} and {total.line}")
+        reasons.append(
+            f"line {users[0].line} uses {name} between lines {made.line} and {total.line}: use another tile there"
+        )
     return next(filter(None, reasons), "")
 
 

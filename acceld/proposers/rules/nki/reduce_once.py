@@ -172,7 +172,7 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
         if not all(has_place(part.made, loop) for loop in over):
             return "its result has no place for each iteration: index it by every loop"
     elif not over or whole.parent is not over[-1].parent or not _covers(kernel, part, whole, over):
-        return "its results are not joined right after the loops that make them"
+        return "its results are not joined right after the loops that make them: join them there"
     loops = []
     for loop in around(part):
         if loop not in over or loop.kind not in ("affine_range", "range", "sequential_range", "static_range"):
@@ -222,21 +222,21 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
     """Return the reason why the reduction can not wait until the loops have ended; empty if it can."""
     outermost = one.loops[0]
     if one.elements > _MOST_ELEMENTS:
-        return f"{one.elements} columns are more than one instruction takes"
+        return f"{one.elements} columns are more than one instruction takes: reduce a part of them at a time"
     writers = list(kernel.writers(tile.name))
     maker = kernel.producer(part, tile)
     if maker is None:
-        return f"{tile.name} is not made by one statement before the reduction, in the same loop"
+        return f"{tile.name} is not made by one statement before the reduction, in the same loop: make it there"
     if len(writers) != 1 or kernel.mask(maker):
         return f"{tile.name} is changed elsewhere, or made in part: give the change a tile of its own"
     if inside(kernel.buffers[tile.name].declaration, outermost):
         return f"{tile.name} does not outlive the loop: declare it before"
     if whole.op == "loop_reduce":
         if any(inside(reader, outermost) for reader in kernel.readers(whole.made.name)):
-            return f"line {whole.line}: its result is read before the loops have ended"
+            return f"line {whole.line}: its result is read before the loops have ended: read it after them"
         variables = {loop.variable for loop in one.loops}
         if whole.made.variables is None or variables & whole.made.variables:
-            return f"line {whole.line}: its place depends on the loops"
+            return f"line {whole.line}: its place depends on the loops: write one result, after them"
     return ""
 
 

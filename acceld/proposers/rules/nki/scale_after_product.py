@@ -235,7 +235,7 @@ def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str
         elif Affine.of_variable(loop.variable) not in starts:
             return f"line {writer.line}: {name} has no place for every iteration of {loop.variable}: index it by that"
     late = writer.start > scaling.start or any(not inside(scaling, loop) for loop in fresh.values())
-    return f"line {scaling.line} does not follow line {writer.line} in its loop" if late else fresh
+    return f"line {scaling.line} does not follow line {writer.line} in its loop: scale there" if late else fresh
 
 
 def _followed(kernel: KernelModule, writer: Statement, reader: Statement, renames: _Renames) -> _Renames | str:
@@ -259,7 +259,7 @@ def _followed(kernel: KernelModule, writer: Statement, reader: Statement, rename
             )
         found[variable] = value
     if not (_in_blocks(there[-1]) and _in_blocks(here[-1])):
-        return f"line {reader.line}: the columns of {read.name} do not begin at a multiple of {BLOCK}"
+        return f"line {reader.line}: the columns of {read.name} do not begin at a multiple of {BLOCK}: let them"
     return {name: form.substituted(found) for name, form in renames.items()}
 
 

@@ -143,7 +143,7 @@ def _obstacle(kernel: KernelModule, found: _Sum) -> str:
     """Return the reason why the loop can not move to the products; empty if it can."""
     loop, addition = found.loop, found.addition
     if loop.kind not in ("affine_range", "sequential_range") or loop.trips is None or loop.trips < 2:
-        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known"
+        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known: say affine_range of a number"
     between = [one for one in around(addition) if inside(one, loop)]
     problem = parallel(between) or next(filter(None, (same_range(one, [loop.variable]) for one in between)), "")
     problem = problem or understood([loop])
@@ -162,7 +162,7 @@ def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
     if not _is_float32(kernel, declared) or not _is_float32(kernel, found.addition, otherwise=True):
         return f"{where} is not a sum in float32: declare it so"
     if not _places(found, found.total, declared):
-        return f"{where} has no place for every iteration of the other loops"
+        return f"{where} has no place for every iteration of the other loops: index it by them"
     if found.addition.op == "loop_reduce":
         return ""
     zeros = declared.op == "zeros" or (declared.op == "full" and kernel.text_of(declared, "fill_value") in _ZEROS)
@@ -193,9 +193,9 @@ def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
     if declared.op != ("ndarray" if kernel.api == "nki" else "zeros") or not _is_float32(kernel, declared):
         return f"{where} is not a sum in float32 that begins with zeros: declare it so"
     if found.place is None and declared.parent is not found.addition.parent:
-        return f"{where} has no place for every iteration of {found.loop.variable}"
+        return f"{where} has no place for every iteration of {found.loop.variable}: declare it beside the addition"
     if not _places(found, found.part, declared):
-        return f"{where} has no place for every iteration of the other loops"
+        return f"{where} has no place for every iteration of the other loops: index it by them"
     for one, access in uses:
         if one is found.addition:
             continue
@@ -205,7 +205,7 @@ def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
         if not product or one.kind != "op" or kernel.mask(one) or not access.same_as(found.part):
             return f"line {one.line}: {name} is not only the sum of one line's products: give other values another tile"
         if not ours or one.start > found.addition.start:
-            return f"line {one.line}: the product is not made before the addition, in the same iteration"
+            return f"line {one.line}: the product is not made before the addition, in the same iteration: make it there"
     return ""
 
 
@@ -259,7 +259,7 @@ def _shared(kernel: KernelModule, found: _Sum) -> str:
         line = next(one.line for one in loop.statements() if one.result(name) is not None)
         where = f"line {line}: {name}"
         if name in kernel.ambiguous or kernel.space_of(name) == "hbm":
-            return f"{where} is stored, or may have another name"
+            return f"{where} is stored, or may have another name: store after the sum, and use one name"
         buffer = kernel.buffers.get(name)
         if buffer is not None and not inside(buffer.declaration, loop):
             if not _is_apart(uses, loop):

@@ -124,7 +124,7 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
             return f"{where} this is not work on each column alone: do it in a loop of its own"
         shape = shapes[one]
         if shape is None:
-            return f"{where} the columns of {one.target.name} are not known"
+            return f"{where} the columns of {one.target.name} are not known: declare it by numbers"
         if kernel.ambiguous & {access.name for access in accesses(one)}:
             return f"{where} a tile may have another name: use one"
         reads_wide = bool(wide & {access.name for access in one.mentions})
@@ -147,7 +147,7 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
             return f"line {line}: {name} is not a tile of loop {loop.variable} alone: declare and use it there"
     for name in sorted({one.target.name for one in body if one.target is not None} - wide):
         if len({_first(access) for one in ops for access in accesses(one) if access.name == name}) > 1:
-            return f"line {loop.line}: {name} is used at other columns than it is written at"
+            return f"line {loop.line}: {name} is used at other columns than it is written at: give those a tile of their own"
     scans = tuple(one for one in body if one.op == "tensor_tensor_scan")
     found = _Wide(loop, columns, tuple(before), tuple(body), scans, frozenset(whole))
     return found if found.work > 1 else ""
@@ -216,29 +216,29 @@ def _on_columns(kernel: KernelModule, one: Statement, columns: int) -> bool:
 def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str], whole: set[str]) -> str:
     """Return the reason why a statement does not work on each of ``columns`` columns separately; empty if it does."""
     if one.second is not None:
-        return "it adds up its columns"
+        return "it adds up its columns: do that in a loop of its own"
     if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
-        return "the scan does not begin with a number"
+        return "the scan does not begin with a number: say which"
     if one.op == "accumulate" and set(one.reads) != {"x"}:
-        return "the added operand is an expression"
+        return "the added operand is an expression: give it a tile of its own"
     for call in _calls_in_operands(one):
         shape = _broadcast_shape(call)
         if shape is None and kernel.number(call) is None:
-            return "an operand is an expression"
+            return "an operand is an expression: give it a tile of its own"
         if shape is not None and (not shape.elts or kernel.constant(shape.elts[-1]) != columns):
-            return "an operand is repeated along its columns"
+            return "an operand is repeated along its columns: repeat it along partitions alone"
     for access in accesses(one):
         if access.dims is None:
             known = access.name in wide or access.name in whole
             if not known and access is not one.target and not _is_column(kernel, access):
-                return f"{access.name} is a whole tile from outside of the loop"
+                return f"{access.name} is a whole tile from outside of the loop: index its columns"
         elif last_index(access) is not None and covers(access, columns):
             if access.name in wide:
-                return f"{access.name} is read by index"
+                return f"{access.name} is read by index: use all of it"
             if columns_in(kernel, access) is None:
-                return f"the index of the columns of {access.name} is not written out"
+                return f"the index of the columns of {access.name} is not written out: write a slice"
         elif not _is_column(kernel, access):
-            return f"the columns of {access.name} are not all {columns}"
+            return f"the columns of {access.name} are not all {columns}: do what has others in a loop of its own"
     return ""
 
 
