@@ -93,27 +93,6 @@ class KernelModule(SourceReader):
         """Return the statements that read ``name``."""
         return self._readers.get(name, [])
 
-    def producer(self, reader: Statement, access: Access) -> Statement | None:
-        """Return the statement that made exactly the elements that ``access`` reads, earlier in the same loop body.
-
-        None means that no single statement did, or that it has further results.
-        """
-        if access.name in self.ambiguous:
-            return None
-        writers = self.writers(access.name)
-        if len(writers) != 1:
-            return None
-        writer = writers[0]
-        if writer.kind != "op" or writer.augmented or writer.parent is not reader.parent or writer.start > reader.start:
-            return None
-        if writer.target is None or writer.second is not None or not writer.target.same_as(access):
-            return None
-        return writer
-
-    def only_reader(self, writer: Statement, reader: Statement) -> bool:
-        """Return True if ``reader`` is the only statement that reads the result of ``writer``."""
-        return writer.target is not None and self.readers(writer.target.name) == [reader]
-
     def space_of(self, name: str) -> str:
         """Return the memory of a buffer or tile: ``hbm``, ``sbuf`` or ``psum``; empty if it is not known."""
         if name in self.parameters or name in self.other_shapes:

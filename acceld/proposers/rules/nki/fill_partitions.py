@@ -201,7 +201,7 @@ class _Stacking:
         bound = {found[0] for one in loop.statements() if (found := assigned(one))}
         problem = one_name(kernel, bound) if kernel.api == "nki" else ""
         if problem:
-            raise _refused(loop.line, problem)
+            raise RuleRefused(problem)
         for one in kernel.statements:
             if not inside(one, loop) and (used := bound & {name.id for name in names_in(one.node)}):
                 raise _refused(one.line, f"{min(used)}, a tile of the loop, is used here too: give it another name")

@@ -23,6 +23,7 @@ from math import prod
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
+from acceld.nki.source.matching import maker
 from acceld.nki.source.nests import ELEMENT_BYTES, SBUF_BYTES, around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
@@ -222,8 +223,8 @@ def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Stat
         return None
     if not kernel.text_of(scratch.buffer.declaration, "dtype").endswith("float32"):
         return None
-    producer = kernel.producer(store, value)
-    if producer is None or producer.op in LOADS or "dtype" in producer.args:
+    producer = maker(kernel, store, value)
+    if isinstance(producer, str) or producer.op in LOADS or "dtype" in producer.args:
         return None
     return producer if _readable(kernel, producer, store.made, scratch, without=store) else None
 

@@ -61,8 +61,9 @@ def test_a_rule_leaves_alone_what_it_can_not_prove_and_says_why(place: Place) ->
 def says_what_to_change(reason: str) -> bool:
     """Return True if a reason names a line, says what keeps it as it is, and after a colon the change that would let it."""
     start = re.match(r"lines? \d[\d, and]*:? ?", reason)
-    named = start is not None or re.search(r"\blines? \d+", reason) is not None
-    return named and re.search(r"\w: \w+ \w", reason[start.end() if start else 0 :]) is not None
+    rest = reason[start.end() if start else 0 :]
+    named = (start is not None or re.search(r"\blines? \d+", rest) is not None) and not rest.startswith("line")
+    return named and re.search(r"\w: \w+ \w", rest) is not None
 
 
 def test_every_rule_has_a_place() -> None:
