@@ -80,7 +80,7 @@ class Rule(ABC):
     """The document that describes this behavior."""
     apis: frozenset[str]
     only: str = ""
-    """Why it offers no place in the other API of NKI. A rule for one of the two says so."""
+    """Reason for which it offers no place in the other API of NKI; given by a rule for one of the two alone."""
     change_class: str
     """One of loop_order, tile_width, fusion, engine, spill, dma, or mixed."""
     relieves: tuple[str, ...] = ()
