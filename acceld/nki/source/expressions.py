@@ -250,7 +250,7 @@ class ExpressionReader(ParsedText):
         if not isinstance(index, ast.Slice):
             if isinstance(index, ast.Call) and self.callee(index) == "ds" and len(index.args) == 2:
                 count = self.constant(index.args[1])
-                return Dim(None if count is None else self.affine(index.args[0]), count, text)
+                return Dim(self.affine(index.args[0]), count, text, unsized=count is None)
             return Dim(self.affine(index), None, text)
         if index.step is not None:
             return Dim(None, None, text)

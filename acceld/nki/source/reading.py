@@ -164,6 +164,7 @@ class KernelModule(SourceReader):
             whole = dict(enumerate(self._whole(access.name) or ()))
             axes = [Dim(Affine() if whole.get(i) else None, whole.get(i)) for i in range(len(access.dims))]
             dims = [axis if dim.full else dim for dim, axis in zip(access.dims, axes, strict=True)]
+            dims = [Dim(None) if dim.unsized else dim for dim in dims]
         is_axis = [dim.extent is not None or bool(dim.form and dim.form.ranges) for dim in dims]
         return tuple(
             dim.form + Affine.of(Symbol.over(dim.extent, sum(is_axis[:i]), sum(is_axis)))
