@@ -404,7 +404,7 @@ class CostModel:
             return n / 2 if narrow else n
         if op == "bn_aggr":
             return 13 * n / 3
-        if (each := OPS[op].cycles) is not None:
+        if op in OPS and (each := OPS[op].cycles) is not None:
             return each * n
         raise MissingRule(f"no cost rule for {op} (line {instruction.line})", hint="add one in acceld.nki.timing.cost")
 
