@@ -206,7 +206,7 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
     *places, last = forms
     new = (kernel.forms(scaled) or (None,))[-1]
     if last is None or new is None or len(last.ranges) != 1 or new != last - last.start:
-        return f"{where}the columns of {scaled.name} are no plain range: write a slice of neighboring columns"
+        return f"{where}the columns of {name} or {scaled.name} are no plain range: write slices of neighbors"
     if [form for form in places if form is None or form.ranges] != [Affine.of(_ROWS)]:
         return f"{where}this is not all {BLOCK} partitions of {name}: scale all of them"
     return ""

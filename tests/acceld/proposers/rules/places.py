@@ -1267,6 +1267,8 @@ PLACES = [
         ("inverse[b, a, p, 0])", "inverse[b, a, p, 0], op1=nl.add, operand1=1.0)"),
         ("inverse[b, a, p, 0]", "inverse[0, a, p, 0]"),
         ("data=power[a, b, p, f], op0", "data=tile, op0"),
+        ("data=power[a, b, p, f], op0", "data=power[a, b, p, 2 * f], op0"),  # every other column
+        ("sums[a, row", "sums[row", "sums = nl.zeros((2, 3,", "sums = nl.zeros((3,"),  # products with other factors are added too
         ("    return out", "    nl.store(out[0, 0, p, f], value=scaled[0, 0, p, f])\n    return out"),
         ("    return out", "    nl.store(out[0, 0, p, f], value=nl.copy(sums[0, 0, p, f]))\n    return out"),
         ("128 * row + c], w", "128 * row + c + 64 * a], w"),
