@@ -161,7 +161,9 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
         turned,
         product,
         drain,
-        indexed(kernel, factor.name, [form and form.substituted(renames) for form in kernel.forms(factor)]),
+        factor.name
+        if factor.dims is None
+        else indexed(kernel, factor.name, [form and form.substituted(renames) for form in kernel.forms(factor)]),
     )
 
 

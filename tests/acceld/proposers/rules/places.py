@@ -1279,6 +1279,7 @@ PLACES = [
         ("nl.zeros((2, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)", "nl.full((2, 3, nl.par_dim(128), 512), 1.0, dtype=nl.float32, buffer=nl.psum)"),
         ("scaled[a, b, p, 128 * k + c], unit", "scaled[1 - a, b, p, 128 * k + c], unit"),
         ]),
+    Place("scale_after_product", SCALE_SOFTMAX.replace("scaled[a, b, p, f] = ", "scaled = ").replace("scaled[a, b, p, 128", "scaled[p, 128").replace("    scaled = nl.ndarray((2, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)\n", ""), SCALE_SHAPES),
     Place("scale_after_product", SCALE_CURRENT, [(2, 128, 512), (4, 128, 512)],
         stays=[
         ("            nisa.nc_transpose", "            nisa.memset(dst=x_tile, value=1.0)\n            nisa.nc_transpose"),
