@@ -169,6 +169,3 @@ def register_rank(context: Context) -> Step:
         context.machine.registers[number] = held
 
     return run
-
-
-BUILDERS: dict[str, Callable[[Context], Step]] = {"collective": collective, "register_rank": register_rank}

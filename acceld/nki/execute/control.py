@@ -306,19 +306,3 @@ def quantize_mx(context: Context) -> Step:
 
 
 _LIMITS = {"float8_e5m2": 57344.0, "float8_e4m3fn": 448.0}
-
-BUILDERS: dict[str, Callable[[Context], Step]] = {
-    "register_move": register_move,
-    "register_load": register_load,
-    "register_store": register_store,
-    "register_alu": register_alu,
-    "random_seed": random_seed,
-    "random": random,
-    "random_state_load": random_state_load,
-    "random_state_store": random_state_store,
-    "dropout": dropout,
-    "barrier": barrier,
-    "print": nothing,
-    "exchange": exchange,
-    "quantize_mx": quantize_mx,
-}

@@ -426,20 +426,3 @@ def copy_predicated(context: Context) -> Step:
         dst.put(env, window, np.where(~holds if reverse else holds, source(env, window), before))
 
     return run
-
-
-BUILDERS: dict[str, Callable[[Context], Step]] = {
-    "tensor_tensor": tensor_tensor,
-    "tensor_scalar": tensor_scalar,
-    "scalar_tensor_tensor": tensor_scalar,
-    "tensor_scalar_cumulative": tensor_scalar_cumulative,
-    "activation": activation,
-    "activate2": activate2,
-    "reciprocal": reciprocal,
-    "exponential": exponential,
-    "select": select,
-    "affine_select": affine_select,
-    "iota": iota,
-    "range_select": range_select,
-    "copy_predicated": copy_predicated,
-}

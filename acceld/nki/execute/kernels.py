@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 
 from acceld.nki.errors import MissingRule
 from acceld.nki.execute import collectives, control, elementwise, moves, products, reductions, search
 from acceld.nki.execute.context import Context, Step
+from acceld.nki.ir.operations import OPS
 
+_MODULES = (moves, products, elementwise, reductions, search, control, collectives)
 BUILDERS: dict[str, Callable[[Context], Step]] = {
-    **moves.BUILDERS,
-    **products.BUILDERS,
-    **elementwise.BUILDERS,
-    **reductions.BUILDERS,
-    **search.BUILDERS,
-    **control.BUILDERS,
-    **collectives.BUILDERS,
+    name: function
+    for module in _MODULES
+    for name, function in vars(module).items()
+    if name in OPS and isinstance(function, FunctionType) and function.__module__ == module.__name__
+} | {
+    "dma_transpose": moves.copy,
+    "broadcast_partition": moves.copy,
+    "scalar_tensor_tensor": elementwise.tensor_scalar,
+    "print": control.nothing,
 }
+"""A function of one of these modules for each operation: the one with its name, or the one that is named here."""
 
 
 def build(context: Context) -> Step:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -196,15 +195,3 @@ def shuffle(context: Context) -> Step:
         dst.put(env, None, values)
 
     return run
-
-
-BUILDERS: dict[str, Callable[[Context], Step]] = {
-    "dma_copy": dma_copy,
-    "dma_compute": dma_compute,
-    "dma_transpose": copy,
-    "copy": copy,
-    "bitcast": bitcast,
-    "broadcast_partition": copy,
-    "memset": memset,
-    "shuffle": shuffle,
-}

@@ -396,10 +396,3 @@ class _Stack:
         )
         rows = self.tile.read(stacked.reshape(-1, shape[-1]))
         return rows if rows.dtype == self.real else rows.astype(self.real)
-
-
-BUILDERS: dict[str, Callable[[Context], Step]] = {
-    "matmul": matmul,
-    "matmul_mx": matmul_mx,
-    "transpose": transpose,
-}

@@ -258,13 +258,3 @@ def bn_aggr(context: Context) -> Step:
         dst.put(env, window, np.stack([centre, variance], axis=1))
 
     return run
-
-
-BUILDERS: dict[str, Callable[[Context], Step]] = {
-    "tensor_reduce": tensor_reduce,
-    "partition_reduce": partition_reduce,
-    "loop_reduce": loop_reduce,
-    "scan": scan,
-    "bn_stats": bn_stats,
-    "bn_aggr": bn_aggr,
-}

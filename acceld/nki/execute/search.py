@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from acceld.nki.execute.context import Context, Step
@@ -238,16 +236,3 @@ def sequence_bounds(context: Context) -> Step:
         dst.put(env, window, out)
 
     return run
-
-
-BUILDERS: dict[str, Callable[[Context], Step]] = {
-    "gather": gather,
-    "local_gather": local_gather,
-    "local_scatter": local_scatter,
-    "max8": max8,
-    "find_index8": find_index8,
-    "match_replace8": match_replace8,
-    "topk": topk,
-    "nonzero_with_count": nonzero_with_count,
-    "sequence_bounds": sequence_bounds,
-}

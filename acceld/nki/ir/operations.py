@@ -165,6 +165,10 @@ class Operation:
     memory: Memory
     traits: Trait
     generation: int
+    cycles: float | None
+    """Cycles for each element of a partition; None if :mod:`acceld.nki.timing.cost` has a formula. Those of gathers, searches
+    and partition_reduce are guesses, since no figure is published.
+    """
 
     @property
     def is_product(self) -> bool:
@@ -187,7 +191,7 @@ def _operands(text: str) -> tuple[Operand, ...]:
     return tuple(found)
 
 
-def _op(
+def entry(
     meaning: str,
     dsts: str,
     srcs: str,
@@ -198,6 +202,7 @@ def _op(
     memory: str = "chip",
     traits: str = "",
     generation: int = 2,
+    cycles: float | None = None,
 ) -> Operation:
     """Return the operation that the texts describe: ``name?`` is an optional operand, ``name:kind`` gives its kind,
     ``name!`` is a required attribute.
@@ -214,54 +219,55 @@ def _op(
         Memory(memory),
         reduce(or_, (Trait[word.upper()] for word in traits.split()), Trait(0)),
         generation,
+        cycles,
     )
 
 
 # fmt: off
 OPS: dict[str, Operation] = {
     # data movement
-    "dma_copy": _op(
+    "dma_copy": entry(
         "dst = src between HBM and SBUF, cast through float32; with rmw, dst = dst <rmw> src in float32. oob 'error' "
         "raises for an index outside the buffer, 'skip' leaves that element alone",
         "dst", "src:tile", attrs="rmw oob dge", engines="SGDY", memory="dma",
         traits="whole elementwise across packed",
     ),
-    "dma_compute": _op(
+    "dma_compute": entry(
         "dst = srcs folded with op in float32 by the DMA engines",
         "dst", "src0 " + " ".join(f"src{k}?" for k in range(1, 16)), attrs="op", engines="SGDY", memory="dma",
         traits="whole elementwise across",
     ),
-    "dma_transpose": _op(
+    "dma_transpose": entry(
         "dst = transpose(src, axes) during the transfer",
         "dst", "src:tile", attrs="axes", engines="SGDY", memory="dma", traits="whole across packed",
     ),
-    "copy": _op(
+    "copy": entry(
         "dst = src on chip",
         "dst", "src:tile", engines="VSG", traits="whole elementwise in_place packed",
     ),
-    "copy_predicated": _op(
+    "copy_predicated": entry(
         "dst[p] = src[p] where predicate (not) holds",
         "dst", "src predicate:tile", attrs="reverse", engines="VG", traits="elementwise",
     ),
-    "bitcast": _op(
+    "bitcast": entry(
         "dst = the bits of src as a type of another width: the last axis is longer or shorter by as much. No "
         "instruction on the chip; in HBM a view of all of a tensor; back: what was written through a view",
         "dst", "src:tile", attrs="back", memory="any", traits="whole packed gathers",
     ),
-    "memset": _op(
+    "memset": entry(
         "dst = value; lazy: no instruction on the chip, the first write initialises",
         "dst", "value:number", attrs="lazy", engines="VSGD", memory="any", traits="whole rounds packed",
     ),
-    "shuffle": _op(
+    "shuffle": entry(
         "partition q*32+i of dst = partition q*32+lanes[i] of src; 255 leaves dst alone",
         "dst", "src:tile", attrs="lanes!", engines="V",
     ),
-    "broadcast_partition": _op(
+    "broadcast_partition": entry(
         "every partition of dst = the one partition of src",
         "dst", "src:tile", engines="TVSG", traits="whole elementwise across",
     ),
     # tensor engine
-    "matmul": _op(
+    "matmul": entry(
         "dst[M, N] = stationary[K, M].T @ moving[K, N]. accumulate 'yes' adds to dst, 'no' overwrites, 'auto' "
         "overwrites where the accumulation group has no value yet. transpose: a transpose through the array. hidden: "
         "inserted by the front end, not written in the kernel",
@@ -269,209 +275,209 @@ OPS: dict[str, Operation] = {
         attrs="accumulate transpose stationary_onezero moving_onezero perf_mode tile_position tile_size hidden",
         space="kmn", engines="T", memory="product", traits="whole",
     ),
-    "matmul_mx": _op(
+    "matmul_mx": entry(
         "matrix product of microscaled operands",
         "dst", "stationary:tile moving:tile stationary_scale:tile moving_scale:tile",
         attrs="accumulate tile_position tile_size", space="kmn", engines="T", memory="product", traits="packed",
         generation=4,
     ),
-    "transpose": _op(
+    "transpose": entry(
         "dst[F, P] = src[P, F]",
         "dst", "src:tile", attrs="hidden", engines="TV", traits="whole packed",
     ),
     # element-wise
-    "activation": _op(
+    "activation": entry(
         "dst = func(data * scale + bias), bias and scale immediates or (P, 1) tiles; with reduce_op the values are "
         "also folded along the free axes into reduce_res",
         "dst reduce_res?", "data:tile bias:scalar scale:scalar", attrs="func! reduce_op reduce_cmd", engines="SG",
         traits="whole elementwise rounds in_place",
     ),
-    "activate2": _op(
+    "activate2": entry(
         "dst = func((data op0 operand0) op1 operand1); prelu multiplies negative values by slope",
         "dst reduce_res?", "data:tile operand0:scalar operand1:scalar slope?:scalar",
         attrs="func! op0 op1 reverse0 reverse1 reduce_op reduce_cmd", engines="SG",
         traits="whole elementwise rounds", generation=4,
     ),
-    "tensor_tensor": _op(
+    "tensor_tensor": entry(
         "dst = data1 op data2, of equal sizes (neuronxcc.nki repeats axes of one element)",
         "dst", "data1:tile data2:tile", attrs="op!", engines="VG",
         traits="whole elementwise two_tiles rounds in_place",
     ),
-    "tensor_scalar": _op(
+    "tensor_scalar": entry(
         "dst = (data op0 operand0) op1 operand1, operands immediates or (P, 1) tiles; reverse swaps the operands",
         "dst reduce_res?", "data:tile operand0:scalar operand1?:scalar",
         attrs="op0! reverse0 op1 reverse1 reduce_op reduce_cmd reduce_init negate", engines="VSG",
         traits="whole elementwise rounds in_place",
     ),
-    "tensor_scalar_cumulative": _op(
+    "tensor_scalar_cumulative": entry(
         "running fold r[i] = (data[i] op0 operand0) op1 r[i-1] along the free axis; r[-1] is the operation's "
         "identity, with reduce_cmd 'load_reduce' operand1, with 'reduce' what the engine's register holds",
         "dst", "data:tile operand0:scalar operand1?:scalar", attrs="op0! op1! reduce_cmd", engines="V",
         traits="whole elementwise",
     ),
-    "scalar_tensor_tensor": _op(
+    "scalar_tensor_tensor": entry(
         "dst = (data op0 operand0) op1 operand1, operand0 a scalar, operand1 a tile; with reduce_op also folded along the "
         "free axes into reduce_res",
         "dst reduce_res?", "data:tile operand0:scalar operand1:tile",
         attrs="op0! reverse0 op1! reverse1 reduce_op reduce_cmd", engines="VG",
         traits="whole elementwise two_tiles rounds in_place",
     ),
-    "reciprocal": _op(
+    "reciprocal": entry(
         "dst = 1 / data",
         "dst", "data:tile", engines="VS", traits="whole elementwise rounds in_place",
     ),
-    "exponential": _op(
+    "exponential": entry(
         "dst = exp(data - max)",
         "dst reduce_res?", "data:tile max_value:scalar", attrs="reduce_cmd reduce_init", engines="V",
         traits="whole elementwise", generation=4,
     ),
-    "select": _op(
+    "select": entry(
         "dst = on_true where predicate else on_false (a tile or an immediate)",
         "dst reduce_res?", "predicate:tile on_true on_false", attrs="reverse reduce_op reduce_cmd", engines="VG",
         traits="whole elementwise rounds in_place",
     ),
-    "dropout": _op(
+    "dropout": entry(
         "zeroes elements at random",
         "dst", "data:tile probability", engines="V", traits="whole elementwise",
     ),
     # reductions and scans
-    "tensor_reduce": _op(
+    "tensor_reduce": entry(
         "folds tile axes `axes` of data with op, in order; negate multiplies the result by -1. dst has the remaining "
         "axes, or counts of 1 in their place",
         "dst", "data:tile", attrs="op! axes! negate", space="src", engines="VG", traits="whole rounds",
     ),
-    "loop_reduce": _op(
+    "loop_reduce": entry(
         "dst = data in the first iteration of all of `loops`, else dst op data",
         "dst", "data:tile", attrs="op! loops!", engines="VG", traits="whole elementwise",
     ),
-    "partition_reduce": _op(
+    "partition_reduce": entry(
         "folds the partition axis (average: the sum over the number of partitions); dst has one partition",
-        "dst", "data:tile", attrs="op!", space="src", engines="VG", traits="whole",
+        "dst", "data:tile", attrs="op!", space="src", engines="VG", traits="whole", cycles=4,
     ),
-    "scan": _op(
+    "scan": entry(
         "r[i] = (data0[i] op0 r[i-1]) op1 data1[i] along the free axis, r[-1] = initial",
         "dst", "data0:tile data1:tile initial:scalar", attrs="op0! op1! reverse0 reverse1", engines="V",
         traits="whole elementwise two_tiles rounds",
     ),
-    "bn_stats": _op(
+    "bn_stats": entry(
         "per partition: count, mean, variance*count of the even elements, then of the odd ones",
         "dst", "data:tile", space="src", engines="V", traits="by_row",
     ),
-    "bn_aggr": _op(
+    "bn_aggr": entry(
         "mean and variance from (count, mean, variance*count) triples",
         "dst", "data:tile", space="src", engines="V", traits="by_row",
     ),
     # positions, search, gathers
-    "iota": _op(
+    "iota": entry(
         "dst = pattern, as integers cast to dst's type",
-        "dst", "", engines="G", traits="whole",
+        "dst", "", engines="G", traits="whole", cycles=1,
     ),
-    "affine_select": _op(
+    "affine_select": entry(
         "dst = on_true where pattern cmp 0 (cmp an ALU comparison) else on_false",
-        "dst", "on_true:tile on_false", attrs="cmp!", engines="G", traits="whole elementwise",
+        "dst", "on_true:tile on_false", attrs="cmp!", engines="G", traits="whole elementwise", cycles=1,
     ),
-    "range_select": _op(
+    "range_select": entry(
         "dst = on_true where (i + range_start) cmp0 bound0 and cmp1 bound1 for free index i",
         "dst reduce_res?", "on_true:tile bound0:scalar bound1:scalar",
         attrs="cmp0! cmp1! range_start on_false reduce_op reduce_cmd", engines="V", traits="whole elementwise",
         generation=3,
     ),
-    "max8": _op(
+    "max8": entry(
         "the eight greatest of each partition, descending",
         "dst", "data:tile", space="src", engines="V", traits="by_row",
     ),
-    "find_index8": _op(
+    "find_index8": entry(
         "first position of each of eight values",
         "dst", "data:tile values:tile", space="src", engines="V", traits="by_row",
     ),
-    "match_replace8": _op(
+    "match_replace8": entry(
         "replaces the first match of eight values",
         "dst index?", "data:tile values:tile", attrs="imm", space="src", engines="V", traits="by_row",
     ),
-    "local_gather": _op(
+    "local_gather": entry(
         "gather along the free axis inside groups of sixteen partitions",
         "dst", "data:tile index:tile", attrs="elements_per_index valid", engines="G", memory="sbuf",
-        traits="gathers",
+        traits="gathers", cycles=4,
     ),
-    "local_scatter": _op(
+    "local_scatter": entry(
         "elements of dst at the offsets of local_gather = src, the others stay; of equal offsets the last one counts",
-        "dst", "data:tile index:tile", attrs="valid", engines="G", memory="sbuf", traits="gathers",
+        "dst", "data:tile index:tile", attrs="valid", engines="G", memory="sbuf", traits="gathers", cycles=4,
     ),
-    "gather": _op(
+    "gather": entry(
         "dst[p, i] = data[p, index[p, i]]",
-        "dst", "data:tile index:tile", engines="G", memory="sbuf", traits="gathers",
+        "dst", "data:tile index:tile", engines="G", memory="sbuf", traits="gathers", cycles=4,
     ),
-    "topk": _op(
+    "topk": entry(
         "the greatest of the first n elements of each sixteen partitions, ascending, and their positions, in all "
         "sixteen rows",
-        "values index", "data:tile", attrs="n", space="src", engines="G", memory="sbuf", traits="by_row",
+        "values index", "data:tile", attrs="n", space="src", engines="G", memory="sbuf", traits="by_row", cycles=4,
     ),
-    "nonzero_with_count": _op(
+    "nonzero_with_count": entry(
         "positions of non-zeros, then their count",
         "dst", "data:tile", attrs="index_offset padding", space="src", engines="G", memory="sbuf", traits="by_row",
-        generation=3,
+        generation=3, cycles=4,
     ),
-    "sequence_bounds": _op(
+    "sequence_bounds": entry(
         "start and end of each segment id",
-        "dst", "data:tile", engines="G", memory="sbuf", traits="gathers",
+        "dst", "data:tile", engines="G", memory="sbuf", traits="gathers", cycles=4,
     ),
     # random numbers
-    "random_seed": _op(
+    "random_seed": entry(
         "seeds the generator",
         "", "seed", space="src", memory="any", traits="control",
     ),
-    "random": _op(
+    "random": entry(
         "uniform values in [low, high)",
         "dst", "low? high?", memory="any", traits="whole",
     ),
-    "random_state_load": _op(
+    "random_state_load": entry(
         "state of the engine's generators (XORWOW, six words each) = the row of each partition",
         "", "data:tile", space="src", engines="GV", memory="sbuf", traits="control", generation=3,
     ),
-    "random_state_store": _op(
+    "random_state_store": entry(
         "dst = state of the engine's generators",
         "dst", "", engines="GV", traits="whole control", generation=3,
     ),
     # microscaling
-    "quantize_mx": _op(
+    "quantize_mx": entry(
         "to MXFP8 data and their exponents",
-        "dst dst_scale", "data:tile", traits="packed", generation=4,
+        "dst dst_scale", "data:tile", traits="packed", generation=4, cycles=0.25,
     ),
     # registers and control
-    "register_move": _op(
+    "register_move": entry(
         "register = immediate or another register",
         "", "value", attrs="register! source", space="src", traits="control",
     ),
-    "register_load": _op(
+    "register_load": entry(
         "register = the one element of data",
         "", "data:tile", attrs="register!", space="src", memory="any", traits="control",
     ),
-    "register_store": _op(
+    "register_store": entry(
         "the one element of dst = register",
         "dst", "", attrs="register!", memory="any", traits="whole control",
     ),
-    "register_alu": _op(
+    "register_alu": entry(
         "register = source op value, or op the register that operand names; with bits, a sum wraps to that width",
         "", "value", attrs="register! source op! operand bits", space="src", traits="control",
     ),
-    "barrier": _op(
+    "barrier": entry(
         "all engines (or both cores) wait for each other",
         "", "data?", space="src", memory="any", traits="packed control",
     ),
-    "exchange": _op(
+    "exchange": entry(
         "dst = src of the other core of the pair, while that core gets this one's",
         "dst", "src:tile", engines="SGDY", memory="sbuf", traits="whole elementwise across", generation=3,
     ),
-    "collective": _op(
+    "collective": entry(
         "dst = what ranks make of their tiles together; ranks holds lists of `members` each, or pairs",
         "dst", "src:tile other?:tile", attrs="kind! ranks! members! axis op", engines="D", memory="dma",
         traits="across packed gathers", generation=3,
     ),
-    "register_rank": _op(
+    "register_rank": entry(
         "register = the rank that runs, or the one so many steps before it in its list",
         "", "steps", attrs="register! ranks! members!", space="src", traits="control",
     ),
-    "print": _op(
+    "print": entry(
         "prints a tile; no effect on values",
         "", "data", attrs="text", space="src", memory="any", traits="packed control",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -81,6 +82,19 @@ class Affine:
         """The index ranges in the form."""
         return tuple(symbol for symbol, _ in self.terms if symbol.is_range)
 
+    @property
+    def start(self) -> Affine:
+        """The form without its index ranges: where an access begins."""
+        return Affine(self.constant, tuple((symbol, factor) for symbol, factor in self.terms if not symbol.is_range))
+
+    def substituted(self, values: Mapping[str, Affine]) -> Affine:
+        """Return the form with the values of loop variables, each of which has one."""
+        result = Affine(self.constant)
+        for symbol, factor in self.terms:
+            value = values[symbol.variable] if symbol.variable == symbol.name else Affine.of(symbol)
+            result = result + value.times(factor)
+        return result
+
     def coefficient(self, variable: str) -> int | None:
         """Return the coefficient of a loop variable: 0 if the form does not contain it, None if it occurs in a quotient
         or remainder.
@@ -92,13 +106,3 @@ class Affine:
                     return None
                 found = coefficient
         return found
-
-    def renamed(self, names: dict[str, str]) -> Affine:
-        """Return the form with its loop variables renamed by ``names``."""
-        result = Affine(self.constant)
-        for symbol, coefficient in self.terms:
-            new = symbol
-            if symbol.variable in names and symbol.name == symbol.variable:
-                new = Symbol(names[symbol.variable], names[symbol.variable])
-            result = result + Affine(0, ((new, coefficient),))
-        return result

@@ -249,7 +249,8 @@ class ExpressionReader(ParsedText):
         text = self.text(index)
         if not isinstance(index, ast.Slice):
             if isinstance(index, ast.Call) and self.callee(index) == "ds" and len(index.args) == 2:
-                return Dim(self.affine(index.args[0]), self.constant(index.args[1]), text)
+                count = self.constant(index.args[1])
+                return Dim(self.affine(index.args[0]), count, text, unsized=count is None)
             return Dim(self.affine(index), None, text)
         if index.step is not None:
             return Dim(None, None, text)

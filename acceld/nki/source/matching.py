@@ -27,13 +27,20 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
         return f"{name} is written in {'lines' if len(writers) > 1 else 'line'} {lines}: give each result a tile of its own"
     (writer,) = writers
     if writer.kind != "op" or writer.augmented:
-        return f"line {writer.line} adds to {name}, or is not understood"
+        return (
+            f"line {writer.line} adds to {name}, or is not understood: write the result at once, into a tile of its own"
+        )
     if writer.parent is not reader.parent or writer.start > reader.start:
-        return f"line {writer.line} makes {name} in another loop than line {reader.line} reads it"
+        return f"line {writer.line} makes {name} in another loop than line {reader.line} reads it: make it there"
     if writer.second is not None:
-        return f"line {writer.line} has a second result, {writer.second.name}"
+        return (
+            f"line {writer.line} has a second result, {writer.second.name}: compute that by an instruction of its own"
+        )
     if writer.target is None or not writer.target.same_as(access):
-        return f"line {reader.line} does not read exactly the elements of {name} that line {writer.line} writes"
+        return (
+            f"line {reader.line} does not read exactly the elements of {name} that line {writer.line} writes: give those that it "
+            "reads a tile of their own"
+        )
     return writer
 
 
@@ -42,8 +49,12 @@ def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str
     name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]
     if others:
-        return f"line {others[0].line} reads {name} too"
-    return "" if uses(reader, name) == 1 else f"line {reader.line} reads {name} in several places"
+        return f"line {others[0].line} reads {name} too: compute it there again, into another tile"
+    return (
+        ""
+        if uses(reader, name) == 1
+        else f"line {reader.line} reads {name} in several places: give each a tile of its own"
+    )
 
 
 def uses(reader: Statement, name: str) -> int:
@@ -91,7 +102,7 @@ def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last
     for name in sorted(set(names)):
         for writer in kernel.writers(name):
             if first.start < writer.start < last.start:
-                return f"line {writer.line} changes {name} before line {last.line} would read it"
+                return f"line {writer.line} changes {name} before line {last.line} would read it: write the new values into another tile"
     return ""
 
 
@@ -99,4 +110,4 @@ def same_body(made: Statement, reader: Statement) -> str:
     """Return a reason unless ``reader`` follows ``made`` in the same loop body; empty text if it does."""
     if reader.parent is made.parent and reader.start > made.start:
         return ""
-    return f"line {reader.line} is not in the loop body of line {made.line}, after it"
+    return f"line {reader.line} is not in the loop body of line {made.line}, after it: move it there"

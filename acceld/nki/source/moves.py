@@ -37,7 +37,7 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
             )
         if buffer.space not in needed or buffer.declaration.parent is not loop or len(shape) != len(buffer.shape):
             raise RuleRefused(
-                f"line {line}: {name} is no tile of a known shape that {loop.variable}'s own body declares"
+                f"line {line}: {name} is no tile of a known shape that {loop.variable}'s own body declares: declare it there, by numbers"
             )
         for one in kernel.writers(name):
             if one.op == "nc_matmul" and "accumulate" not in one.args:

@@ -6,12 +6,14 @@ import ast
 from collections import Counter
 from functools import cached_property, lru_cache
 
+from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.parsing import SourceReader
 from acceld.nki.source.syntax import (
     BINARY,
     OPERATIONS,
     Access,
     Binary,
+    Dim,
     Loop,
     Statement,
     accesses,
@@ -91,27 +93,6 @@ class KernelModule(SourceReader):
         """Return the statements that read ``name``."""
         return self._readers.get(name, [])
 
-    def producer(self, reader: Statement, access: Access) -> Statement | None:
-        """Return the statement that made exactly the elements that ``access`` reads, earlier in the same loop body.
-
-        None means that no single statement did, or that it has further results.
-        """
-        if access.name in self.ambiguous:
-            return None
-        writers = self.writers(access.name)
-        if len(writers) != 1:
-            return None
-        writer = writers[0]
-        if writer.kind != "op" or writer.augmented or writer.parent is not reader.parent or writer.start > reader.start:
-            return None
-        if writer.target is None or writer.second is not None or not writer.target.same_as(access):
-            return None
-        return writer
-
-    def only_reader(self, writer: Statement, reader: Statement) -> bool:
-        """Return True if ``reader`` is the only statement that reads the result of ``writer``."""
-        return writer.target is not None and self.readers(writer.target.name) == [reader]
-
     def space_of(self, name: str) -> str:
         """Return the memory of a buffer or tile: ``hbm``, ``sbuf`` or ``psum``; empty if it is not known."""
         if name in self.parameters or name in self.other_shapes:
@@ -123,6 +104,16 @@ class KernelModule(SourceReader):
             "psum" if writer.op in ("nc_matmul", "matmul", "nc_transpose") else "sbuf" for writer in self.writers(name)
         }
         return spaces.pop() if len(spaces) == 1 else ""
+
+    def stored(self, statement: Statement) -> Access | None:
+        """Return what a statement stores to HBM; None for other statements."""
+        if (
+            statement.op == "dma_copy"
+            and statement.target is not None
+            and self.space_of(statement.target.name) == "hbm"
+        ):
+            return statement.reads.get("src")
+        return statement.reads.get("value") if statement.op == "store" else None
 
     def is_zero(self, node: ast.expr | None) -> bool:
         """Return True if an operand is missing, is zero, or is a tile that is filled with zeros."""
@@ -162,6 +153,25 @@ class KernelModule(SourceReader):
             return tuple(known) if len(known) == len(buffer.shape) - buffer.partition_axis else None
         whole = self._whole(access.name)
         return None if whole is None or None in whole else tuple(extent for extent in whole if extent is not None)
+
+    def forms(self, access: Access) -> tuple[Affine | None, ...]:
+        """Return the indices of an access as forms, where a slice or an axis of a whole tile is a range. None stands for an
+        index that is not understood. A whole tile of an unknown shape has no forms.
+        """
+        if access.dims is None:
+            dims = [Dim(Affine(), extent) for extent in self.extents(access) or ()]
+        else:
+            whole = dict(enumerate(self._whole(access.name) or ()))
+            axes = [Dim(Affine() if whole.get(i) else None, whole.get(i)) for i in range(len(access.dims))]
+            dims = [axis if dim.full else dim for dim, axis in zip(access.dims, axes, strict=True)]
+            dims = [Dim(None) if dim.unsized else dim for dim in dims]
+        is_axis = [dim.extent is not None or bool(dim.form and dim.form.ranges) for dim in dims]
+        return tuple(
+            dim.form + Affine.of(Symbol.over(dim.extent, sum(is_axis[:i]), sum(is_axis)))
+            if dim.form is not None and dim.extent is not None
+            else dim.form
+            for i, dim in enumerate(dims)
+        )
 
     def _whole(self, name: str) -> tuple[int | None, ...] | None:
         """Return the full shape of the buffer called ``name``; None if it is not known."""

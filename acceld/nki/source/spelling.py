@@ -5,7 +5,7 @@ All other text that a rule writes is the same in both APIs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from acceld.errors import RuleRefused
 from acceld.nki.source.affine import Affine, Symbol
@@ -47,6 +47,24 @@ def operation(
     return f"{target} = {callee}({_listed(given)})"
 
 
+def copied(kernel: KernelModule, target: str, source: str) -> str:
+    """Return a statement that copies ``source`` to ``target``, both on chip."""
+    if kernel.api == "nki":
+        return f"{prefix(kernel, 'isa')}.tensor_copy(dst={target}, src={source})"
+    return f"{target} = {prefix(kernel, 'language')}.copy({source})"
+
+
+def filled(kernel: KernelModule, name: str, shape: tuple[int, int], value: str) -> list[str]:
+    """Return the lines that declare a tile of float32 in SBUF, and fill it with a number."""
+    language = prefix(kernel, "language")
+    extents = f"({partitions(kernel, shape[0])}, {shape[1]})"
+    kept = f"dtype={language}.float32, buffer={language}.sbuf)"
+    if kernel.api != "nki":
+        return [f"{name} = {language}.full({extents}, {value}, {kept}"]
+    fill = f"{prefix(kernel, 'isa')}.memset(dst={name}, value={value})"
+    return [f"{name} = {language}.ndarray({extents}, {kept}", fill]
+
+
 def _listed(arguments: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in arguments.items())
 
@@ -71,6 +89,18 @@ def span(kernel: KernelModule, start: Affine, extent: int, axis: int, axes: int)
         return ranges(prefix(kernel, "language"), start, (extent, axis, axes, 1))
     first = rendered(start, {})
     return f"{start.constant}:{start.constant + extent}" if not start.terms else f"{first}:{first} + {extent}"
+
+
+def indexed(kernel: KernelModule, name: str, forms: Iterable[Affine | None]) -> str:
+    """Return the part of a tile at indices, each a number or one range with a step of 1. RuleRefused for any other."""
+    texts = []
+    for form in forms:
+        start = Affine() if form is None else form.start
+        if form is None or form - start not in [Affine(), *map(Affine.of, form.ranges[:1])]:
+            raise RuleRefused(f"an index of {name} is not understood: write a slice of neighboring elements")
+        (over,) = form.ranges or (None,)
+        texts.append(rendered(start, {}) if over is None else span(kernel, start, over.extent, over.axis, over.axes))
+    return f"{name}[{', '.join(texts)}]"
 
 
 def ranges(language: str, start: Affine, *over: tuple[int, int, int, int]) -> str:

@@ -93,11 +93,13 @@ def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
         or loop.trips % size
         or not isinstance(loop.node.iter, ast.Call)
     ):
-        raise RuleRefused(f"line {loop.line}: {loop.variable} can not advance by {size} at a time")
+        raise RuleRefused(
+            f"line {loop.line}: {loop.variable} can not advance by {size} at a time: let it be an affine_range of a multiple of {size}"
+        )
     for statement in loop.statements():
         indices = statement.args.get("loop_indices")
         if indices is not None and any(name.id == loop.variable for name in names_in(indices)):
-            raise RuleRefused(f"line {statement.line}: it is reduced over {loop.variable}")
+            raise RuleRefused(f"line {statement.line}: it is reduced over {loop.variable}: add in a loop of its own")
     member = kernel.fresh(f"{loop.variable}_part")
     count = kernel.text(loop.node.iter.func)
     edits = Edits(kernel.source)

@@ -44,6 +44,8 @@ class Dim:
     text: str = ""
     full: bool = False
     """True for the index ``:``, whose ``extent`` may be unknown."""
+    unsized: bool = False
+    """True for a slice from ``form`` on whose number of elements is not known."""
 
     @property
     def width(self) -> int | None:

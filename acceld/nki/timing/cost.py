@@ -13,7 +13,7 @@ from math import ceil, prod
 
 from acceld.chips import VECTOR_TRANSPOSE, ChipSpec, chip_spec
 from acceld.nki.errors import MissingRule, UnsupportedCall
-from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
+from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES, OPS
 from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Operand, Program, Space
 from acceld.nki.timing.parameters import TimelineParams
 
@@ -404,8 +404,8 @@ class CostModel:
             return n / 2 if narrow else n
         if op == "bn_aggr":
             return 13 * n / 3
-        if op in _GPSIMD_RULES:
-            return _GPSIMD_RULES[op] * n
+        if op in OPS and (each := OPS[op].cycles) is not None:
+            return each * n
         raise MissingRule(f"no cost rule for {op} (line {instruction.line})", hint="add one in acceld.nki.timing.cost")
 
     def _two_operand_factor(self, instruction: Instruction, n: float, handed_over: bool) -> float:
@@ -470,21 +470,6 @@ _VECTOR_SINGLE = frozenset(
     "copy tensor_scalar activation activate2 transpose shuffle bn_stats dropout range_select max8 find_index8 "
     "match_replace8 tensor_scalar_cumulative exponential random random_state_load random_state_store".split()
 )
-_GPSIMD_RULES: dict[str, float] = {
-    "iota": 1.0,
-    "affine_select": 1.0,
-    "topk": 4.0,
-    "local_gather": 4.0,
-    "local_scatter": 4.0,
-    "gather": 4.0,
-    "partition_reduce": 4.0,
-    "nonzero_with_count": 4.0,
-    "sequence_bounds": 4.0,
-    "quantize_mx": 0.25,
-}
-"""Cycles for each element on GpSimd. The figures of gathers, searches and partition_reduce are guesses, since none is
-published.
-"""
 
 
 def _tile(operand: Operand) -> Access:

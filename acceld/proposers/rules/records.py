@@ -79,6 +79,8 @@ class Rule(ABC):
     source: str
     """The document that describes this behavior."""
     apis: frozenset[str]
+    only: str = ""
+    """Reason for which it offers no place in the other API of NKI; given by a rule for one of the two alone."""
     change_class: str
     """One of loop_order, tile_width, fusion, engine, spill, dma, or mixed."""
     relieves: tuple[str, ...] = ()

@@ -9,9 +9,8 @@ from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import alu_op
 from acceld.nki.frontend.core.reductions import axes_last, free_axes
 from acceld.nki.frontend.core.state import current
-from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform
-from acceld.nki.frontend.current.operands import destination, emit, fold, matched, scalar
+from acceld.nki.frontend.current.operands import destination, emit, fold, last_axes, matched, scalar
 from acceld.nki.ir.program import Engine
 
 
@@ -50,17 +49,6 @@ def tensor_reduce(
 def _without(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return ``shape`` with the size 1 along ``axes``."""
     return tuple(1 if k in axes else n for k, n in enumerate(shape))
-
-
-def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
-    """Refuse to fold axes that are not the last ones of the tile. Axes of one element do not count."""
-    wide = [k for k, n in enumerate(tile.shape) if k and (n != 1 or k in axes)]
-    if wide[len(wide) - len(axes) :] != list(axes):
-        refuse(
-            "reduce_axis",
-            f"'{call}' over axes {list(axes)} of a tile of shape {list(tile.shape)}: an engine folds the last axes only",
-            "order the axes with tile.permute(dims), such that the folded ones come last",
-        )
 
 
 def tensor_partition_reduce(dst: object, op: object, data: object, name: str | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 from acceld.nki.frontend.core.names import EngineName, NcVersion, get_nc_version
@@ -18,20 +18,15 @@ from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.current.tensor import Register
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    arithmetic.activate2, arithmetic.activation, arithmetic.activation_reduce, arithmetic.dropout,
-    arithmetic.exponential, arithmetic.reciprocal, arithmetic.scalar_tensor_tensor, arithmetic.select_reduce,
-    arithmetic.tensor_scalar, arithmetic.tensor_scalar_cumulative, arithmetic.tensor_scalar_reduce,
-    arithmetic.tensor_tensor, get_nc_version, folds.bn_aggr, folds.bn_stats, folds.tensor_partition_reduce,
-    folds.tensor_reduce, folds.tensor_tensor_scan, moves.dma_compute, moves.dma_copy, moves.dma_transpose,
-    moves.memset, moves.nc_stream_shuffle, moves.sendrecv, moves.tensor_copy, moves.tensor_copy_predicated,
-    positions.affine_select, positions.iota, positions.local_gather, positions.max8, positions.nc_find_index8, positions.nc_match_replace8,
-    positions.nc_n_gather, positions.nonzero_with_count, positions.quantize_mx, positions.rand2,
-    positions.rand_get_state, positions.rand_set_state,
-    positions.range_select, positions.rng, positions.sequence_bounds, positions.set_rng_seed, positions.topk,
-    products.nc_matmul, products.nc_matmul_mx, products.nc_transpose, registers.core_barrier,
-    registers.get_nc_sub_version, registers.register_alloc, registers.register_load, registers.register_move,
-    registers.register_store, registers.scalar_load, registers.scalar_store,
-)  # fmt: skip
+    get_nc_version,
+    *(
+        function
+        for module in (arithmetic, folds, moves, positions, products, registers)
+        for name, function in vars(module).items()
+        if isinstance(function, FunctionType) and function.__module__ == module.__name__ and not name.startswith("_")
+    ),
+)
+"""The public functions of these modules, all documented for ``nki`` 0.6 or 0.7."""
 
 
 class DmaEngine(IntEnum):

@@ -197,6 +197,17 @@ def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
             raise failure from None
 
 
+def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
+    """Refuse axes that are not the last ones of the tile, which an engine can not fold. Axes of one element do not count."""
+    wide = [k for k, n in enumerate(tile.shape) if k and (n != 1 or k in axes)]
+    if wide[len(wide) - len(axes) :] != list(axes):
+        refuse(
+            "reduce_axis",
+            f"'{call}' over axes {list(axes)} of a tile of shape {list(tile.shape)}: an engine folds the last axes only",
+            "order the axes with tile.permute(dims), such that the folded ones come last",
+        )
+
+
 def fold(op: object) -> str:
     """Return the program's name of the operation with which an instruction folds."""
     return reduce_op(op)

@@ -37,7 +37,7 @@ MAX8_AXES = 3
 LEAST_FLOAT32 = -3.4028235e38
 
 
-def affine(
+def _affine(
     pattern: Sequence[Sequence[int]], offset: object, channel_multiplier: int, tiles: Sequence[Tensor]
 ) -> tuple[Pattern, list[Tensor]]:
     """Return a pattern of integers, and the tiles with axes that fit it.
@@ -81,8 +81,8 @@ def iota(
     channel_multiplier: int = 0,
     name: str | None = None,
 ) -> None:
-    """Set dst to integers: offset + channel_multiplier * partition + the sum of step * index over the pairs of pattern."""
-    values, tiles = affine(pattern, offset, channel_multiplier, [destination(dst, "iota")])
+    """dst = an affine pattern of integers."""
+    values, tiles = _affine(pattern, offset, channel_multiplier, [destination(dst, "iota")])
     emit("iota", Engine.GPSIMD, tiles, pattern=values)
 
 
@@ -98,7 +98,7 @@ def affine_select(
 ) -> None:
     """Set dst to on_true_tile where the integer of the pattern compares with zero by cmp_op, else to on_false_value."""
     tiles = matched(dst, "affine_select", on_true_tile=on_true_tile)
-    values, (target, tile) = affine(pattern, offset, channel_multiplier, tiles)
+    values, (target, tile) = _affine(pattern, offset, channel_multiplier, tiles)
     emit(
         "affine_select",
         Engine.GPSIMD,

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from acceld.nki.frontend.current import collectives, isa, language
 
-ISA_FUNCTIONS = tuple(
-    "get_nc_sub_version get_nc_version dma_copy tensor_copy memset tensor_copy_predicated nc_matmul nc_matmul_mx "
-    "nc_transpose dma_transpose tensor_tensor tensor_scalar tensor_reduce tensor_partition_reduce "
-    "tensor_scalar_cumulative activation activation_reduce activate2 iota affine_select local_gather nc_n_gather "
-    "bn_stats bn_aggr tensor_tensor_scan nc_stream_shuffle rng dropout set_rng_seed rand_set_state rand_get_state "
-    "rand2 exponential reciprocal max8 sequence_bounds scalar_tensor_tensor tensor_scalar_reduce core_barrier "
-    "dma_compute quantize_mx range_select select_reduce sendrecv register_alloc register_move register_load "
-    "register_store scalar_load scalar_store nc_find_index8 nc_match_replace8 nonzero_with_count topk".split()
-)
+ISA_FUNCTIONS = tuple(function.__name__ for function in isa.FUNCTIONS)
 LANGUAGE_FUNCTIONS = tuple(
     "is_hbm is_on_chip is_psum is_sbuf add subtract multiply divide maximum minimum abs_max abs_min abs square power "
     "equal not_equal less less_equal greater greater_equal bitwise_and bitwise_or bitwise_xor invert left_shift "
@@ -62,10 +54,10 @@ def _state(name: str, offered: frozenset[str]) -> str:
 
 
 def surface() -> dict[str, dict[str, str]]:
-    """Return, by module and documented function, ``supported`` or ``unsupported:`` and the reason."""
-    isa_names, language_names = frozenset(isa.namespace()), frozenset(language.namespace())
+    """Return ``supported``, or ``unsupported:`` and the reason, for each module and documented function."""
+    language_names = frozenset(language.namespace())
     return {
-        "nki.isa": {name: _state(name, isa_names) for name in ISA_FUNCTIONS},
+        "nki.isa": dict.fromkeys(ISA_FUNCTIONS, "supported"),
         "nki.language": {name: _state(name, language_names) for name in LANGUAGE_FUNCTIONS},
         "nki.collectives": {name: _state(name, frozenset(collectives.namespace())) for name in COLLECTIVES},
     }

@@ -18,8 +18,7 @@ from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current import declarations
-from acceld.nki.frontend.current.folds import last_axes
-from acceld.nki.frontend.current.operands import same_sizes
+from acceld.nki.frontend.current.operands import last_axes, same_sizes
 from acceld.nki.ir.operations import COMPOSED_FUNCTIONS
 from acceld.nki.ir.program import Space
 from acceld.parsing import parse

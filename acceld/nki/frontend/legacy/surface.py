@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from acceld.nki.frontend.legacy import isa, language
 
-ISA_FUNCTIONS = tuple(
-    "activation activation_reduce affine_select bn_aggr bn_stats builtin_custom_op dma_copy dma_transpose dropout "
-    "get_nc_version iota local_gather max8 memset nc_find_index8 nc_match_replace8 nc_matmul nc_stream_shuffle "
-    "nc_transpose range_select reciprocal scalar_tensor_tensor select_reduce sequence_bounds tensor_copy "
-    "tensor_copy_dynamic_dst tensor_copy_dynamic_src tensor_copy_predicated tensor_partition_reduce tensor_reduce "
-    "tensor_scalar tensor_scalar_cumulative tensor_scalar_reduce tensor_tensor tensor_tensor_scan".split()
-)
+ISA_FUNCTIONS = (*(function.__name__ for function in isa.FUNCTIONS), *isa.UNSUPPORTED)
 LANGUAGE_FUNCTIONS = tuple(
     "abs add affine_range all all_reduce arange arctan atomic_rmw bitwise_and bitwise_or bitwise_xor broadcast_to "
     "ceil copy cos device_print divide dropout ds empty_like equal erf erf_dx exp expand_dims finfo floor fmod full "

@@ -8,6 +8,8 @@ Before, all 1024 columns of ``w`` stay in SBUF; after, 512 of them::
         for c in nl.affine_range(2):                      for m in nl.affine_range(4):
             sums(m, w[k, p, 512 * c + f])                     sums(m, w[k, p, 512 * c + f])
         nl.store(out[m, p, wide], value=made[m, ...])         nl.store(out[m, p, 512 * c + f], value=made[m, ...])
+
+In the current API a tile takes what its declaration says, so that of ``w`` moves into the loop and has 512 columns.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from functools import partial
 
 from acceld.editing import Edits
 from acceld.model import Profile
+from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.building import STEP, comments, emitted, header, read, written
 from acceld.nki.source.nests import around, first_line, inside, substance
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, Dim, Item, Loop, Statement, accesses, flatten
+from acceld.nki.source.spelling import indexed, rendered
+from acceld.nki.source.syntax import Access, Dim, Item, Loop, Statement, accesses, elements, flatten
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
 from acceld.proposers.rules.nki.interchange import obstacle_to_exchange
 from acceld.proposers.rules.profiles import spilled
@@ -49,7 +53,13 @@ class _Block:
     @property
     def stores(self) -> tuple[Statement, ...]:
         found = [item for loop in self.chain for item in loop.items if isinstance(item, Statement)]
-        return tuple(one for one in found if one.op == "store")
+        return tuple(one for one in found if one.kind == "op")
+
+    @property
+    def rows(self) -> tuple[Statement, ...]:
+        """Declarations between the loops."""
+        found = [item for loop in self.chain for item in loop.items if isinstance(item, Statement)]
+        return tuple(one for one in found if one.kind == "declaration")
 
 
 class BlockColumns(Rule):
@@ -63,7 +73,7 @@ class BlockColumns(Rule):
     source = (
         "AWS NKI architecture guide: SBUF size; NKI matrix multiplication tutorial: blocking of the free dimensions"
     )
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
     relieves = ("dma",)
 
@@ -102,7 +112,7 @@ def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
     wide = _wide(kernel, parts)
     chain: list[Loop] = []
     inner = parts
-    while wide and inner.parent is not None and _holds_only(inner.parent, inner):
+    while wide and inner.parent is not None and _holds_only(kernel, inner.parent, inner):
         inner = inner.parent
         chain.append(inner)
     if not chain:
@@ -115,11 +125,12 @@ def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
     return _Block(parts, tuple(chain), makers, wide) if wide else None
 
 
-def _holds_only(outer: Loop, inner: Loop) -> bool:
-    """Return True if ``outer`` contains only ``inner``, and stores after it."""
+def _holds_only(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
+    """Return True if a loop contains nothing but another loop, declarations before it and stores after it."""
     at = outer.items.index(inner)
-    after = [item for item in outer.items[at + 1 :] if substance([item])]
-    return not substance(outer.items[:at]) and all(isinstance(item, Statement) and item.op == "store" for item in after)
+    before, after = ([one for one in part if substance([one])] for part in (outer.items[:at], outer.items[at + 1 :]))
+    declared = all(isinstance(item, Statement) and item.kind == "declaration" for item in before)
+    return declared and all(isinstance(item, Statement) and kernel.stored(item) is not None for item in after)
 
 
 def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
@@ -170,10 +181,13 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
             return problem
     for item in block.makers:
         if isinstance(item, Loop) and any(loop.variable == parts.variable for loop in (item, *item.loops())):
-            return f"line {item.line}: the name {parts.variable} is taken"
+            return f"line {item.line}: this loop is called {parts.variable} too: give it another name"
     made = written(block.makers)
     if (read(block.makers) & written([nest])) | (written(block.stores) & read([nest])):
-        return f"line {nest.line}: what the loops write is read where {', '.join(sorted(block.wide))} are made"
+        return f"line {nest.line}: what the loops write is read where {', '.join(sorted(block.wide))} are made: give it a tile of its own"
+    for one in block.rows:
+        if not any(kernel.stored(store).name == one.made.name for store in block.stores):  # type: ignore[union-attr]
+            return f"line {one.line}: {one.made.name} is not only stored: declare it in loop {parts.variable}"
     body = nest.parent.items if nest.parent is not None else kernel.items
     for item in body[body.index(block.makers[0]) : body.index(nest)]:
         if item not in block.makers and (
@@ -188,37 +202,45 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
 
 
 def _opaque(items: Sequence[Item]) -> bool:
-    return any(one.kind not in ("op", "marker") for one in flatten(items))
+    return any(one.kind not in ("op", "marker", "declaration") for one in flatten(items))
 
 
 def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> str:
     """Return the reason why the tiles can not be made by parts; empty if they can."""
     columns = {width * (block.parts.trips or 0) for width in block.wide.values()}
     if len(columns) != 1 or len(set(block.wide.values())) != 1:
-        return f"line {block.parts.line}: the parts have different widths"
+        return f"line {block.parts.line}: the parts have different widths: use as many columns of each tile"
     whole = columns.pop()
     for one in flatten(block.makers):
         where = f"line {one.line}:"
         if one.kind == "marker":
             continue
-        if one.kind != "op" or one.op not in OPERATIONS - {"store"} or one.augmented or one.second is not None:
+        if (
+            one.kind != "op"
+            or one.op not in OPERATIONS
+            or kernel.stored(one) is not None
+            or one.augmented
+            or one.second is not None
+        ):
             return f"{where} {one.op or 'this statement'} is not element-wise, so it needs all columns: do it before the loop"
         if kernel.mask(one) or len(one.mentions) != len(one.reads):
-            return f"{where} there is a mask, or an operand is an expression"
+            return f"{where} there is a mask, or an operand is an expression: give the operand a tile of its own"
         for access in accesses(one):
             if access.name in kernel.ambiguous:
-                return f"{where} {access.name} may have another name"
+                return f"{where} {access.name} may have another name: use one"
             shape = kernel.extents(access)
             if access.name not in made and shape is not None and shape[-1] == 1:
                 continue  # one number for each partition serves every part
             if access.name in made and access.name not in kernel.buffers:
                 if access.dims is not None:
-                    return f"{where} {access.name} is used by index"
-                continue  # a tile without declaration becomes as wide as its operands
+                    return f"{where} {access.name} is used by index: use all of it"
+                continue  # a tile that becomes as wide as what it is made from
             if access.name in made and kernel.buffers[access.name].shape[-1] != whole:
-                return f"{where} {access.name} does not have {whole} columns"
+                return f"{where} {access.name} does not have {whole} columns: make all tiles as wide"
+            if access.name in made and access.dims is None and shape is not None:
+                continue  # its declaration gets the columns of one part
             if not covers(access, whole) or columns_in(kernel, access) is None:
-                return f"{where} not all {whole} columns of {access.name} are used, or not by a plain index"
+                return f"{where} not all {whole} columns of {access.name} are used, or not by a plain index: use all by one slice"
     return ""
 
 
@@ -238,41 +260,46 @@ def _problem_of_use(kernel: KernelModule, block: _Block, name: str) -> str:
 def _problem_of_store(kernel: KernelModule, block: _Block, store: Statement) -> str:
     """Return the reason why a store can not be split into the parts; empty if it can."""
     where = f"line {store.line}:"
-    value, target = store.reads.get("value"), store.target
+    value, target = kernel.stored(store), store.target
     buffer = kernel.buffers.get(value.name) if value is not None else None
     if value is None or target is None or buffer is None or kernel.mask(store) or value.name in kernel.ambiguous:
-        return f"{where} what is stored is not understood"
+        return f"{where} what is stored is not understood: store a tile in SBUF, without a mask"
     writers = kernel.writers(value.name)
     results = [one.result(value.name) for one in writers]
     widths = {_part_width(result, block.parts) for result in results if result is not None}
     whole = buffer.shape[-1] or 0
     if not all(inside(one, block.parts) for one in writers) or widths != {whole // (block.parts.trips or 1)}:
-        return f"{where} {value.name} is not written by the same parts"
-    if not all(covers(access, whole) and columns_in(kernel, access) is not None for access in (value, target)):
-        return f"{where} not all {whole} columns are stored, or not by a plain index"
+        return f"{where} {value.name} is not written by the same parts: write it in loop {block.parts.variable}"
+    if value.dims is None and len(buffer.shape) != 2:
+        return f"{where} {value.name} is stored without an index: write out which part"
+    named = [target, *([value] if value.dims is not None else [])]
+    if not all(covers(access, whole) and columns_in(kernel, access) is not None for access in named):
+        return f"{where} not all {whole} columns are stored, or not by a plain index: store all of them by one slice"
     for one in kernel.readers(value.name):
         if one is not store and inside(one, block.outermost):
-            return f"line {one.line}: {value.name} is also used in another way"
+            return f"line {one.line}: {value.name} is also used in another way: use another tile for that"
     return ""
 
 
 def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
-    """Return the source with the loop over parts outside."""
-    number = kernel.loops.index(block.parts)
+    """Return the source with the loop outside."""
+    number, made = kernel.loops.index(block.parts), written(block.makers)
     kernel = kernel.reread(_by_parts(kernel, block))
     parts = kernel.loops[number]
     chain = around(parts)[: len(block.chain)]
     nest = chain[-1]
     body = nest.parent.items if nest.parent is not None else kernel.items
     lines = {item.line for item in block.makers}
-    makers = [item for item in body if item.line in lines]
+    moving: list[Item] = [item for item in body if item.line in lines]
+    if kernel.api == "nki":
+        moving = [*(one.declaration for name, one in kernel.buffers.items() if name in made), *moving]
     indent = nest.indent
     edits = Edits(kernel.source)
-    for item in makers:
+    for item in moving:
         edits.replace(first_line(kernel, item), kernel.after_line(item.end), "")
     text = (
         f"{indent}{header(kernel, parts)}\n"
-        + emitted(kernel, makers, indent + STEP)
+        + emitted(kernel, moving, indent + STEP)
         + comments(kernel, nest, indent + STEP)
         + _nested(kernel, [*reversed(chain)], parts, indent + STEP)
     )
@@ -281,15 +308,34 @@ def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
 
 
 def _by_parts(kernel: KernelModule, block: _Block) -> str:
-    """Return the source in which the work that makes the tiles, and the stores, use the columns of one part."""
-    edits = Edits(kernel.source)
+    """Return the source with the columns of one part in what makes the tiles and in the stores."""
+    edits, variable = Edits(kernel.source), block.parts.variable
+    width = min(block.wide.values())
+    own = written(block.makers) if kernel.api == "nki" else set()
+    for name in own:
+        extents = elements(kernel.buffers[name].declaration.args["shape"])
+        edits.replace(*kernel.span(extents[-1]), str(width))
     for one in (*flatten(block.makers), *block.stores):
         for access in accesses(one):
             whole = (kernel.extents(access) or (1,))[-1]
-            if access.dims is not None and whole > 1:
-                width = whole // (block.parts.trips or 1)
-                place, text = narrowed(kernel, access, f"{width} * {block.parts.variable}", width)
-                edits.replace(*kernel.span(place), text)
+            if whole <= 1 or (access.dims is None and (access.name in own or one not in block.stores)):
+                continue
+            columns = whole // (block.parts.trips or 1)
+            first = Affine() if access.name in own else Affine.of_variable(variable).times(columns)
+            if access.dims is None:
+                rows, _ = kernel.forms(access)
+                part = first + Affine.of(Symbol.over(columns, 1, 2))
+                edits.replace(*kernel.span(access.node), indexed(kernel, access.name, [rows, part]))
+                continue
+            place, text = narrowed(kernel, access, rendered(first, {}), columns)
+            edits.replace(*kernel.span(place), text)
+    for one in block.parts.statements():
+        for access in accesses(one):
+            if access.name in own:
+                last = kernel.forms(access)[-1]
+                assert last is not None
+                here = indexed(kernel, "", [last - Affine.of_variable(variable).times(width)])
+                edits.replace(*kernel.span(elements(access.node)[-1]), here[1:-1])
     return edits.apply()
 
 
@@ -299,12 +345,13 @@ def _nested(kernel: KernelModule, chain: Sequence[Loop], parts: Loop, indent: st
         return emitted(kernel, parts.items, indent, None, "")
     loop, *rest = chain
     inner = rest[0] if rest else parts
-    after = loop.items[loop.items.index(inner) + 1 :]
+    at = loop.items.index(inner)
     return (
         f"{indent}{header(kernel, loop)}\n"
+        + emitted(kernel, [one for one in loop.items[:at] if substance([one])], indent + STEP)
         + comments(kernel, inner, indent + STEP)
         + _nested(kernel, rest, parts, indent + STEP)
-        + emitted(kernel, after, indent + STEP, None, loop.variable)
+        + emitted(kernel, loop.items[at + 1 :], indent + STEP, None, loop.variable)
     )
 
 

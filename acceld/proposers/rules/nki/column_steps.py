@@ -83,12 +83,14 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
     for statement in statements:
         if statement.kind == "other" or (statement in ops and (statement.op not in OPERATIONS or statement.augmented)):
             what = statement.op or "this statement"
-            return f"line {statement.line}: {what} is not element-wise, so the columns of several iterations can not be joined"
+            return f"line {statement.line}: {what} is not element-wise: do it in a loop of its own, and the rest can be joined"
         if statement.kind == "alias" and any(name.id == loop.variable for name in names_in(statement.node)):
-            return f"line {statement.line}: an index name depends on the loop"
+            return f"line {statement.line}: an index name depends on the loop: write the index where it is used"
     columns = _columns(ops, loop)
     if columns is None:
-        return f"{where} the columns of a step are not known"
+        return (
+            f"{where} its steps are not of one number of columns: index every tile by that number times {loop.variable}"
+        )
     tiles = {s.target.name for s in statements if s.kind == "declaration" and s.target is not None}
     own = tiles | {s.target.name for s in ops if s.target is not None and s.target.dims is None}
     steps = ColumnSteps(loop, loop.trips, columns, tiles)
@@ -124,7 +126,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     if len(statement.mentions) != len(statement.reads):
         return "an operand is an expression: give it a tile of its own"
     if statement.second is not None:
-        return "it adds up its columns"
+        return "it adds up its columns: do that after the loop"
     if statement.op in TRANSFERS:
         steps.transfers += 1
     else:
@@ -138,13 +140,13 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
         steps.psum |= kernel.space_of(access.name) == "psum"
         part = _Part.SAME if access.dims is None else _part(steps, access.dims)
         if part is None:
-            return f"an index of {access.name} is not a plain step"
+            return f"an index of {access.name} is not a plain step: write neighboring columns, {steps.columns} further in each iteration"
         scalar = part is _Part.SAME and id(access.node) in scalars
         if part in (_Part.ALL, _Part.SAME) and access.name not in own and not scalar:
-            return f"{access.name} is the same in every step"
+            return f"{access.name} is the same in every step, and would be too narrow: load it in the loop"
         if part is _Part.SLOT:
             if access.name not in kernel.buffers:
-                return f"{access.name} is not declared here"
+                return f"{access.name} is not declared here: declare it, with a place for each step"
             steps.slots.add(access.name)
         if access.dims is not None:
             steps.accesses.append(access)
@@ -204,22 +206,22 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
     for name in sorted(steps.slots | steps.tiles):
         shape = kernel.buffers[name].declaration.args.get("shape")
         if not isinstance(shape, ast.Tuple | ast.List):
-            return f"the shape of {name} is not written out"
+            return f"the shape of {name} is not written out: write numbers"
     for name in sorted(steps.slots):
         if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
-            return f"{name} is also used elsewhere, tile by tile"
+            return f"{name} is also used elsewhere, tile by tile: use another tile for that"
         if kernel.buffers[name].shape[-1] != steps.columns:
-            return f"{name} is not {steps.columns} columns wide"
+            return f"{name} is not {steps.columns} columns wide: make it so"
         indices = [access.dims for access in steps.accesses if access.name == name]
         if {_slot(dims, loop) for dims in indices} != {place := _slot(indices[0], loop)}:
-            return f"{name} has its steps in different places"
+            return f"{name} has its steps in different places: use one index for the step"
         if place is None or kernel.buffers[name].shape[place] != loop.trips:
-            return f"{name} has no place for each step"
+            return f"{name} has no place for each step: declare one for each"
     for name in sorted(own):
         if any(s.parent is not loop for s in kernel.readers(name)):
             return f"{name} is used after the loop: give it a place for each step"
         if name in steps.tiles and kernel.buffers[name].shape[-1] not in (steps.columns, 1):
-            return f"{name} is not {steps.columns} columns wide"
+            return f"{name} is not {steps.columns} columns wide: make it so"
     return ""
 
 
@@ -247,7 +249,12 @@ def covers(access: Access, columns: int) -> bool:
 def columns_in(kernel: KernelModule, access: Access) -> ast.AST | None:
     """Return the node in an access that names its columns: a slice, or a range in an index; None if there is neither."""
     last = elements(access.node)[-1]
-    return last if isinstance(last, ast.Slice) else _range_in(kernel, last)
+    return last if isinstance(last, ast.Slice) or _size_form(kernel, last) else _range_in(kernel, last)
+
+
+def _size_form(kernel: KernelModule, index: ast.AST) -> ast.Call | None:
+    """Return an index that is ``nl.ds(start, size)``; None for any other."""
+    return index if isinstance(index, ast.Call) and kernel.callee(index) == "ds" and len(index.args) == 2 else None
 
 
 def _range_in(kernel: KernelModule, index: ast.expr) -> ast.expr | None:
@@ -265,9 +272,13 @@ def narrowed(kernel: KernelModule, access: Access, first: str, width: int) -> tu
     """Return the node in an access that names its columns, and the text for ``width`` columns from ``first`` on."""
     place, last = columns_in(kernel, access), last_index(access)
     assert place is not None and last is not None and last.form is not None
+    sized = _size_form(kernel, place)
+    start = place.lower if isinstance(place, ast.Slice) else sized and sized.args[0]
+    if start is not None and kernel.text(start) != "0":
+        first = f"{kernel.text(start)} + {first}"
+    if sized is not None:
+        return place, f"{kernel.text(sized.func)}({first}, {width})"
     if isinstance(place, ast.Slice):
-        lower = kernel.text(place.lower) if place.lower is not None else "0"
-        first = first if lower == "0" else f"{lower} + {first}"
-        return place, f"{first}:{first} + {width}"
+        return place, f"0:{width}" if first == "0" else f"{first}:{first} + {width}"
     axes = ", ".join([*["None"] * (last.form.ranges[0].axes - 1), ":"])
     return place, f"{first} + {prefix(kernel, 'language')}.arange({width})[{axes}]"

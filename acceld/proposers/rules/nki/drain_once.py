@@ -170,7 +170,7 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     found = _Drain(loop, before, tuple(work), after, banks, tiles, columns.pop())
     mixed = any(tile.axes == 2 for tile in tiles.values()) or any(bank.declaration is None for bank in banks.values())
     if kernel.api == "nki" and found.parts is not None and mixed:
-        return f"line {work[0].line}: some of its tiles lie side by side, and some have an axis for the iterations"
+        return f"line {work[0].line}: some of its tiles lie side by side, and some have an axis for the iterations: lay all out alike"
     return found if found.together > 1 else None
 
 
@@ -241,18 +241,18 @@ def _bank_of_tile(kernel: KernelModule, loop: Loop, name: str, writers: Sequence
     bank.
     """
     if len(writers) != 1 or writers[0].parent is not loop or writers[0].augmented or kernel.mask(writers[0]):
-        return f"{name} in PSUM is not made by one product of the loop's own body"
+        return f"{name} in PSUM is not made by one product of the loop's own body: give each product a tile of its own"
     product = writers[0]
     shape = kernel.tile_shape(product)
     if product.op == "nc_transpose" or product.target is None or product.target.dims is not None:
-        return f"{name} in PSUM may not be of float32"
+        return f"{name} in PSUM may not be of float32: declare it so"
     narrow = kernel.text_of(product, "is_transpose") == "True" and not _is_float32_operand(kernel, product)
     if shape is None or len(shape) != 2 or narrow:
-        return f"the shape or the type of {name} in PSUM is not known"
+        return f"the shape or the type of {name} in PSUM is not known: declare it"
     if not all(
         _is_whole(access, *shape) for one in kernel.readers(name) for access in one.mentions if access.name == name
     ):
-        return f"{name} in PSUM is used in part"
+        return f"{name} in PSUM is used in part: use all of it"
     return _Bank(name, shape[0], shape[1])
 
 
@@ -322,9 +322,9 @@ def _problem(
             return found
         columns = next(iter(banks.values())).columns
         if found.axes != 2 and found.widths[-1] != columns:
-            return f"the tiles of {access.name} are not {columns} columns wide"
+            return f"the tiles of {access.name} are not {columns} columns wide: make them so"
         if found.axes > 3 or found.elements != columns * (loop.trips or 1):
-            return f"the tiles of {access.name} have several axes, or another width"
+            return f"the tiles of {access.name} have several axes, or another width: write all with one axis"
         tiles[access.node] = found
     return ""
 
@@ -374,7 +374,9 @@ def _at_once(kernel: KernelModule, found: _Drain, _: Variant) -> str:
         number += 1
         again = _drain(kernel, kernel.loops[number])
         if not isinstance(again, _Drain) or again.together != again.loop.trips:
-            raise RuleRefused(f"line {found.loop.line}: {found.loop.variable} can not be split into groups")
+            raise RuleRefused(
+                f"line {found.loop.line}: {found.loop.variable} can not be split into groups: let its iterations be a multiple of the group"
+            )
         found = again
     edits, indent = Edits(kernel.source), found.loop.indent
     work = "".join(f"{indent}{reindent(_wide(kernel, found, one), one.indent, indent)}\n" for one in found.work)

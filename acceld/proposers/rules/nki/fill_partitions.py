@@ -201,7 +201,7 @@ class _Stacking:
         bound = {found[0] for one in loop.statements() if (found := assigned(one))}
         problem = one_name(kernel, bound) if kernel.api == "nki" else ""
         if problem:
-            raise _refused(loop.line, problem)
+            raise RuleRefused(problem)
         for one in kernel.statements:
             if not inside(one, loop) and (used := bound & {name.id for name in names_in(one.node)}):
                 raise _refused(one.line, f"{min(used)}, a tile of the loop, is used here too: give it another name")
@@ -228,7 +228,7 @@ class _Stacking:
         kernel, name, buffer = self.kernel, one.made.name, self.kernel.buffers[one.made.name]
         shape = buffer.shape
         if buffer.declaration is not one or one.op != "ndarray" or buffer.space != "sbuf" or None in shape:
-            raise _refused(one.line, f"{name} is no plain tile in SBUF of a known shape")
+            raise _refused(one.line, f"{name} is no plain tile in SBUF of a known shape: declare it so")
         rows, columns = shape[0] or 0, shape[-1] or 0
         if kernel.api == "nki" and len(shape) > 1 and isinstance(one.args["shape"], ast.Tuple):
             self._known[name] = _Tile(name, columns, "", 1, made=True)
@@ -236,7 +236,9 @@ class _Stacking:
             self._lines.append(f"{one.indent}{changed(kernel, one.node, height)}\n")
             return
         if len(shape) != 2 or rows % self.rows or rows > _PARTITIONS or kernel.api == "nki":
-            raise _refused(one.line, f"the shape of {name} is not {self.rows} or {2 * self.rows} rows of columns")
+            raise _refused(
+                one.line, f"the shape of {name} is not {self.rows} or {2 * self.rows} rows of columns: declare it so"
+            )
         dtype = kernel.text_of(one, "dtype")
         of = self._known.get(dtype.removesuffix(".dtype"))
         self._known[name] = _Tile(name, columns, of.dtype if of is not None else dtype, rows // self.rows)
@@ -246,7 +248,10 @@ class _Stacking:
         found, value = assigned(one), value_of(one)
         access = self.kernel.access(value) if value is not None else None
         if found is None or access is None or access.name not in self._known or self.kernel.api == "nki":
-            raise _refused(one.line, f"{one.op or 'this'} is no work on each partition alone that is understood")
+            raise _refused(
+                one.line,
+                f"{one.op or 'this'} is no work on each partition alone that is understood: do it in a loop of its own",
+            )
         self._known[found[0]] = self._part(one, access)
 
     def _part(self, one: Statement, access: Access) -> _Tile:
@@ -259,15 +264,15 @@ class _Stacking:
         if self.kernel.api == "nki":
             first = access.dims[0]
             if not first.full and (first.form != Affine() or first.extent != self.rows):
-                raise _refused(one.line, f"it does not use all {self.rows} partitions of {access.name}")
+                raise _refused(one.line, f"it does not use all {self.rows} partitions of {access.name}: use all")
             return tile
         if len(access.dims) != 2 or tile.made or tile.first or tile.parts == 0:
-            raise _refused(one.line, f"an index of {access.name} is not understood")
+            raise _refused(one.line, f"an index of {access.name} is not understood: write loop variables and numbers")
         at, count = self._covered(one, access.dims[0].form)
         if access.dims[1].form != Affine.of(Symbol.over(tile.columns, 1, 2)):
-            raise _refused(one.line, f"it does not use all columns of {access.name}")
+            raise _refused(one.line, f"it does not use all columns of {access.name}: use all")
         if at + count > tile.parts:
-            raise _refused(one.line, f"it uses rows beyond {access.name}")
+            raise _refused(one.line, f"it uses rows beyond {access.name}: use as many as it has")
         return _Tile(tile.name, tile.columns, tile.dtype, count, at)
 
     def _covered(self, one: Statement, form: Affine | None) -> tuple[int, int]:
@@ -276,7 +281,7 @@ class _Stacking:
         if form is None or len(ranges) != 1 or form != Affine(form.constant) + Affine.of(ranges[0]):
             raise _refused(one.line, "an index over partitions is not understood: give it as nl.arange(n)[:, None]")
         if (ranges[0].axis, ranges[0].axes) != (0, 2) or ranges[0].extent % self.rows or form.constant % self.rows:
-            raise _refused(one.line, f"its partitions are no multiple of {self.rows}")
+            raise _refused(one.line, f"its partitions are no multiple of {self.rows}: use so many at a time")
         return form.constant // self.rows, ranges[0].extent // self.rows
 
     def _transfer(self, one: Statement) -> None:
@@ -284,24 +289,27 @@ class _Stacking:
         kernel = self.kernel
         source = one.reads.get("value" if one.op == "store" else "src")
         if source is None or len(one.mentions) != 1 or kernel.mask(one) or one.augmented:
-            raise _refused(one.line, "this transfer has a mask, or is not understood")
+            raise _refused(one.line, "this transfer has a mask, or is not understood: move all of a tile")
         loads = kernel.space_of(source.name) == "hbm"
         there, mine = (source, one.made) if loads else (one.made, source)
         if kernel.space_of(there.name) != "hbm" or (mine.name not in self._known and mine.dims is not None):
-            raise _refused(one.line, f"this moves nothing between HBM and a tile of the loop: {mine.name} is another")
+            raise _refused(
+                one.line,
+                f"this moves nothing between HBM and a tile of the loop, as {mine.name} is another: declare that in the loop",
+            )
         if there.variables is None or kernel.ambiguous & {there.name}:
-            raise _refused(one.line, f"an index of {there.name} is not understood")
+            raise _refused(one.line, f"an index of {there.name} is not understood: write loop variables and numbers")
         base, count = (0, 1) if kernel.api == "nki" else self._hbm_rows(one, there)
         if kernel.api != "nki" and loads and mine.dims is None:
             extents = kernel.extents(source)
             if extents is None or len(extents) != 2 or count != 1 or "dtype" in one.args:
-                raise _refused(one.line, f"the shape of {mine.name} is not known")
+                raise _refused(one.line, f"the shape of {mine.name} is not known: declare it by numbers")
             tile = self._known[mine.name] = _Tile(mine.name, extents[1], f"{there.name}.dtype", 1, made=True)
             self._lines.append(self._declaration(one, mine.name, tile))
         else:
             tile = self._part(one, mine)
         if tile.parts != count:
-            raise _refused(one.line, f"it moves other rows than {tile.name} has")
+            raise _refused(one.line, f"it moves other rows than {tile.name} has: move all of them")
         names = [self._place(one, tile, part, writes=loads) for part in range(count)]
         for number, variable in enumerate(self._variables):
             for part, name in enumerate(names):
@@ -316,7 +324,7 @@ class _Stacking:
         dims = there.dims or ()
         symbols = [symbol for dim in dims[1:] if dim.form is not None for symbol in dim.form.ranges]
         if not dims or any(dim.form is None for dim in dims) or any((s.axis, s.axes) != (1, 2) for s in symbols):
-            raise _refused(one.line, f"an index of {there.name} is not understood")
+            raise _refused(one.line, f"an index of {there.name} is not understood: write loop variables and numbers")
         first, count = self._covered(one, dims[0].form)
         return first * self.rows, count
 
@@ -338,20 +346,20 @@ class _Stacking:
         if one.second is not None and not current:
             raise _refused(one.line, "it adds up its columns: use nisa.tensor_reduce for the sum")
         if one.augmented or kernel.mask(one) or depends:
-            raise _refused(one.line, f"it depends on {self.loop.variable}, or has a mask")
+            raise _refused(one.line, f"it depends on {self.loop.variable}, or has a mask: do that in a loop of its own")
         if len(one.mentions) != len(one.reads) or not (one.reads or current):
             raise _refused(one.line, "an operand is an expression: give it a tile of its own")
         made = not current and one.made.dims is None
         if made:
             columns = {self._part(one, access).columns for access in one.reads.values()}
             if len(columns) != 1:
-                raise _refused(one.line, f"the shape of {one.made.name} is not known")
+                raise _refused(one.line, f"the shape of {one.made.name} is not known: declare it by numbers")
             tile = _Tile(one.made.name, columns.pop(), f"{one.made.name}.dtype", 1, made=True)
         texts: dict[ast.AST, str] = {}
         for access in (*one.reads.values(), *(() if made else one.results)):
             part = self._part(one, access)
             if part.parts != 1:
-                raise _refused(one.line, "it works on more rows than an iteration's")
+                raise _refused(one.line, "it works on more rows than an iteration's: work on its own")
             if not current:
                 name = self._place(one, part, 0, writes=access is one.target)
                 language = prefix(kernel, "language")
@@ -372,7 +380,7 @@ class _Stacking:
         key = (tile.name, tile.first + part)
         if key not in self._declared:
             if not writes:
-                raise _refused(one.line, f"{tile.name} is read before it is written")
+                raise _refused(one.line, f"{tile.name} is read before it is written: write it in the same iteration")
             self._declared[key] = self.kernel.fresh(f"{tile.name}_rows_{tile.first + part}", self._declared.values())
             self._lines.append(self._declaration(one, self._declared[key], tile))
         return self._declared[key]

@@ -272,7 +272,9 @@ def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]
     for one in _fusions(even):
         if (one.first.line, one.second.line, one.factor) == (fusion.first.line, fusion.second.line, 1):
             return even, one
-    raise RuleRefused(f"line {fusion.second.line}: the nests can not be fused")
+    raise RuleRefused(
+        f"line {fusion.second.line}: the nests can not be fused: let each iteration use its own part alone"
+    )
 
 
 def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:
@@ -281,7 +283,9 @@ def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:
     indent = first.indent
     renames = {second.variable: fusion.variable.variable} if second.variable != fusion.variable.variable else {}
     if renames and any(loop.variable == fusion.variable.variable for loop in second.loops()):
-        raise RuleRefused(f"line {second.line}: the name {fusion.variable.variable} is taken in the second nest")
+        raise RuleRefused(
+            f"line {second.line}: the name {fusion.variable.variable} is taken in the second nest: use another name"
+        )
     flat, inner = {fusion.variable.variable}, set(first.statements()) - fusion.before
     head = emitted(kernel, [first], indent, keep=fusion.before, flat=flat) + emitted(kernel, fusion.between, indent)
     body = (

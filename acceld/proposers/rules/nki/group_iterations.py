@@ -124,7 +124,7 @@ def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
         return obstacle
     sizes = [size for size in range(2, inner.trips) if inner.trips % size == 0 and size * row_bytes <= SBUF_BYTES]
     if not sizes:
-        return f"line {inner.line}: no group of {inner.variable} fits; one iteration takes {row_bytes >> 10} KiB"
+        return f"line {inner.line}: no group of {inner.variable} fits, as one iteration takes {row_bytes >> 10} KiB: make its tiles smaller"
     fitting = [size for size in sizes if prepared_bytes + size * row_bytes <= SBUF_BYTES]
     groups = [*reversed(fitting), *(size for size in sizes if size not in fitting)][:3]
     return _Nest(outer, inner, preparation, prepared_bytes, row_bytes, tuple(groups))
@@ -178,14 +178,14 @@ def _unrepeatable(kernel: KernelModule, outer: Loop, statement: Statement, writt
     if statement.kind != "op" or target is None:
         return ""
     if statement.op == "store" or kernel.space_of(target.name) == "hbm":
-        return "the store would be repeated for every group"
+        return "the store would be repeated for every group: store after the inner loop"
     if statement.augmented or statement.op == "loop_reduce":
-        return f"{target.name} is a running sum, which a repetition would add to"
+        return f"{target.name} is a running sum, which a repetition would add to: add in the inner loop"
     if written & {target.name, *(access.name for access in statement.mentions)}:
-        return "it uses what the inner loop writes"
+        return "it uses what the inner loop writes: do it after that loop"
     found = all_accesses(kernel, target.name)
     if found is None or not all(inside(one, outer) for one, _ in found):
-        return f"{target.name} is also used outside of the loops"
+        return f"{target.name} is also used outside of the loops: give that use a tile of its own"
     return ""
 
 
@@ -204,7 +204,7 @@ def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statemen
     if statement.op == "loop_reduce" and any(
         node.id == inner.variable for node in names_in(statement.args.get("loop_indices", statement.node))
     ):
-        return f"{name} is reduced over {inner.variable}"
+        return f"{name} is reduced over {inner.variable}: add in a loop of its own"
     declaration = kernel.buffers[name].declaration if name in kernel.buffers else None
     if declaration is None or inside(declaration, inner):
         used = [*kernel.readers(name), *kernel.writers(name)]
@@ -216,7 +216,7 @@ def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statemen
     if inside(declaration, outer):
         needed = {inner.variable}
     if names is None or not needed <= set(names):
-        return f"{name} has no place for every iteration of {' and '.join(sorted(needed))}"
+        return f"{name} has no place for every iteration of {' and '.join(sorted(needed))}: index it by them"
     return ""
 
 

@@ -90,30 +90,32 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
         if target is None or statement.kind != "op":
             continue
         if target.name in kernel.ambiguous:
-            return f"line {statement.line}: {target.name} may have another name"
+            return f"line {statement.line}: {target.name} may have another name: use one"
         if target.dims is None and target.name in kernel.buffers and not statement.augmented:
             declared = kernel.buffers[target.name].declaration
             if not inside(declared, inner):
-                return f"line {statement.line}: {target.name} carries a value from one iteration to the next"
+                return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each its own place"
         if target.dims is None and any(not inside(r, inner) for r in kernel.readers(target.name)):
-            return f"line {statement.line}: {target.name} is used after the loops"
+            return f"line {statement.line}: {target.name} is used after the loops: declare it before them, with a place for each iteration"
         elsewhere = [r for r in kernel.readers(target.name) if r is not statement and inside(r, inner)]
         if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, inner):
             names = target.variables
             if names is None:
-                return f"line {statement.line}: an index is not understood"
+                return f"line {statement.line}: an index of {target.name} is not understood: write it with loop variables and numbers"
             own = sum(access.name == target.name for access in statement.mentions)
             if own > statement.augmented:
-                return f"line {statement.line}: {target.name} carries a value from one iteration to the next"
+                return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each its own place"
             own_place = has_place(target, outer) and has_place(target, inner)
             if statement.augmented and elsewhere and not own_place:
-                return f"line {statement.line}: the running sum {target.name} is read inside the loops"
+                return (
+                    f"line {statement.line}: the running sum {target.name} is read inside the loops: read it after them"
+                )
             if not statement.augmented and statement.op != "loop_reduce":
                 missing = {outer.variable, inner.variable} - set(names)
                 if missing and elsewhere and len(missing) == 2:
                     continue
                 if missing and any(r.start < statement.start for r in elsewhere):
-                    return f"line {statement.line}: {target.name} carries a value from one iteration to the next"
+                    return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each its own place"
     return ""
 
 

@@ -23,6 +23,7 @@ from math import prod
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
+from acceld.nki.source.matching import maker
 from acceld.nki.source.nests import ELEMENT_BYTES, SBUF_BYTES, around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
@@ -92,7 +93,7 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
     stores, loads = kernel.writers(name), kernel.readers(name)
     where = f"line {buffer.declaration.line}"
     if name in kernel.ambiguous or not stores or not loads or None in buffer.shape:
-        return f"{where}: what {name} is or holds is not known"
+        return f"{where}: what {name} is or holds is not known: use one name, and declare it by numbers"
     axes = set()
     for statement in (*stores, *loads):
         access = statement.target if statement in stores else statement.reads.get("src")
@@ -104,12 +105,12 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
             return f"line {statement.line}: the transfer of {name} has a mask or another dtype: transfer all of it, in its type"
         axes.add(_partition_axis(access, buffer, slices=kernel.api == "nki"))
     if len(axes) != 1 or None in axes:
-        return f"{where}: not every transfer of {name} spreads the same whole dimension over the partitions"
+        return f"{where}: not every transfer of {name} spreads the same whole dimension over the partitions: load as it was stored"
     held = prod(extent or 0 for at, extent in enumerate(buffer.shape) if at not in axes) * ELEMENT_BYTES
     if kernel.api == "nki" and held > SBUF_BYTES:
         return f"{where}: {name} takes {held >> 10} KiB a partition, more than SBUF holds: keep a part of it"
     if any(_VALUE[kernel.api] not in store.reads for store in stores):
-        return f"{where}: what is stored to {name} is no tile"
+        return f"{where}: what is stored to {name} is no tile: give it a tile first"
     (axis,) = axes
     assert axis is not None
     return _Scratch(buffer, axis, tuple(stores), tuple(loads))
@@ -222,8 +223,8 @@ def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Stat
         return None
     if not kernel.text_of(scratch.buffer.declaration, "dtype").endswith("float32"):
         return None
-    producer = kernel.producer(store, value)
-    if producer is None or producer.op in LOADS or "dtype" in producer.args:
+    producer = maker(kernel, store, value)
+    if isinstance(producer, str) or producer.op in LOADS or "dtype" in producer.args:
         return None
     return producer if _readable(kernel, producer, store.made, scratch, without=store) else None
 

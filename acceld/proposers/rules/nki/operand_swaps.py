@@ -74,10 +74,10 @@ def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | N
     where = f"line {turn.line}:"
     part = _part(turn, source)
     if part is None:
-        return f"{where} {source.name} is not transposed by blocks of {BLOCK} columns in a loop over them"
+        return f"{where} {source.name} is not transposed by blocks of {BLOCK} columns in a loop over them: do so, by {BLOCK} * variable"
     copies = kernel.readers(turn.target.name) if turn.target is not None else []
     if len(copies) != 1 or not is_copy(kernel, copies[0], turn):
-        return f"{where} the transpose is not only copied out of PSUM"
+        return f"{where} the transpose is not only copied out of PSUM: copy it once, and use the copy"
     swap = OperandSwap(turn, copies[0], source, part, part.trips or 0)
     return _Origin(kernel, swap).problem() or swap
 
@@ -150,7 +150,7 @@ class _Origin:
         places.
         """
         if not 1 < self._swap.blocks <= _WIDEST_MOVING // BLOCK:
-            return f"line {self._swap.turn.line}: {self._columns} columns are too many for a moving operand"
+            return f"line {self._swap.turn.line}: {self._columns} columns are too many for a moving operand: make at most {_WIDEST_MOVING} at a time"
         steps: dict[Statement, None] = {}
         pending = [self._swap.source.name]
         while pending:
@@ -180,23 +180,23 @@ class _Origin:
     def _alone(self, name: str, steps: dict[Statement, None]) -> str:
         kernel, turn = self._kernel, self._swap.turn
         if name in kernel.ambiguous or kernel.space_of(name) not in _ON_CHIP:
-            return f"line {turn.line}: {name} is not a tile on the chip"
+            return f"line {turn.line}: {name} is not a tile on the chip: copy it there first"
         for reader in kernel.readers(name):
             if reader is not turn and reader not in steps:
-                return f"line {reader.line}: {name} is also read here, where it is not transposed"
+                return f"line {reader.line}: {name} is also read here, where it is not transposed: keep another copy for that"
         declared = kernel.buffers.get(name)
         if declared is not None and declared.declaration.op not in ("ndarray", "zeros"):
-            return f"line {declared.declaration.line}: {name} has initial values"
+            return f"line {declared.declaration.line}: {name} has initial values: write all of it by statements"
         return ""
 
     def _step(self, step: Statement) -> str:
         """Return the reason why a statement prevents the swap; empty if it does not. Record the place of its result."""
         kernel = self._kernel
         if step.kind != "op" or step.target is None or kernel.mask(step):
-            return "this is not a plain operation"
+            return "this is not a plain operation: write it without a mask, as a function of nl or nisa"
         values = self._values(step)
         if not all(self._whole(access) for access in (*values, step.target)):
-            return f"not a whole tile of {BLOCK} x {self._columns}"
+            return f"this is not a whole tile of {BLOCK} x {self._columns}: work on all of it"
         if step.op == "nc_matmul":
             product = self._product(step)
             if isinstance(product, str):
@@ -205,13 +205,13 @@ class _Origin:
             return self._note(step, step.target, product.slot)
         reduces = any(argument.startswith("reduce") for argument in step.args)
         if step.op not in _ELEMENTWISE or step.augmented or not values or reduces:
-            return "this is neither a product nor element-wise work on one"
+            return "this is neither a product nor element-wise work on one: do it after the next product"
         others = [value for value in step.args.values() if kernel.access(value) is None]
         if not all(kernel.number(value) is not None or _is_setting(value) for value in others):
-            return "an operand is an expression"
+            return "an operand is an expression: give it a tile of its own"
         slots = [self._slot(step, access) for access in values]
         if slots[0] is None or any(slot is not slots[0] for slot in slots):
-            return "its operands are not in the same place"
+            return "its operands are not in the same place: index both by the same loop"
         return self._note(step, step.target, slots[0])
 
     def _whole(self, access: Access) -> bool:
@@ -233,15 +233,19 @@ class _Origin:
             users = [*kernel.writers(name), *kernel.readers(name)]
             declared = [kernel.buffers[name].declaration] if name in kernel.buffers else []
             if not all(inside(user, slot) for user in (*users, *declared)):
-                return f"{name} has no place for each iteration of {slot.variable}"
+                return f"{name} has no place for each iteration of {slot.variable}: index it by that variable"
             if self._slots.setdefault(name, slot) is not slot:
-                return f"{name} has two places"
+                return f"{name} has two places: give each result a tile of its own"
             return ""
         uses = _uses(target, slot.variable)
         if len(uses) != 1 or self._places.setdefault(name, uses[0]) != uses[0]:
-            return f"{name} has no place for each iteration of {slot.variable}"
+            return f"{name} has no place for each iteration of {slot.variable}: index it by that variable"
         found = self._slot(step, target)
-        return "" if found is slot else f"{name} has its places in another order"
+        return (
+            ""
+            if found is slot
+            else f"{name} has its places in another order: index it by {slot.variable} as its operands are"
+        )
 
     def _slot(self, statement: Statement, access: Access) -> Loop | None:
         """Return the loop over the places of ``access``; None if there is none.
@@ -267,18 +271,21 @@ class _Origin:
         flags = {name: kernel.text(value) for name, value in step.args.items() if name not in ("stationary", "moving")}
         stationary, moving = step.reads.get("stationary"), step.reads.get("moving")
         if set(flags.values()) - {"None", "False"} or stationary is None or moving is None:
-            return "a product with flags"
+            return "the product has flags: write it without"
         if kernel.extents(stationary) != (BLOCK, BLOCK) or kernel.extents(moving) != (BLOCK, self._columns):
-            return f"the operands are not {BLOCK} x {BLOCK} and {BLOCK} x {self._columns}"
+            return f"the operands are not {BLOCK} x {BLOCK} and {BLOCK} x {self._columns}: make them so"
         if not _by_range(moving, self._columns) or not _by_range(stationary, BLOCK):
-            return "the columns of an operand are not a plain range"
+            return "the columns of an operand are not a plain range: write neighboring columns"
         for slot in around(step):
             if moving.variables is None or slot.variable in moving.variables:
                 continue
             place = self._place(stationary, slot)
             if place is not None and self._settled(stationary, slot) and self._settled(moving, slot):
                 return Product(step, stationary, moving, slot, place)
-        return "no loop gives another stationary operand for the same moving one, complete before it"
+        return (
+            "no loop gives another stationary operand for the same moving one, complete before it: make both operands before "
+            "the loop"
+        )
 
     def _place(self, stationary: Access, slot: Loop) -> int | None:
         """Return the position of the index that numbers the places of a stationary operand; None if the places can not
@@ -319,13 +326,13 @@ class _Origin:
         swap.slot = self._slot(swap.turn, swap.source) if name in self._places else None
         shape = self._kernel.buffers[name].shape if name in self._kernel.buffers else ()
         if swap.slot is None or swap.slot.trips != swap.blocks or shape[-2:] != (BLOCK, self._columns):
-            return f"line {swap.turn.line}: there is no loop over {swap.blocks} places of {name}"
+            return f"line {swap.turn.line}: there is no loop over {swap.blocks} places of {name}: transpose as many in a loop"
         *places, rows, _ = swap.source.dims or ()
         if not _spans(rows, BLOCK, 0) or not all(_is_point(dim) for dim in places):
-            return f"line {swap.turn.line}: not all partitions of one tile of {name}"
+            return f"line {swap.turn.line}: this is not all partitions of one tile of {name}: transpose all of them"
         for loop in (swap.slot, swap.part):
             if any(writer.start > loop.start for writer in self._kernel.writers(name)):
-                return f"line {swap.turn.line}: {name} is not complete before its transposes"
+                return f"line {swap.turn.line}: {name} is not complete before its transposes: make it in a loop before theirs"
         return ""
 
     def _unmixed(self) -> str:
@@ -333,7 +340,7 @@ class _Origin:
         laid_out = {(one.stationary.name, one.place) for one in self._swap.products if not one.by_columns}
         names = {name for name, _ in laid_out}
         if len(names) < len(laid_out) or names & self._unchanged():
-            return f"line {self._swap.turn.line}: an operand of a product has two layouts"
+            return f"line {self._swap.turn.line}: an operand of a product has two layouts: copy it for one of them"
         return ""
 
     def _unchanged(self) -> set[str]:

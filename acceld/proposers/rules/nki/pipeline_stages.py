@@ -185,7 +185,11 @@ def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequenc
                 return f"line {one.line} uses {name} without the index {loop.variable}: give each iteration its place"
     local = {result.name for one in flatten(rest) for result in one.results if result.dims is None}
     shared = sorted(local & read(first))
-    return f"line {loop.line}: {shared[0]} is handed from one iteration to the next" if shared else ""
+    return (
+        f"line {loop.line}: {shared[0]} is handed from one iteration to the next: give each its own tile"
+        if shared
+        else ""
+    )
 
 
 def _ahead(kernel: KernelModule, loop: Loop, first: int, variant: Variant) -> str:

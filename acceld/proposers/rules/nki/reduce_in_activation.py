@@ -103,11 +103,13 @@ def _obstacle(kernel: KernelModule, made: Statement, total: Statement) -> str:
         if declared.start > made.start:
             reasons.append(f"line {declared.line} declares {name} after line {made.line}: declare it before")
     elif _partitions(kernel, made) is None:
-        reasons.append(f"the shape of {data.name} is not known")
+        reasons.append(f"line {total.line}: the shape of {data.name} is not known: declare it by numbers")
     between = [one for one in kernel.statements if made.start < one.start < total.start and one.kind != "declaration"]
     users = [one for one in between if any(access.name == name for access in accesses(one))]
     if users:
-        reasons.append(f"line {users[0].line} uses {name} between lines {made.line} and {total.line}")
+        reasons.append(
+            f"line {users[0].line} uses {name} between lines {made.line} and {total.line}: use another tile there"
+        )
     return next(filter(None, reasons), "")
 
 

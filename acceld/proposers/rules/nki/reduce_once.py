@@ -20,6 +20,7 @@ from acceld.model import Profile
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import changed, without_unused_buffers
 from acceld.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining
+from acceld.nki.source.matching import maker
 from acceld.nki.source.nests import all_accesses, around, has_place, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements, names_in
@@ -137,11 +138,11 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
             if not reason and whole.op != "loop_reduce" and count < len(loops):
                 reason = f"{tile.name} does not hold all parts side by side: index its columns by every loop"
             if not reason and left and not _droppable(kernel, part, chosen):
-                reason = "the results of the other loops have no place of their own"
+                reason = "the results of the other loops have no place of their own: index them by those loops"
             if not reason:
                 return _Parts(part, tile, whole, one, left)
         reasons.append(reason)
-    return f"{where} {reasons[0]}"
+    return reasons[0] if reasons[0].startswith("line ") else f"{where} {reasons[0]}"
 
 
 def _is_float32(kernel: KernelModule, part: Statement, whole: Statement) -> bool:
@@ -172,7 +173,7 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
         if not all(has_place(part.made, loop) for loop in over):
             return "its result has no place for each iteration: index it by every loop"
     elif not over or whole.parent is not over[-1].parent or not _covers(kernel, part, whole, over):
-        return "its results are not joined right after the loops that make them"
+        return "its results are not joined right after the loops that make them: join them there"
     loops = []
     for loop in around(part):
         if loop not in over or loop.kind not in ("affine_range", "range", "sequential_range", "static_range"):
@@ -222,21 +223,20 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
     """Return the reason why the reduction can not wait until the loops have ended; empty if it can."""
     outermost = one.loops[0]
     if one.elements > _MOST_ELEMENTS:
-        return f"{one.elements} columns are more than one instruction takes"
-    writers = list(kernel.writers(tile.name))
-    maker = kernel.producer(part, tile)
-    if maker is None:
-        return f"{tile.name} is not made by one statement before the reduction, in the same loop"
-    if len(writers) != 1 or kernel.mask(maker):
-        return f"{tile.name} is changed elsewhere, or made in part: give the change a tile of its own"
+        return f"{one.elements} columns are more than one instruction takes: reduce a part of them at a time"
+    made = maker(kernel, part, tile)
+    if isinstance(made, str):
+        return made
+    if kernel.mask(made):
+        return f"line {made.line} makes {tile.name} in part: make all of it"
     if inside(kernel.buffers[tile.name].declaration, outermost):
         return f"{tile.name} does not outlive the loop: declare it before"
     if whole.op == "loop_reduce":
         if any(inside(reader, outermost) for reader in kernel.readers(whole.made.name)):
-            return f"line {whole.line}: its result is read before the loops have ended"
+            return f"line {whole.line}: its result is read before the loops have ended: read it after them"
         variables = {loop.variable for loop in one.loops}
         if whole.made.variables is None or variables & whole.made.variables:
-            return f"line {whole.line}: its place depends on the loops"
+            return f"line {whole.line}: its place depends on the loops: write one result, after them"
     return ""
 
 

@@ -6,28 +6,30 @@ Before, every element of ``x`` is scaled, as at the end of a softmax; after, eve
     turned = nisa.nc_transpose(scaled[p, 128 * k + c]); scaled_t[k, p, c] = nl.copy(turned)    (from x, not scaled)
     total += nisa.nc_matmul(scaled_t[k, p, c], w[k, p, f])
     out = nl.copy(total)                          out = nisa.tensor_scalar(total, op0=nl.multiply, operand0=r[p, 0])
+
+It is the same in the current API, where tiles are declared in the loop and used whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from acceld.editing import Edits
-from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.building import without_unused_buffers
+from acceld.nki.source.matching import keeps_float32, one_name
 from acceld.nki.source.nests import all_accesses, around, inside
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.spelling import prefix, rendered
-from acceld.nki.source.syntax import Access, Statement
+from acceld.nki.source.spelling import indexed, operation, prefix
+from acceld.nki.source.syntax import Access, Loop, Statement
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, is_copy, transposed
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
-_ROWS, _COLUMNS = Symbol.over(BLOCK, 0, 2), Symbol.over(BLOCK, 1, 2)
+_ROWS = Symbol.over(BLOCK, 0, 2)
 
 _Renames = Mapping[str, Affine]
 """For a loop variable around one statement, its value as an expression in the loop variables around another statement.
@@ -39,15 +41,15 @@ class _Chain:
     """The statements and operands from the scaled operand to the product's result."""
 
     scaling: Statement
-    data: Access
-    factor: Access
-    turn: Statement
-    """The transpose of the scaled tile."""
+    plain: str
+    """The part of the plain tile that is transposed in place of the scaled one."""
+    turned: Access
+    """The part of the scaled tile that is transposed."""
     product: Statement
     drain: Statement
     """The copy of the product's result out of PSUM."""
-    renames: _Renames
-    """Values, at the drain, of the loop variables that select the factor."""
+    factor: str
+    """The factor where the result is copied."""
 
 
 class ScaleAfterProduct(Rule):
@@ -59,7 +61,7 @@ class ScaleAfterProduct(Rule):
         "any case, and that instruction can scale it; scaling the operand is one more pass over more elements."
     )
     source = "nki.isa.tensor_scalar: operand0 may be one number a partition, data may be in PSUM; FlashAttention-2: 3.1"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
@@ -77,9 +79,9 @@ class ScaleAfterProduct(Rule):
                 scaling.line,
                 partial(_moved, kernel, chain),
                 Variant("after the product"),
-                precondition=f"{chain.factor.name} has one number for each row, the same for all products that are added up",
+                precondition=f"{factor.name} has one number for each row, the same for all products that are added up",
                 plan=f"Line {scaling.line} scales the rows of an operand of the product in line {chain.product.line}. Scale "
-                f"the product's rows in line {chain.drain.line} by {chain.factor.name}, where they leave PSUM anyway.",
+                f"the product's rows in line {chain.drain.line} by {factor.name}, where they leave PSUM anyway.",
                 benefit=0.25 * busiest if profile else 0.2,
                 gain_percent=(0.0, 25.0),
             )
@@ -98,52 +100,71 @@ def _factor(kernel: KernelModule, one: Statement) -> Access | None:
     if kernel.opname(one.args.get("op0")) != "multiply" or kernel.text_of(one, "op1") not in ("", "None"):
         return None
     factor = one.reads.get("operand0")
-    whole = factor is not None and factor.dims is not None and len(factor.dims) > 1
-    if factor is None or not whole or kernel.extents(factor) != (BLOCK, 1) or one.target is None:
+    if factor is None or len(kernel.forms(factor)) < 2 or kernel.extents(factor) != (BLOCK, 1) or one.target is None:
         return None
     return factor if "data" in one.reads else None
 
 
 def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain | str:
-    """Return the chain from the scaled tile to the result; or, as text, the reason why the factor can not be moved
-    along it.
-    """
-    data, scaled = scaling.reads["data"], scaling.target
-    assert scaled is not None
-    problem = _settled(kernel, data, scaling) or _own_place(kernel, factor)
-    if problem:
+    """Return the chain from the scaled tile to the result, or the reason why the factor can not be moved along it."""
+    data, scaled = scaling.reads["data"], scaling.made
+    fresh = _fresh(kernel, factor, scaling)
+    problem = fresh if isinstance(fresh, str) else _settled(kernel, data, scaling)
+    if isinstance(fresh, str) or problem:
         return problem
     turn = _only_reader(kernel, scaling)
     turned = transposed(kernel, turn) if turn is not None else None
     if turn is None or turned is None:
-        return f"line {scaling.line}: {scaled.name} is not only transposed: scale what else is needed apart"
+        return f"line {scaling.line}: {scaled.name} is not only transposed: scale what else is needed into another tile"
     if turn.start < scaling.start or (scaling.parent is not None and not inside(turn, scaling.parent)):
-        return f"line {turn.line}: this is not in the loop of line {scaling.line}, after it"
-    if _forms(turned)[:-1] != _forms(scaled)[:-1]:
-        return f"line {turn.line}: this reads another tile than line {scaling.line} writes"
+        return f"line {turn.line} is not in the loop of line {scaling.line}, after it: transpose {scaled.name} there"
+    columns = kernel.forms(turned)[-1]
+    if columns is None or kernel.forms(turned)[:-1] != kernel.forms(scaled)[:-1]:
+        return f"line {turn.line} reads another tile of {scaled.name} than line {scaling.line} writes: give each a name"
     copy = _only_reader(kernel, turn)
-    if copy is None or not is_copy(kernel, copy, turn) or copy.target is None:
-        return f"line {turn.line}: the transpose is not only copied out of PSUM: copy it once"
-    product = _only_reader(kernel, copy)
-    if product is None or product.op != "nc_matmul" or product.target is None or "stationary" not in product.reads:
-        return f"line {copy.line}: {copy.target.name} is not only the operand of one product"
-    if product.reads["stationary"].name != copy.target.name or kernel.text_of(product, "is_transpose") == "True":
-        return f"line {product.line}: {copy.target.name} is not the stationary operand"
-    drain = _only_reader(kernel, product)
+    if copy is None or not is_copy(kernel, copy, turn):
+        return f"line {turn.line}: the transpose is not only copied out of PSUM: copy it once, and use the copy"
+    product, kept = _only_reader(kernel, copy), copy.made.name
+    if product is None or product.op != "nc_matmul" or "stationary" not in product.reads:
+        return f"line {copy.line}: {kept} is not only the operand of one product: give that product a copy of its own"
+    if product.reads["stationary"].name != kept or kernel.text_of(product, "is_transpose") == "True":
+        return f"line {product.line}: {kept} is not the stationary operand, whose columns are the rows of the result"
+    drain, total = _only_reader(kernel, product), product.made.name
     if drain is None or drain.op not in ("copy", "tensor_copy") or drain.augmented or kernel.mask(drain):
-        return f"line {product.line}: the result is not only copied out of PSUM: copy it once"
-    total = kernel.buffers.get(product.target.name)
-    if total is None or total.space != "psum" or total.declaration.op not in ("zeros", "ndarray"):
-        return f"line {product.line}: the sum is not in PSUM, or does not begin with zeros"
+        return f"line {product.line}: {total} is not only copied out of PSUM: copy it once, and use the copy"
+    declared = kernel.buffers.get(total)
+    if declared is None or declared.space != "psum" or declared.declaration.op not in ("zeros", "ndarray"):
+        return f"line {product.line}: {total} does not begin with zeros in PSUM: declare it so"
     if set(drain.args) - {"src", "dtype", "mask"}:
-        return f"line {drain.line}: this is no plain copy"
-    renames: _Renames = {name: Affine.of_variable(name) for name in factor.variables or ()}
+        return f"line {drain.line} is no plain copy: leave out what else it is told"
+    renames: _Renames = {name: Affine.of_variable(name) for name in {*fresh, *(factor.variables or ())}}
     for writer, reader in ((scaling, turn), (turn, copy), (copy, product), (product, drain)):
-        renamed = _followed(writer, reader, renames)
+        renamed = _followed(kernel, writer, reader, renames)
         if isinstance(renamed, str):
             return renamed
         renames = renamed
-    return _Chain(scaling, data, factor, turn, product, drain, renames)
+    fixed = {
+        *fresh,
+        *(s.variable for form in kernel.forms(factor) if form for s, _ in form.terms if s.name != s.variable),
+    }
+    for name in sorted(fixed - {""}):
+        together = next((loop for loop in around(drain) if loop.variable == name), None)
+        if renames[name] != Affine.of_variable(name) or (name in fresh and together is not fresh[name]):
+            return (
+                f"line {drain.line} is not in the iteration of {name} that makes {factor.name}: copy the result there"
+            )
+    *places, last = kernel.forms(data)
+    assert last is not None
+    return _Chain(
+        scaling,
+        indexed(kernel, data.name, [*places, last.start + columns]),
+        turned,
+        product,
+        drain,
+        factor.name
+        if factor.dims is None
+        else indexed(kernel, factor.name, [form and form.substituted(renames) for form in kernel.forms(factor)]),
+    )
 
 
 def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
@@ -157,10 +178,9 @@ def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
     if kernel.writers(name) != [writer] or len(others) != 1 or found is None or name in kernel.ambiguous:
         return None
     for _, access in found:
-        if access.dims is None or len(access.dims) < 2 or any(dim.form is None for dim in access.dims):
-            return None
-        rows = [dim.form for dim in access.dims if dim.form is not None and any(r.axis == 0 for r in dim.form.ranges)]
-        if rows != [Affine.of(_ROWS)]:
+        forms = kernel.forms(access)
+        rows = [form for form in forms if form is not None and any(one.axis == 0 for one in form.ranges)]
+        if len(forms) < 2 or None in forms or rows != [Affine.of(_ROWS)]:
             return None
     return others[0]
 
@@ -169,149 +189,126 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
     """Return the reason why a tile may change after it is scaled, or can not be transposed itself; empty if there is
     none.
     """
-    name, scaled = data.name, scaling.target
-    assert scaled is not None
-    writers = kernel.writers(name)
-    if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or data.dims is None or not writers:
-        return f"line {scaling.line}: {name} is not a tile in SBUF"
-    if any(one.kind != "op" or one.start > scaling.start for one in writers):
-        return f"line {scaling.line}: {name} changes afterwards"
-    dtypes = [
-        kernel.text_of(kernel.buffers[one].declaration, "dtype") if one in kernel.buffers else ""
-        for one in (name, scaled.name)
-    ]
-    given = kernel.text_of(scaling, "dtype")
-    if not all(one.endswith("float32") for one in dtypes) or (given and not given.endswith("float32")):
-        return f"line {scaling.line}: {name} or the scaled tile is not float32"
-    *places, last = _forms(data)
-    ranges = [form for form in places if form is None or form.ranges]
-    new = _forms(scaled)[-1] if scaled.dims else None
-    if last is None or new is None or len(last.ranges) != 1 or new != Affine.of(last.ranges[0]):
-        return f"line {scaling.line}: the columns of the scaled tile are no plain range"
-    return "" if ranges == [Affine.of(_ROWS)] else f"line {scaling.line}: not all rows of {name}"
-
-
-def _forms(access: Access) -> list[Affine | None]:
-    return [dim.form for dim in access.dims or ()]
-
-
-def _own_place(kernel: KernelModule, factor: Access) -> str:
-    """Return the reason why a factor may be overwritten before the result is copied; empty if it has a place of its
-    own.
-    """
-    writers = kernel.writers(factor.name)
-    if factor.name in kernel.ambiguous or factor.name not in kernel.buffers or len(writers) != 1:
-        return f"{factor.name} is not written once"
-    writer = writers[0]
-    written = writer.result(factor.name)
-    if writer.kind != "op" or writer.augmented or writer.op == "loop_reduce" or written is None:
-        return f"line {writer.line}: {factor.name} is not written once"
-    is_local = any(inside(kernel.buffers[factor.name].declaration, loop) for loop in around(writer))
-    if is_local or any(Affine.of_variable(loop.variable) not in _forms(written) for loop in around(writer)):
-        return f"line {writer.line}: {factor.name} has no place for every iteration"
+    name, scaled = data.name, scaling.made
+    writers, forms = kernel.writers(name), kernel.forms(data)
+    where = f"line {scaling.line}: "
+    if name in kernel.ambiguous:
+        return one_name(kernel, [name])
+    if kernel.space_of(name) != "sbuf" or not writers or len(forms) < 2:
+        return f"{where}{name} is not a tile of a known shape in SBUF: declare it there"
+    late = next((one for one in writers if one.kind != "op" or one.start > scaling.start), None)
+    if late is not None:
+        return f"line {late.line} may change {name} after it is scaled: write the new values into another tile"
+    dtype = kernel.text_of(kernel.buffers[name].declaration, "dtype") if name in kernel.buffers else ""
+    if not dtype.endswith("float32"):
+        return f"{where}{name} is not declared as float32, so its transpose may round: declare it so"
+    problem = keeps_float32(kernel, scaling)
+    if problem:
+        return problem
+    *places, last = forms
+    new = (kernel.forms(scaled) or (None,))[-1]
+    if last is None or new is None or len(last.ranges) != 1 or new != last - last.start:
+        return f"{where}the columns of {name} or {scaled.name} are no plain range: write slices of neighbors"
+    if [form for form in places if form is None or form.ranges] != [Affine.of(_ROWS)]:
+        return f"{where}this is not all {BLOCK} partitions of {name}: scale all of them"
     return ""
 
 
-def _followed(writer: Statement, reader: Statement, renames: _Renames) -> _Renames | str:
-    """Return the values of loop variables around ``reader``, in the iteration that reads what ``writer`` writes.
+def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str, Loop] | str:
+    """Return the loops in whose every iteration the factor is another tile. In all others around its writer it must have a
+    place for each iteration, or it may be overwritten before the result is copied: the reason then.
+    """
+    name, writers = factor.name, kernel.writers(factor.name)
+    if name in kernel.ambiguous:
+        return one_name(kernel, [name])
+    if len(writers) != 1:
+        return f"line {scaling.line}: {name} is not written by one line: give these factors a tile of their own"
+    (writer,) = writers
+    written = writer.result(name)
+    if writer.kind != "op" or writer.augmented or writer.op == "loop_reduce" or written is None:
+        return f"line {writer.line}: {name} is not written at once: write the sum into another tile, and copy it"
+    declared = kernel.buffers[name].declaration if name in kernel.buffers else writer
+    forms = kernel.forms(written)
+    starts = [form.start for form in forms if form and all(one.extent == 1 for one in form.ranges)]
+    fresh: dict[str, Loop] = {}
+    for loop in around(writer):
+        if inside(declared, loop):
+            fresh[loop.variable] = loop
+        elif Affine.of_variable(loop.variable) not in starts:
+            return f"line {writer.line}: {name} has no place for every iteration of {loop.variable}: index it by that"
+    late = writer.start > scaling.start or any(not inside(scaling, loop) for loop in fresh.values())
+    return f"line {scaling.line} does not follow line {writer.line} in its loop: scale there" if late else fresh
+
+
+def _followed(kernel: KernelModule, writer: Statement, reader: Statement, renames: _Renames) -> _Renames | str:
+    """Return the values of the loop variables around ``reader`` in the iteration that reads the result of ``writer``;
+    the reason if they differ.
 
     ``renames`` gives the values around ``writer``. If they differ, the result is the reason as text.
     """
-    written = writer.target
-    assert written is not None and written.dims is not None
+    written = writer.made
     read = next(access for access in reader.mentions if access.name == written.name)
-    assert read.dims is not None
-    if len(read.dims) != len(written.dims):
-        return f"line {reader.line}: {read.name} is read in another way"
+    there, here = kernel.forms(written), kernel.forms(read)
+    if len(there) != len(here):
+        return f"line {reader.line}: {read.name} has other indices than in line {writer.line}: use the same in both"
     found: dict[str, Affine] = {}
-    for variable in {name for form in renames.values() for name in form.variables}:
-        value = _value(writer, reader, written, read, variable)
+    for variable in sorted({name for form in renames.values() for name in form.variables}):
+        value = _value(kernel, writer, reader, list(zip(there, here, strict=True)), variable)
         if value is None:
-            return f"line {reader.line}: the factor depends on {variable}, which is not the same here"
+            return (
+                f"line {reader.line}: which {variable} made this part of {read.name}, and so its factor, does not follow "
+                f"from its index: index {read.name} by {variable}, or read it in that loop"
+            )
         found[variable] = value
-    if not (_in_blocks(written) and _in_blocks(read)):
-        return f"line {reader.line}: the columns of {read.name} do not begin at a multiple of {BLOCK}"
-    return {name: _substituted(form, found) for name, form in renames.items()}
+    if not (_in_blocks(there[-1]) and _in_blocks(here[-1])):
+        return f"line {reader.line}: the columns of {read.name} do not begin at a multiple of {BLOCK}: let them"
+    return {name: form.substituted(found) for name, form in renames.items()}
 
 
-def _in_blocks(access: Access) -> bool:
-    """Return True if the columns of an access begin at a multiple of 128 in every iteration."""
-    form = _forms(access)[-1]
+def _in_blocks(form: Affine | None) -> bool:
+    """Return True if columns begin at a multiple of 128 in every iteration."""
     if form is None or any(coefficient != 1 for symbol, coefficient in form.terms if symbol.is_range):
         return False
-    start = _start(form)
-    return all(part % BLOCK == 0 for part in (start.constant, *(coefficient for _, coefficient in start.terms)))
+    return all(part % BLOCK == 0 for part in (form.start.constant, *(factor for _, factor in form.start.terms)))
 
 
-def _value(writer: Statement, reader: Statement, written: Access, read: Access, variable: str) -> Affine | None:
-    """Return the value that a loop variable of ``writer`` had when the element that ``read`` reads was written; None if
-    not known.
+def _value(
+    kernel: KernelModule,
+    writer: Statement,
+    reader: Statement,
+    pairs: Sequence[tuple[Affine | None, Affine | None]],
+    variable: str,
+) -> Affine | None:
+    """Return the value of a loop variable of ``writer`` in the iteration that wrote the element that ``reader`` reads; None
+    if unknown. ``pairs`` are the indices that they write and read.
     """
-    pairs = list(zip(_forms(written), _forms(read), strict=True))
     uses = [(there, here) for there, here in pairs if there is not None and variable in there.variables]
     if not uses:
         loop = next((loop for loop in around(writer) if loop.variable == variable), None)
-        together = loop is not None and inside(reader, loop) and reader.start > writer.start
+        declared = kernel.buffers.get(writer.made.name)
+        sums = writer.augmented and declared is not None and loop is not None and not inside(declared.declaration, loop)
+        together = loop is not None and inside(reader, loop) and reader.start > writer.start and not sums
         return Affine.of_variable(variable) if together else None
     for there, here in uses:
         factor = there.coefficient(variable)
-        if here is not None and factor and _start(there) == Affine.of_variable(variable).times(factor):
-            start = _start(here)
-            parts = [start.constant, *(coefficient for _, coefficient in start.terms)]
+        if here is not None and factor and there.start == Affine.of_variable(variable).times(factor):
+            parts = [here.start.constant, *(coefficient for _, coefficient in here.start.terms)]
             if all(part % factor == 0 for part in parts):
-                terms = tuple((symbol, coefficient // factor) for symbol, coefficient in start.terms)
-                return Affine(start.constant // factor, terms)
+                terms = tuple((symbol, coefficient // factor) for symbol, coefficient in here.start.terms)
+                return Affine(here.start.constant // factor, terms)
     return None
 
 
-def _start(form: Affine) -> Affine:
-    """Return an index without its range: the first element."""
-    return Affine(form.constant, tuple((symbol, c) for symbol, c in form.terms if not symbol.is_range))
-
-
-def _substituted(form: Affine, values: _Renames) -> Affine:
-    """Return a form with its variables replaced by ``values``."""
-    result = Affine(form.constant)
-    for symbol, coefficient in form.terms:
-        value = values[symbol.variable] if symbol.variable == symbol.name else Affine(0, ((symbol, 1),))
-        result = result + value.times(coefficient)
-    return result
-
-
 def _moved(kernel: KernelModule, chain: _Chain, _: Variant) -> str:
-    """Return the source in which the plain tile is transposed, and the factor is applied where the result leaves PSUM."""
-    language, isa = prefix(kernel, "language"), prefix(kernel, "isa")
+    """Return the source with the transpose of the plain tile, and the factor where the result leaves PSUM."""
     edits = Edits(kernel.source)
     edits.delete_lines(chain.scaling.start, chain.scaling.end)
-    turned = transposed(kernel, chain.turn)
-    assert turned is not None
-    edits.replace(*kernel.span(turned.node), _place(kernel, chain, turned, language))
-    factor = _factor_place(chain, language)
-    drain, source = chain.drain, kernel.text(chain.drain.reads["src"].node)
-    dtype = f", dtype={kernel.text_of(drain, 'dtype')}" if "dtype" in drain.args else ""
-    scaled = f"{isa}.tensor_scalar(data={source}, op0={language}.multiply, operand0={factor}{dtype})"
-    edits.replace(drain.start, drain.end, f"{kernel.text(drain.made.node)} = {scaled}")
+    edits.replace(*kernel.span(chain.turned.node), chain.plain)
+    drain = chain.drain
+    given = {"data": kernel.text(drain.reads["src"].node), "op0": f"{prefix(kernel, 'language')}.multiply"}
+    scaled = operation(kernel, drain, "tensor_scalar", given | {"operand0": chain.factor})
+    edits.replace(drain.start, drain.end, scaled)
     return without_unused_buffers(edits.apply(), kernel)
-
-
-def _ranges(language: str) -> dict[Symbol, str]:
-    return {_ROWS: f"{language}.arange({BLOCK})[:, None]", _COLUMNS: f"{language}.arange({BLOCK})[None, :]"}
-
-
-def _place(kernel: KernelModule, chain: _Chain, turned: Access, language: str) -> str:
-    """Return the text of the part of the plain tile that corresponds to the transposed part of the scaled tile."""
-    *places, last = _forms(chain.data)
-    columns = _forms(turned)[-1]
-    if last is None or columns is None or any(form is None for form in places) or columns.ranges != (_COLUMNS,):
-        raise RuleRefused(f"line {chain.turn.line}: an index of {chain.data.name} is not understood")
-    forms = [*(form for form in places if form is not None), _start(last) + columns]
-    return f"{chain.data.name}[{', '.join(rendered(form, _ranges(language)) for form in forms)}]"
-
-
-def _factor_place(chain: _Chain, language: str) -> str:
-    """Return the text of the access to the factor in the instruction that copies the result out of PSUM."""
-    renamed = [_substituted(form, chain.renames) for form in _forms(chain.factor) if form is not None]
-    return f"{chain.factor.name}[{', '.join(rendered(form, _ranges(language)) for form in renamed)}]"
 
 
 RULE = ScaleAfterProduct()

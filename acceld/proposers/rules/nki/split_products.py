@@ -138,36 +138,38 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
     assert target is not None
     declared = kernel.buffers.get(target.name)
     if declared is None or declared.space != "psum":
-        return f"{where} {target.name} is not declared in PSUM"
+        return f"{where} {target.name} is not declared in PSUM: declare it there"
     if kernel.api == "nki":
         if not kernel.text_of(declared.declaration, "dtype").endswith("float32"):
-            return f"{where} {target.name} is not a sum in float32"
+            return f"{where} {target.name} is not a sum in float32: declare it so"
     elif declared.declaration.op != "zeros" and not _may_begin_with_zeros(kernel, product, declared.declaration):
-        return f"{where} {target.name} is not a sum in PSUM that begins with zeros"
+        return f"{where} {target.name} is not a sum in PSUM that begins with zeros: declare it by nl.zeros"
     elif not product.augmented and not _every_iteration(product, target, declared.declaration):
-        return f"{where} {target.name} has no place for every product"
+        return f"{where} {target.name} has no place for every product: index it by the loops around"
     elif not product.augmented and not _is_only_writer(kernel, product, target):
-        return f"{where} {target.name} is also written elsewhere"
+        return f"{where} {target.name} is also written elsewhere: give those values another tile"
     for access in _operands(product):
         name = access.name
         if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or name in kernel.parameters:
-            return f"{where} {name} is not a tile in SBUF"
+            return f"{where} {name} is not a tile in SBUF: copy it there"
         declaration = kernel.buffers[name].declaration if name in kernel.buffers else None
         if declaration is not None and declaration.op not in ("ndarray", "zeros"):
-            return f"{where} {name} has initial values"
+            return f"{where} {name} has initial values: write them by a statement"
         dtype = "" if declaration is None else kernel.text_of(declaration, "dtype")
         if dtype and not dtype.endswith(("float32", ".dtype")):
-            return f"{where} {name} is {dtype}"
+            return f"{where} {name} is {dtype}, which is one part already: only float32 is split"
         given = {kernel.dtypes.get(other, "") for other in _dtype_givers(kernel, name, dtype)}
         if other_dtypes := given - {"", "float32"}:
-            return f"{where} {name} is {', '.join(sorted(other_dtypes))}"
+            return (
+                f"{where} {name} is {', '.join(sorted(other_dtypes))}, which is one part already: only float32 is split"
+            )
         writers = kernel.writers(name)
         if not writers or any(_adds(w) or w.target is None or w.target.name != name for w in writers):
-            return f"{where} {name} is not written by a plain statement"
+            return f"{where} {name} is not written by a plain statement: write it by an instruction or a load, without a mask"
         if all_accesses(kernel, name) is None and declaration is not None:
-            return f"{where} {name} also occurs in another way"
+            return f"{where} {name} also occurs in another way: use a tile of its own for that"
         if any(kernel.text_of(w, "dtype").endswith("16") for w in writers):
-            return f"{where} {name} is rounded already"
+            return f"{where} {name} is rounded already: keep it in float32"
     return ""
 
 
@@ -274,7 +276,7 @@ def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant
     sides = {_operands(product)[0].name: "stationary" for product in products}
     if stacked and any(_operands(product)[1].name in sides for product in products):
         raise RuleRefused(
-            f"line {products[0].line}: a tile is the stationary operand of one product and the moving operand of another"
+            f"line {products[0].line}: a tile is the stationary operand of one product and the moving operand of another: copy it for one"
         )
     language = prefix(kernel, "language")
     edits = Edits(kernel.source)

@@ -9,6 +9,9 @@ The loop moves into the loops that it contains, to the work before the sum::
                 part[s, m, p, f] += nc_matmul(...)           for k in nl.affine_range(5):
             total[m, p, f] = nl.loop_reduce(                     part[m, p, f] += nc_matmul(...)
                 part[s, m, p, f], np.add, [s])           total[m, p, f] = nl.copy(part[m, p, f])
+
+In the current API the product overwrites in the first iteration of all loops alone: ``accumulate=k > 0`` becomes
+``accumulate=s + k > 0``.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from functools import partial
 
 from acceld.editing import Edits
 from acceld.model import Profile
+from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import STEP, comments, emitted, header
 from acceld.nki.source.effects import parallel, same_range, understood
 from acceld.nki.source.nests import (
@@ -32,7 +36,7 @@ from acceld.nki.source.nests import (
     without_element,
 )
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.spelling import prefix
+from acceld.nki.source.spelling import copied, prefix
 from acceld.nki.source.syntax import Access, Item, Loop, Statement, elements, flatten, names_in
 from acceld.proposers.rules.nki.hoist_work import hoisted
 from acceld.proposers.rules.profiles import spilled
@@ -67,7 +71,7 @@ class SumInPsum(Rule):
         "engine for every part, and all sums of an outer loop stay live at once: more than 192 KiB a partition spill to HBM."
     )
     source = "nki.isa.nc_matmul: accumulation in PSUM; AWS NKI architecture guide: PSUM, SBUF size"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
     relieves = ("vector", "dma")
 
@@ -139,7 +143,7 @@ def _obstacle(kernel: KernelModule, found: _Sum) -> str:
     """Return the reason why the loop can not move to the products; empty if it can."""
     loop, addition = found.loop, found.addition
     if loop.kind not in ("affine_range", "sequential_range") or loop.trips is None or loop.trips < 2:
-        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known"
+        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known: say affine_range of a number"
     between = [one for one in around(addition) if inside(one, loop)]
     problem = parallel(between) or next(filter(None, (same_range(one, [loop.variable]) for one in between)), "")
     problem = problem or understood([loop])
@@ -158,13 +162,25 @@ def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
     if not _is_float32(kernel, declared) or not _is_float32(kernel, found.addition, otherwise=True):
         return f"{where} is not a sum in float32: declare it so"
     if not _places(found, found.total, declared):
-        return f"{where} has no place for every iteration of the other loops"
+        return f"{where} has no place for every iteration of the other loops: index it by them"
     if found.addition.op == "loop_reduce":
         return ""
     zeros = declared.op == "zeros" or (declared.op == "full" and kernel.text_of(declared, "fill_value") in _ZEROS)
-    if not zeros or kernel.writers(name) != [found.addition]:
-        return f"{where} does not begin with zeros: declare it by nl.zeros"
+    if kernel.writers(name) != [found.addition] if zeros else _clearing(kernel, found) is None:
+        return f"{where} does not begin with zeros: clear it, and all of it, once before loop {found.loop.variable}"
     return ""
+
+
+def _clearing(kernel: KernelModule, found: _Sum) -> Statement | None:
+    """Return the statement that fills all of the total with zeros before the loop, where nothing else but the addition
+    writes it; None if there is none.
+    """
+    others = [one for one in kernel.writers(found.total.name) if one is not found.addition]
+    if len(others) != 1 or others[0].op != "memset" or kernel.number(others[0].args.get("value")) != 0:
+        return None
+    (one,) = others
+    before = one.start < found.loop.start and (one.parent is None or inside(found.loop, one.parent))
+    return one if before and one.made.dims is None else None
 
 
 def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
@@ -174,22 +190,45 @@ def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
     uses = all_accesses(kernel, name)
     if uses is None or name in kernel.ambiguous:
         return f"{where} may have another name: use one"
-    if declared.op != "zeros" or not _is_float32(kernel, declared):
-        return f"{where} is not a sum in float32 that begins with zeros"
+    if declared.op != ("ndarray" if kernel.api == "nki" else "zeros") or not _is_float32(kernel, declared):
+        return f"{where} is not a sum in float32 that begins with zeros: declare it so"
     if found.place is None and declared.parent is not found.addition.parent:
-        return f"{where} has no place for every iteration of {found.loop.variable}"
+        return f"{where} has no place for every iteration of {found.loop.variable}: declare it beside the addition"
     if not _places(found, found.part, declared):
-        return f"{where} has no place for every iteration of the other loops"
+        return f"{where} has no place for every iteration of the other loops: index it by them"
     for one, access in uses:
         if one is found.addition:
             continue
-        product = one.op in _PRODUCTS and one.augmented and kernel.text_of(one, "is_transpose") != "True"
+        adds = _first_of(kernel, found, one) is not None if kernel.api == "nki" else one.augmented
+        product = one.op in _PRODUCTS and adds and kernel.text_of(one, "is_transpose") != "True"
         ours = found.addition.parent is None or inside(one, found.addition.parent)
         if not product or one.kind != "op" or kernel.mask(one) or not access.same_as(found.part):
-            return f"line {one.line}: {name} is not only a sum of products"
+            return f"line {one.line}: {name} is not only the sum of one line's products: give other values another tile"
         if not ours or one.start > found.addition.start:
-            return f"line {one.line}: the product is not made before the addition, in the same iteration"
+            return f"line {one.line}: the product is not made before the addition, in the same iteration: make it there"
     return ""
+
+
+def _first_of(kernel: KernelModule, found: _Sum, product: Statement) -> str | None:
+    """Return the condition under which the part's only product adds to it, once the loop of the sum is around it; None if it
+    is not the only one, or if it does not begin anew in each iteration of that loop.
+    """
+    declared = kernel.buffers[found.part.name].declaration
+    inner = [loop.variable for loop in reversed(around(product)) if not inside(declared, loop)]
+    given = product.args.get("accumulate")
+    match given:
+        case None:
+            begins = True
+        case ast.Constant(value=False):
+            begins = not inner
+        case ast.Compare(left=left, ops=[ast.Gt()], comparators=[ast.Constant(value=0)]):
+            form = kernel.affine(left)
+            begins = form is not None and dict.fromkeys(form.variables) == dict.fromkeys(inner) and form.constant == 0
+            begins = begins and form is not None and all(factor > 0 for _, factor in form.terms)
+        case _:
+            begins = False
+    alone = kernel.writers(found.part.name) == [product]
+    return f"{' + '.join([found.loop.variable, *inner])} > 0" if begins and alone else None
 
 
 def _is_float32(kernel: KernelModule, statement: Statement, otherwise: bool = False) -> bool:
@@ -220,18 +259,27 @@ def _shared(kernel: KernelModule, found: _Sum) -> str:
         line = next(one.line for one in loop.statements() if one.result(name) is not None)
         where = f"line {line}: {name}"
         if name in kernel.ambiguous or kernel.space_of(name) == "hbm":
-            return f"{where} is stored, or may have another name"
+            return f"{where} is stored, or may have another name: store after the sum, and use one name"
         buffer = kernel.buffers.get(name)
         if buffer is not None and not inside(buffer.declaration, loop):
-            if place_of(kernel, name, loop) is None:
-                return f"{where} has no place for every iteration of {loop.variable}"
+            if not _is_apart(uses, loop):
+                return f"{where} has no place for every iteration of {loop.variable}: index it by that variable"
             continue
         users = [*kernel.writers(name), *kernel.readers(name), *([buffer.declaration] if buffer is not None else ())]
         if uses is None and buffer is not None:
             return f"{where} may have another name: use one"
         if not any(all(one in set(flatten(piece)) for one in users) for piece in pieces):
-            return f"{where} is used both before the products and with them"
+            return f"{where} is used both before the products and with them: give it a place for each {loop.variable}"
     return ""
+
+
+def _is_apart(uses: Sequence[tuple[Statement, Access]] | None, loop: Loop) -> bool:
+    """Return True if one index is the loop's variable in every access."""
+    variable = Affine.of_variable(loop.variable)
+    own = [
+        {i for i, d in enumerate(access.dims or ()) if d.form == variable and not d.extent} for _, access in uses or ()
+    ]
+    return bool(own and set.intersection(*own))
 
 
 def _pieces(items: Sequence[Item], addition: Statement) -> list[tuple[Item, ...]]:
@@ -260,20 +308,23 @@ def _moved(kernel: KernelModule, found: _Sum, variant: Variant) -> str:
 
 
 def _summed(kernel: KernelModule, found: _Sum) -> str:
-    if found.place is not None:
-        number = kernel.statements.index(found.addition)
-        kernel = kernel.reread(_without_place(kernel, found))
+    number = kernel.statements.index(found.addition)
+    prepared = _adding(kernel, found) if kernel.api == "nki" else _without_place(kernel, found)
+    if prepared != kernel.source:
+        kernel = kernel.reread(prepared)
         addition = kernel.statements[number]
         part = _added(kernel, addition)
-        assert part is not None and addition.target is not None
+        assert part is not None
         loop = next(one for one in around(addition) if one.variable == found.loop.variable)
-        found = _Sum(loop, addition, addition.target, part, None)
+        found = _Sum(loop, addition, addition.made, part, None)
     loop = found.loop
     edits = Edits(kernel.source)
     text = _written(kernel, found, loop.items, loop.indent)
     edits.replace(kernel.line_start(loop.start), kernel.after_line(loop.end), text)
-    declared = kernel.buffers[found.total.name].declaration
-    if declared.op != "ndarray" and _is_written_whole(kernel, found):
+    declared, clearing = kernel.buffers[found.total.name].declaration, _clearing(kernel, found)
+    if clearing is not None and _is_written_whole(kernel, found):
+        edits.delete_lines(clearing.start, clearing.end)
+    elif declared.op != "ndarray" and _is_written_whole(kernel, found):
         given = {name: kernel.text_of(declared, name) for name in ("shape", "dtype", "buffer")}
         arguments = ", ".join([given.pop("shape"), *(f"{name}={text}" for name, text in given.items() if text)])
         edits.replace(
@@ -298,10 +349,23 @@ def _is_written_whole(kernel: KernelModule, found: _Sum) -> bool:
     return True
 
 
-def _without_place(kernel: KernelModule, found: _Sum) -> str:
-    """Return the source in which the part has a single place for all iterations."""
-    assert found.place is not None
+def _adding(kernel: KernelModule, found: _Sum) -> str:
+    """Return the source with a product that adds to those of the sum's earlier iterations."""
     edits = Edits(kernel.source)
+    (product,) = kernel.writers(found.part.name)
+    condition, given = _first_of(kernel, found, product), product.args.get("accumulate")
+    start, end = kernel.span(given if given is not None else [*product.args.values()][-1])
+    edits.replace(
+        start if given is not None else end, end, f"{'' if given is not None else ', accumulate='}{condition}"
+    )
+    return edits.apply()
+
+
+def _without_place(kernel: KernelModule, found: _Sum) -> str:
+    """Return the source with a part that has one place for all iterations."""
+    edits = Edits(kernel.source)
+    if found.place is None:
+        return kernel.source
     shape = kernel.buffers[found.part.name].declaration.args["shape"]
     assert isinstance(shape, ast.Tuple | ast.List)
     edits.replace(*without_element(kernel, shape.elts, found.place), "")
@@ -320,8 +384,7 @@ def _written(kernel: KernelModule, found: _Sum, items: Sequence[Item], indent: s
     if isinstance(item, Loop):
         text += f"{indent}{header(kernel, item)}\n" + _written(kernel, found, item.items, indent + STEP)
     else:
-        source = kernel.text(found.part.node)
-        text += f"{indent}{kernel.text(found.total.node)} = {prefix(kernel, 'language')}.copy({source})\n"
+        text += f"{indent}{copied(kernel, kernel.text(found.total.node), kernel.text(found.part.node))}\n"
     return text + _repeated(kernel, found.loop, after, indent)
 
 

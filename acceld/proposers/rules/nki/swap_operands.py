@@ -43,6 +43,10 @@ class SwapOperands(Rule):
     )
     source = "nki.isa.nc_matmul: operands of at most 128 and 512 columns; nki.isa.nc_transpose on the tensor engine"
     apis = frozenset({"nki_legacy"})
+    only = (
+        "It exchanges blocks among the places of a tile, which the legacy API lays before its partitions. In the current "
+        "API partitions come first, and the tile that is transposed is declared in the loop, so that it has no places."
+    )
     change_class = "mixed"
     relieves = ("tensor", "vector", "scalar")
 
@@ -142,20 +146,20 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str
     name, where = target.name, f"line {swap.copy.line}:"
     found = all_accesses(kernel, name)
     if name in kernel.ambiguous or name not in kernel.buffers or kernel.writers(name) != [swap.copy] or not found:
-        return f"{where} {name} is not written once and read by index"
+        return f"{where} {name} is not written once and read by index: give it a declaration and an index"
     dtypes = {kernel.text_of(kernel.buffers[one].declaration, "dtype") for one in (name, source.name)}
     if len(dtypes | {kernel.text_of(swap.copy, "dtype") or min(dtypes)}) > 1:
-        return f"{where} {name} has another dtype than {source.name}"
+        return f"{where} {name} has another dtype than {source.name}: declare both alike"
     named = frozenset(node.id for node in names_in(source.node)) & kernel.loop_variables
     if kernel.buffers[name].shape[-2:] != (BLOCK, BLOCK) or not whole_block(target) or named != source.variables:
-        return f"{where} {name} does not hold whole tiles of {BLOCK} x {BLOCK}"
+        return f"{where} {name} does not hold whole tiles of {BLOCK} x {BLOCK}: declare it so"
     texts = {}
     for reader, access in found:
         if reader is swap.copy:
             continue
         iteration = _iteration(kernel, swap, access)
         if iteration is None or reader.start < swap.copy.start or not _shares_loops(kernel, swap, reader, iteration):
-            return f"line {reader.line}: which tile of {source.name} this is does not follow from its index"
+            return f"line {reader.line}: which tile of {source.name} this is does not follow from its index: index it by the loops that made it"
         texts[access.node] = changed(kernel, source.node, _renamed(source, iteration))
     return texts
 

@@ -8,6 +8,8 @@ Before, one tile of 6144 columns. After, six tiles of 1024; each scan continues 
                                                               a = nl.load(x[rows, 1024 * piece:1024 * piece + 1024])
                                                               s = nisa.tensor_tensor_scan(a, b, last[...], ...)
                                                               last[...] = nl.copy(s[:, 1023:1024])
+
+In the current API the declarations of the tiles move into the pieces too.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import STEP, changed
 from acceld.nki.source.nests import around
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.spelling import prefix
-from acceld.nki.source.syntax import Access, Loop, Statement, accesses, below, value_of
+from acceld.nki.source.spelling import copied, filled, prefix
+from acceld.nki.source.syntax import Access, Loop, Statement, accesses, below, elements, value_of
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -41,7 +43,7 @@ class TileColumns(Rule):
         "store, and no two engines work at once; narrower tiles of the same work overlap."
     )
     source = "AWS NKI performance guide: overlapping of data movement and compute; nki.isa.tensor_tensor_scan: initial"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
@@ -62,7 +64,7 @@ class TileColumns(Rule):
                     partial(_pieces, kernel, wide),
                     *(Variant(f"{width} columns", {"columns": width}) for width in widths),
                     precondition=f"each instruction works on every column alone{scans}",
-                    plan=f"Loop {loop.variable} works on tiles of {wide.columns} columns, {len(wide.body)} of them an "
+                    plan=f"Loop {loop.variable} works on tiles of {wide.columns} columns, {wide.work} of them an "
                     f"iteration. Take {' or '.join(map(str, widths))} columns at a time.",
                     benefit=0.35 if wide.scans else 0.15,
                     gain_percent=(0.0, 50.0),
@@ -86,6 +88,11 @@ class _Wide:
     whole: frozenset[str]
     """Tiles of all columns that are made before the loop. Pieces use their columns by index."""
 
+    @property
+    def work(self) -> int:
+        """Number of instructions on columns."""
+        return sum(one.kind == "op" for one in self.body)
+
 
 def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
     """Return the loop's work by columns; as text, the reason if it can not be split; empty if its tiles are too narrow
@@ -101,25 +108,29 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
         return ""
     before: list[Statement] = []
     body: list[Statement] = []
-    wide: set[str] = set()
-    """Names of the tiles that hold all columns and live within one iteration."""
+    declared = {name for name, one in kernel.buffers.items() if one.declaration in statements}
+    wide: set[str] = {name for name in declared if kernel.buffers[name].shape[1:] == (columns,)}
+    """Tiles that hold all columns and live in one iteration."""
     whole = {name for name in _names(ops) if _is_outside(kernel, loop, name, columns)}
     for one in statements:
         where = f"line {one.line}:"
         if one.kind in ("alias", "marker"):
             before.append(one)
             continue
+        if one.kind == "declaration":
+            (body if one.made.name in wide else before).append(one)
+            continue
         if one.kind != "op" or one.op not in _ALLOWED or one.target is None or kernel.mask(one):
             return f"{where} this is not work on each column alone: do it in a loop of its own"
         shape = shapes[one]
         if shape is None:
-            return f"{where} the columns of {one.target.name} are not known"
+            return f"{where} the columns of {one.target.name} are not known: declare it by numbers"
         if kernel.ambiguous & {access.name for access in accesses(one)}:
             return f"{where} a tile may have another name: use one"
         reads_wide = bool(wide & {access.name for access in one.mentions})
         if shape[-1] == 1 and not reads_wide and not _on_columns(kernel, one, columns):
             if body and {access.name for access in one.mentions} & {s.target.name for s in body if s.target}:
-                return f"{where} it reads what the columns write"
+                return f"{where} it reads what the columns write: do it after the loop"
             before.append(one)
             continue
         problem = _by_column(kernel, one, columns, wide, whole)
@@ -128,13 +139,18 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
         if one.target.dims is None and one.target.name not in whole:
             wide.add(one.target.name)
         body.append(one)
-    if any(reader.parent is not loop for name in wide for reader in kernel.readers(name)) or wide & set(kernel.buffers):
-        return f"line {loop.line}: a tile is also used outside of the loop"
-    for name in {one.target.name for one in body if one.target is not None} - wide:
+    for name in sorted(wide):
+        users = [*kernel.readers(name), *kernel.writers(name)]
+        outside = next((user for user in users if user.parent is not loop), None)
+        if outside is not None or name in kernel.buffers.keys() - declared:
+            line = kernel.buffers[name].declaration.line if outside is None else outside.line
+            return f"line {line}: {name} is not a tile of loop {loop.variable} alone: declare and use it there"
+    for name in sorted({one.target.name for one in body if one.target is not None} - wide):
         if len({_first(access) for one in ops for access in accesses(one) if access.name == name}) > 1:
-            return f"line {loop.line}: {name} is used at other columns than it is written at"
+            return f"line {loop.line}: {name} is used at other columns than it is written at: give those a tile of their own"
     scans = tuple(one for one in body if one.op == "tensor_tensor_scan")
-    return _Wide(loop, columns, tuple(before), tuple(body), scans, frozenset(whole)) if len(body) > 1 else ""
+    found = _Wide(loop, columns, tuple(before), tuple(body), scans, frozenset(whole))
+    return found if found.work > 1 else ""
 
 
 def _names(ops: Sequence[Statement]) -> set[str]:
@@ -152,7 +168,7 @@ def _is_outside(kernel: KernelModule, loop: Loop, name: str, columns: int) -> bo
     made = kernel.buffers[name].declaration if name in kernel.buffers else next(iter(kernel.writers(name)), None)
     if made is None or made.start > loop.start or kernel.space_of(name) != "sbuf":
         return False
-    adds = len(inside) == 1 and inside[0].op == "accumulate" and {id(one) for one, _ in uses} == {id(inside[0])}
+    adds = len(inside) == 1 and {id(one) for one, _ in uses} == {id(inside[0])}
     shape = kernel.extents(uses[0][1])
     return shape is not None and len(shape) == 2 and shape[1] == columns and (adds or not inside)
 
@@ -200,29 +216,29 @@ def _on_columns(kernel: KernelModule, one: Statement, columns: int) -> bool:
 def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str], whole: set[str]) -> str:
     """Return the reason why a statement does not work on each of ``columns`` columns separately; empty if it does."""
     if one.second is not None:
-        return "it adds up its columns"
+        return "it adds up its columns: do that in a loop of its own"
     if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
-        return "the scan does not begin with a number"
+        return "the scan does not begin with a number: say which"
     if one.op == "accumulate" and set(one.reads) != {"x"}:
-        return "the added operand is an expression"
+        return "the added operand is an expression: give it a tile of its own"
     for call in _calls_in_operands(one):
         shape = _broadcast_shape(call)
         if shape is None and kernel.number(call) is None:
-            return "an operand is an expression"
+            return "an operand is an expression: give it a tile of its own"
         if shape is not None and (not shape.elts or kernel.constant(shape.elts[-1]) != columns):
-            return "an operand is repeated along its columns"
+            return "an operand is repeated along its columns: repeat it along partitions alone"
     for access in accesses(one):
         if access.dims is None:
             known = access.name in wide or access.name in whole
             if not known and access is not one.target and not _is_column(kernel, access):
-                return f"{access.name} is a whole tile from outside of the loop"
+                return f"{access.name} is a whole tile from outside of the loop: index its columns"
         elif last_index(access) is not None and covers(access, columns):
             if access.name in wide:
-                return f"{access.name} is read by index"
+                return f"{access.name} is read by index: use all of it"
             if columns_in(kernel, access) is None:
-                return f"the index of the columns of {access.name} is not written out"
+                return f"the index of the columns of {access.name} is not written out: write a slice"
         elif not _is_column(kernel, access):
-            return f"the columns of {access.name} are not all {columns}"
+            return f"the columns of {access.name} are not all {columns}: do what has others in a loop of its own"
     return ""
 
 
@@ -237,10 +253,7 @@ def _first(access: Access) -> tuple[Affine | None, bool]:
     a single column.
     """
     last = last_index(access)
-    if last is None or last.form is None:
-        return None, False
-    forms = (Affine(0, ((symbol, coefficient),)) for symbol, coefficient in last.form.terms if not symbol.is_range)
-    return sum(forms, Affine(last.form.constant)), last.width == 1
+    return (None, False) if last is None or last.form is None else (last.form.start, last.width == 1)
 
 
 def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
@@ -259,16 +272,13 @@ def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
             taken.append(carried)
             rows = (_shape(kernel, one) or (128,))[0]
             start = kernel.text_of(one, "initial")
-            lines.append(
-                f"{outer}{carried} = {language}.full(({language}.par_dim({rows}), 1), {start}, dtype={language}.float32, "
-                f"buffer={language}.sbuf)"
-            )
+            lines += [outer + line for line in filled(kernel, carried, (rows, 1), start)]
         text = _narrowed(kernel, one, wide, width, piece, carried)
         body.append(indent + reindent(text, one.indent, indent))
         if carried:
             rows = (_shape(kernel, one) or (128,))[0]
             last = f"{kernel.text(one.made.node)}[0:{rows}, {width - 1}:{width}]"
-            body.append(f"{indent}{carried}[0:{rows}, 0:1] = {language}.copy({last})")
+            body.append(indent + copied(kernel, f"{carried}[0:{rows}, 0:1]", last))
     count = "sequential_range" if wide.scans else "affine_range"
     lines.append(f"{outer}for {piece} in {language}.{count}({wide.columns // width}):")
     edits = Edits(kernel.source)
@@ -280,6 +290,8 @@ def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
 def _narrowed(kernel: KernelModule, one: Statement, wide: _Wide, width: int, piece: str, carried: str) -> str:
     """Return the text of the statement for the columns of one piece."""
     texts: dict[ast.AST, str] = {}
+    if one.kind == "declaration":
+        return changed(kernel, one.node, {elements(one.args["shape"])[-1]: str(width)})
     for access in accesses(one):
         first = f"{width} * {piece}"
         if access.name in wide.whole:

@@ -171,7 +171,7 @@ def _call(statement: Statement) -> ast.Call:
     node = statement.node
     value = node.value if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) else None
     if not isinstance(value, ast.Call):
-        raise RuleRefused(f"line {statement.line}: this is not a call")
+        raise RuleRefused(f"line {statement.line}: this is not a call: write the product as one")
     return value
 
 
@@ -234,7 +234,10 @@ def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
         or shapes[1] != shapes[0][::-1]
         or blocks.variable not in (data.variables or ())
     ):
-        return f"{where} {data.name} is not turned by blocks of rows and columns, one in each iteration of {blocks.variable}"
+        return (
+            f"{where} {data.name} is not turned by blocks of rows and columns, one in each iteration of {blocks.variable}: "
+            "turn block by block"
+        )
     for name in (data.name, tile, turn.made.name):
         declared = kernel.buffers[name].declaration if name in kernel.buffers else None
         found = all_accesses(kernel, name)

@@ -573,6 +573,34 @@ COLUMNS_BLOCKS = tiled(
 """,
 )
 COLUMNS_SHAPES = [(256, 384), (256, 2048)]
+COLUMNS_CURRENT = current(
+    "x, w",
+    """
+    out = nl.ndarray((3, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.ndarray((128, 3, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+    right = nl.ndarray((128, 2, 1024), dtype=nl.float32, buffer=nl.sbuf)
+    twice = nl.ndarray((128, 2, 1024), dtype=nl.float32, buffer=nl.sbuf)
+    for m in nl.affine_range(3):
+        for k in nl.affine_range(2):
+            nisa.dma_copy(dst=left[0:128, m, k, 0:128], src=x[nl.ds(128 * k, 128), nl.ds(128 * m, 128)])
+    # the operand
+    for k in nl.affine_range(2):
+        nisa.dma_copy(dst=right[0:128, k, 0:1024], src=w[nl.ds(128 * k, 128), 0:1024])
+        nisa.tensor_scalar(dst=twice[0:128, k, 0:1024], data=right[0:128, k, 0:1024], op0=nl.multiply, operand0=2.0)
+    # the products
+    for m in nl.affine_range(3):
+        made = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)
+        for h in nl.affine_range(2):
+            part = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(2):
+                nisa.nc_matmul(
+                    dst=part, stationary=left[0:128, m, k, 0:128], moving=twice[0:128, k, nl.ds(512 * h, 512)], accumulate=k > 0
+                )
+            nisa.tensor_copy(dst=made[0:128, nl.ds(512 * h, 512)], src=part)
+        nisa.dma_copy(dst=out[m, 0:128, 0:1024], src=made)
+    return out
+""",
+)
 STAGES_CHAIN = tiled(
     "x, w",
     (4, 128, 512),
@@ -669,6 +697,37 @@ SPLIT_CURRENT = current(
     return out
 """,
 )
+SCALE_CURRENT = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range(2):
+        inverse = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        x_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        square = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        normed = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        normed_t = nl.ndarray((128, 4, 128), dtype=nl.float32, buffer=nl.sbuf)
+        product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        out_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:512])
+        nisa.activation(dst=square, op=nl.square, data=x_tile)
+        nisa.tensor_reduce(dst=total, op=nl.add, data=square, axis=1)
+        nisa.activation(dst=inverse, op=nl.rsqrt, data=total)
+        nisa.tensor_scalar(dst=normed, data=x_tile, op0=nl.multiply, operand0=inverse)
+        for k in nl.affine_range(4):
+            turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_transpose(dst=turned, data=normed[0:128, nl.ds(128 * k, 128)])
+            nisa.tensor_copy(dst=normed_t[0:128, k, 0:128], src=turned)
+        for k in nl.affine_range(4):
+            w_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=w_tile, src=w[k, 0:128, 0:512])
+            nisa.nc_matmul(dst=product, stationary=normed_t[0:128, k, 0:128], moving=w_tile, accumulate=k > 0)
+        nisa.tensor_copy(dst=out_tile, src=product)
+        nisa.dma_copy(dst=out[row, 0:128, 0:512], src=out_tile)
+    return out
+""",
+)
 SPLIT_SCAN = legacy(
     "x, y, a",
     """
@@ -688,6 +747,7 @@ SPLIT_SCAN = legacy(
     return out
 """,
 )
+SPLIT_SCAN_CURRENT_SHAPES = [(2, 128, 4096), (128, 4096), (2, 128, 1)]
 SPLIT_SCAN_SHAPES = [(2, 128, 4096), (1, 4096), (2, 128, 1)]
 SPLIT_ADDED = tiled(
     "x, y",
@@ -706,6 +766,31 @@ SPLIT_ADDED = tiled(
 """,
 )
 SPLIT_ADDED_SHAPES = [(3, 128, 4096), (128, 2048)]
+SPLIT_SCAN_CURRENT = current(
+    "x, y, a",
+    """
+    out = nl.ndarray((2, 128, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=total, value=0.0)
+    for block in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        factor = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        decay = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        y_tile = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        state = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        product = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[block, 0:128, 0:4096])
+        nisa.dma_copy(dst=factor, src=a[block, 0:128, 0:1])
+        nisa.activation(dst=decay, op=nl.exp, data=x_tile, scale=factor)
+        nisa.dma_copy(dst=y_tile, src=y[0:128, nl.ds(0, 4096)])
+        nisa.tensor_tensor_scan(dst=state, data0=decay, data1=y_tile, initial=0.5, op0=nl.multiply, op1=nl.add)
+        nisa.tensor_tensor(dst=product, data1=state, data2=x_tile, op=nl.multiply)
+        nisa.tensor_tensor(dst=total, data1=total, data2=product, op=nl.add)
+        nisa.dma_copy(dst=out[block, 0:128, 0:4096], src=product)
+    nisa.dma_copy(dst=out[0, 0:128, 0:4096], src=total)
+    return out
+""",
+)
 ROOT = SILU.replace("op=nl.exp, data=x_tile, scale=-1.0", "op=nl.sqrt, data=x_tile, scale=3.0")
 ROOT = ROOT.replace("    total = nisa.tensor_scalar(data=decay, op0=nl.add, operand0=1.0)\n", "")
 ROOT = ROOT.replace("reciprocal(data=total)", "reciprocal(data=decay)")
@@ -805,6 +890,29 @@ SQUARE_NESTS = SQUARE_NESTS.replace("half in nl.affine_range(4)", "half in nl.af
 SQUARE_NESTS = SQUARE_NESTS.replace("row in nl.affine_range(2)", "row in nl.affine_range(4)")
 SQUARE_NESTS = SQUARE_NESTS.replace("ndarray((8, nl.par_dim", "ndarray((2, 4, nl.par_dim").replace(
     "((8, 128", "((2, 4, 128"
+)
+SUM_CURRENT = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 2, 512), dtype=nl.float32, buffer=nl.sbuf)
+    right = nl.ndarray((128, 3, 2, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=total, value=0.0)
+    for s in nl.sequential_range(3):
+        for k in nl.affine_range(2):
+            nisa.dma_copy(dst=right[0:128, s, k, 0:512], src=w[s, k, 0:128, 0:512])
+        for m in nl.affine_range(2):
+            # the products of one step
+            part = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            left = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=left, src=x[s, m, 0:128, 0:2, 0:128])
+            for k in nl.affine_range(2):
+                nisa.nc_matmul(dst=part, stationary=left[0:128, k, 0:128], moving=right[0:128, s, k, 0:512], accumulate=k > 0)
+            nisa.tensor_tensor(dst=total[0:128, m, 0:512], data1=total[0:128, m, 0:512], data2=part, op=nl.add)
+    for m in nl.affine_range(2):
+        nisa.dma_copy(dst=out[m, 0:128, 0:512], src=total[0:128, m, 0:512])
+    return out
+""",
 )
 SUM_DECLARED = SUM_ADDED.replace(
     "    part = nl.zeros((2, 4, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)\n", ""
@@ -1159,6 +1267,8 @@ PLACES = [
         ("inverse[b, a, p, 0])", "inverse[b, a, p, 0], op1=nl.add, operand1=1.0)"),
         ("inverse[b, a, p, 0]", "inverse[0, a, p, 0]"),
         ("data=power[a, b, p, f], op0", "data=tile, op0"),
+        ("data=power[a, b, p, f], op0", "data=power[a, b, p, 2 * f], op0"),  # every other column
+        ("sums[a, row", "sums[row", "sums = nl.zeros((2, 3,", "sums = nl.zeros((3,"),  # products with other factors are added too
         ("    return out", "    nl.store(out[0, 0, p, f], value=scaled[0, 0, p, f])\n    return out"),
         ("    return out", "    nl.store(out[0, 0, p, f], value=nl.copy(sums[0, 0, p, f]))\n    return out"),
         ("128 * row + c], w", "128 * row + c + 64 * a], w"),
@@ -1168,6 +1278,18 @@ PLACES = [
         ("result = nl.copy(sums", "result = nl.exp(sums"),
         ("nl.zeros((2, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)", "nl.full((2, 3, nl.par_dim(128), 512), 1.0, dtype=nl.float32, buffer=nl.psum)"),
         ("scaled[a, b, p, 128 * k + c], unit", "scaled[1 - a, b, p, 128 * k + c], unit"),
+        ]),
+    Place("scale_after_product", SCALE_SOFTMAX.replace("scaled[a, b, p, f] = ", "scaled = ").replace("scaled[a, b, p, 128", "scaled[p, 128").replace("    scaled = nl.ndarray((2, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)\n", ""), SCALE_SHAPES),
+    Place("scale_after_product", SCALE_CURRENT, [(2, 128, 512), (4, 128, 512)],
+        stays=[
+        ("            nisa.nc_transpose", "            nisa.memset(dst=x_tile, value=1.0)\n            nisa.nc_transpose"),
+        ("        inverse = nl", "        unused = nl", "    for row", "    inverse = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)\n    for row"),
+        ("        square = nl", "        other = inverse\n        square = nl"),
+        ("    return out", "    nisa.dma_copy(dst=out[0, 0:128, 0:512], src=normed)\n    return out"),
+        ("src=product", "src=product, engine=nisa.engine.scalar"),
+        ("operand0=inverse)", "operand0=inverse, op1=nl.add, operand1=1.0)"),
+        ("    for row", "    product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)\n    for row", "        product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)\n        out_tile", "        out_tile", "accumulate=k > 0", "accumulate=row + k > 0"),
+        ("data=normed[0:128, nl.ds(128 * k, 128)]", "data=normed[0:128, nl.ds(64 * k, 128)]"),
         ]),
     Place("sum_in_psum", SUM_BLOCKED, SUM_SHAPES),
     Place("sum_in_psum", SUM_ADDED, SUM_SHAPES,
@@ -1179,7 +1301,6 @@ PLACES = [
         ("total[n, m, p, f] = nl.add(total[n, m, p, f]", "total[n, m // 2, p, f] = nl.add(total[n, m // 2, p, f]"),
         ("for m in nl.affine_range(3):\n                #", "for m in nl.sequential_range(3):\n                #"),
         ("right[n, s, k, p, f])\n", "right[n, 0, k, p, f])\n"),
-        ("right = nl.ndarray((2, 4, 2, ", "right = nl.ndarray((2, 5, 2, "),
         ("left[s, n, m, k, p, c] = nl.load", "left[3 - s, n, m, k, p, c] = nl.load"),
         ("                ' end loop m '", "                nl.store(out[n, m, p, f], value=total[n, m, p, f])"),
         ("            ' end loop s '", "            nl.store(out[n, s % 3, p, f], value=right[n, s, 0, p, f])"),
@@ -1193,6 +1314,20 @@ PLACES = [
     Place("sum_in_psum", SUM_ADDED.replace("= nl.add(total[n, m, p, f], part[n, s, m, p, f])", "+= part[n, s, m, p, f]"), SUM_SHAPES),
     Place("sum_in_psum", SUM_ADDED.replace("= nl.add(total[n, m, p, f], part[n, s, m, p, f])", "= nisa.tensor_tensor(part[n, s, m, p, f], total[n, m, p, f], op=nl.add)"), SUM_SHAPES),
     Place("sum_in_psum", SUM_DECLARED, SUM_SHAPES),
+    Place("sum_in_psum", SUM_CURRENT, [(3, 2, 128, 2, 128), (3, 2, 128, 512)],
+        stays=[
+        ("value=0.0", "value=1.0"),
+        ("memset(dst=total", "memset(dst=total[0:128, 0:1, 0:512]"),
+        ("accumulate=k > 0", "accumulate=k > 1"),
+        ("accumulate=k > 0", "accumulate=s + k > 0"),
+        ("accumulate=k > 0", "accumulate=True"),
+        ("right[0:128, s, k, 0:512]", "right[0:128, 0, k, 0:512]"),
+        ("data2=part, op=nl.add", "data2=part, op=nl.subtract"),
+        ("nisa.tensor_tensor(dst", "nisa.memset(dst=part[0:1, 0:512], value=0.0)\n            nisa.tensor_tensor(dst"),
+        ("for m in nl.affine_range(2):\n            #", "for m in nl.sequential_range(2):\n            #"),
+        ("total = nl.ndarray((128, 2, 512), dtype=nl.float32", "total = nl.ndarray((128, 2, 512), dtype=nl.bfloat16"),
+        ]),
+    Place("sum_in_psum", SUM_CURRENT.replace(", accumulate=k > 0", ""), [(3, 2, 128, 2, 128), (3, 2, 128, 512)]),
     Place("swap_operands", SWAP_GATED, SWAP_SHAPES,
         stays=[
         ("np.identity(128,", "np.ones((128, 128),"),  # no transpose
@@ -1289,6 +1424,18 @@ PLACES = [
         stays=[
         ("multiply(tile,", "multiply(tile[p, wide],"),
         ]),
+    Place("block_columns", COLUMNS_CURRENT, [(256, 384), (256, 1024)],
+        stays=[
+        ("for m in nl.affine_range(3):\n        made", "for m in nl.sequential_range(3):\n        made"),
+        ("moving=twice[0:128, k, nl.ds(512 * h, 512)]", "moving=twice[0:128, k, nl.ds(256 * h, 512)]"),
+        ("made[0:128, nl.ds(512 * h, 512)], src", "made[0:128, nl.ds(512 * (1 - h), 512)], src"),
+        ("    return out", "    nisa.dma_copy(dst=out[0, 0:128, 0:1024], src=right[0:128, 0, 0:1024])\n    return out"),
+        ("    # the products", "    nisa.tensor_copy(dst=left[0:128, 0, 0, 0:128], src=twice[0:128, 0, 0:128])"),
+        ("    # the operand", "    same = twice"),
+        ("        made = nl", "        other = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)\n        made = nl"),
+        ("tensor_scalar(dst=twice", "activation_reduce(op=nl.copy, reduce_op=nl.add, reduce_res=left[0:128, 0, 0, 0:1], dst=twice", ", op0=nl.multiply, operand0=2.0", ""),
+        ("src=made)", "src=made[0:128, 0:512])"),
+        ]),
     Place("pipeline_stages", STAGES_CHAIN, STAGES_SHAPES,
         stays=[
         ("row in nl.affine_range", "row in nl.sequential_range"),
@@ -1350,6 +1497,15 @@ PLACES = [
         ("        for half in nl.affine_range(2):", "        for half in nl.affine_range(2):\n            g = 2048 * half + f", "total[p, 2048 * half + f] +=", "total[p, g] +="),
         ]),
     Place("tile_columns", SPLIT_ADDED.replace("nl.load(y[p, f])", "nl.load(y[nl.arange(1)[:, None], f])").replace("(x_tile, y_tile,", "(x_tile, y_tile.broadcast_to((128, 2048)),"), [SPLIT_ADDED_SHAPES[0], (1, 2048)]),
+    Place("tile_columns", SPLIT_SCAN_CURRENT, SPLIT_SCAN_CURRENT_SHAPES,
+        stays=[
+        ("op=nl.exp, data=x_tile", "op=nl.exp, reduce_op=nl.add, reduce_res=factor, data=x_tile"),
+        ("initial=0.5", "initial=factor"),
+        ("    nisa.dma_copy(dst=out[0,", "    nisa.dma_copy(dst=out[1, 0:128, 0:4096], src=state)\n    nisa.dma_copy(dst=out[0,"),
+        ("op=nl.multiply)\n        nisa.tensor_tensor(dst=total", "op=nl.multiply)\n        nisa.tensor_reduce(dst=factor, op=nl.add, data=product, axis=1)\n        nisa.tensor_tensor(dst=total"),
+        ("src=product)", "src=total)"),
+        ("    for block", "    same = total\n    for block"),
+        ], scale=0.05),
     Place("place_engine", SPLIT_ENGINES, [(128, 512), (128, 512)]),
 ]
 # fmt: on

@@ -103,4 +103,6 @@ def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
     after = rule.apply(kernel, site, site.variants[0])
     assert "copied = nl.copy(product)" in after and "first" not in after
     read = KernelModule(twice.replace("value=result", "value=first"), "nki_legacy", places.FROM_PSUM_SHAPES)
-    assert [one.precondition for one in rule.refusals(read)] == ["line 20 reads first too"]
+    assert [one.precondition for one in rule.refusals(read)] == [
+        "line 20 reads first too: compute it there again, into another tile"
+    ]
