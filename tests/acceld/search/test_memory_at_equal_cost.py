@@ -61,9 +61,9 @@ class Reader:
         outcomes = re.findall(r"^- Try (\w+): (?:slower: )?([\d.]+) times as fast", text, re.MULTILINE)
         slower = {name for name, ratio in outcomes if float(ratio) <= 1.0}
         avoided = slower | set(re.findall(r"Avoid (\w+)", text)) | set(has)
-        left = sorted(set(GAINS) - avoided) or sorted(GAINS)
+        left: list[str] = sorted(set(GAINS) - avoided) or sorted(GAINS)
         faster = {name for name, ratio in outcomes if float(ratio) > 1.0} | set(re.findall(r"Prefer (\w+)", text))
-        preferred = sorted(faster - set(has))
+        preferred: list[str] = sorted(faster - set(has))
         return self.rng.choice(preferred if preferred and self.rng.random() < 0.5 else left)
 
 
