@@ -97,7 +97,7 @@ class Reply:
     body: dict[str, Any] | None = None
     """The body of an answer with an error's status; None: the provider's usual form."""
     location: str = "http://127.0.0.1:0/v1"
-    """Where a redirect points."""
+    """The address to which a redirect points."""
     streams: bool = True
     """False: answer in one piece of JSON although a stream was asked for, as some gateways do."""
 

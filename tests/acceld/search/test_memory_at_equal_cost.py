@@ -30,7 +30,7 @@ GAINS = {
     "hoist": 0.75, "fuse": 0.8, "widen": 0.85, "stream": 0.9, "pack": 0.99, "skew": 1.0, "swap": 1.02, "split": 1.2,
     "spill": 1.3, "unroll": 1.25, "pad": 1.3, "serialize": 1.4, "gather": 1.25, "round": 1.2, "copy": 1.35, "wait": 1.2,
 }  # fmt: skip
-"""What each idea makes of a latency, once in a kernel. The model does not know it; four of sixteen are worth having."""
+"""The factor on a latency of each idea, once in a kernel. The model does not know it; four of sixteen are worth having."""
 
 
 class Reader:
