@@ -20,7 +20,7 @@ BUSY_TIMEOUT_MS = 5000
 JOURNAL_LIMIT_BYTES = 64 << 20
 APPLICATION_ID = 0x61636C64
 """``acld``: identifies acceld's databases to ``file`` and :func:`check_version`."""
-NEWEST_SCHEMA = 9
+NEWEST_SCHEMA = 10
 """The newest schema version of this acceld: the number of its migrations."""
 READER_LIMIT_S = 5.0
 """Limit in seconds on a reader's snapshot, because an old snapshot keeps the write-ahead log from being reset."""

@@ -100,8 +100,9 @@ def begin_call(tx: Transaction, call: NewCall) -> int:
             "prompt_sha256": call.prompt_sha256,
             "system_sha256": keep_text(tx, call.system),
             "user_sha256": keep_text(tx, call.user),
-            "parameters": dump({**call.parameters, "expected_usd": call.expected_usd}),
+            "parameters": dump(call.parameters),
             "reserved_usd": call.reserved_usd,
+            "expected_usd": call.expected_usd,
             "started_at": tx.at,
         },
     )
@@ -219,14 +220,14 @@ def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
     It costs as much as the newest answers of the same model in the same role did on average; without any, what was
     expected when it was made. The rest of the reserved amount is uncertain. A call that was never sent costs nothing.
     """
-    row = tx.one("SELECT role, model, reserved_usd, sent_at, parameters FROM llm_calls WHERE id = ?", (number,))
+    row = tx.one("SELECT role, model, reserved_usd, expected_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
     assert row is not None, "only rows of the table are interrupted"
     if row["sent_at"] is None:
         end_call(tx, number, CallResult("interrupted", cost_usd=0.0, error=reason, estimated=True))
         return
     reserved_usd = row["reserved_usd"]
     usual = tx.one(_USUAL_COST, (row["model"], row["role"]))
-    known = (usual["usd"] if usual else None, load(row["parameters"]).get("expected_usd"), reserved_usd)
+    known = (usual["usd"] if usual else None, row["expected_usd"], reserved_usd)
     cost_usd, uncertain_usd = None, 0.0
     if reserved_usd is not None:
         cost_usd = min(reserved_usd, next(usd for usd in known if usd is not None))

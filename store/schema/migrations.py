@@ -212,6 +212,17 @@ def m009_memory(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 9")
 
 
+@migration
+def m010_expected_costs(db: Database) -> None:
+    """Move the cost of an answer of usual length from a call's settings to a column."""
+    db.conn.execute("ALTER TABLE llm_calls ADD COLUMN expected_usd REAL")
+    db.conn.execute(
+        "UPDATE llm_calls SET expected_usd = json_extract(parameters, '$.expected_usd'), "
+        "parameters = json_remove(parameters, '$.expected_usd') WHERE json_valid(parameters)"
+    )
+    db.conn.execute("PRAGMA user_version = 10")
+
+
 def _context_of_key(workload: str, key: str) -> str:
     """Return the part of an evaluation's key that names versions; empty if it has none."""
     return key.removeprefix(f"{workload}/").partition("/")[0]

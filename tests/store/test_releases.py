@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from acceld.store.changes.runs import recover_runs
 from acceld.store.database import Store
 from acceld.store.maintenance import check
 from acceld.store.reads import listing
@@ -24,7 +25,7 @@ from acceld.store.schema.migrations import SCHEMA_VERSION, names
 from tests.store import records
 
 RELEASES = Path(__file__).parent / "releases"
-SAVED = sorted(RELEASES.glob("schema_*.db.gz"))
+SAVED = sorted(RELEASES.glob("schema_*.db.gz"), key=lambda path: int(path.name.split("_")[1].split(".")[0]))
 
 
 def test_there_is_one_of_each_schema() -> None:
@@ -98,6 +99,23 @@ async def test_a_measured_profile_keeps_the_tie_that_it_stated(tmp_path: Path) -
     await store.close()
     assert kept == {"prediction": {}, "tie_percent": 3.5}
     assert others and all(other == {"prediction": {"class": "predicted"}} for other in others)
+
+
+async def test_a_call_keeps_the_cost_that_was_expected_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+    await asyncio.to_thread(lambda: path.write_bytes(gzip.decompress(SAVED[8].read_bytes())))
+    under_way = 'key = "lost", outcome = NULL, cost_usd = NULL, sent_at = started_at, reserved_usd = 0.02'
+    settings = '{"max_output_tokens":2000,"tags":{"index":1},"expected_usd":0.003}'
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE llm_calls SET {under_way}, model = 'other', parameters = ?", (settings,))
+    connection.close()
+    store = await asyncio.to_thread(Store.open, path)
+    await store.change(recover_runs, "the daemon was killed")
+    call = await store.read(listing.call_row, 1)
+    await store.close()
+    assert (call["expected_usd"], call["parameters"]) == (0.003, {"max_output_tokens": 2000, "tags": {"index": 1}})
+    assert (call["outcome"], call["cost_usd"]) == ("interrupted", 0.003)
+    assert call["uncertain_usd"] == pytest.approx(0.017)
 
 
 PAIRED = '{"tie_percent":2.0,"paired":[{"against":"%s","win":%s}]}'

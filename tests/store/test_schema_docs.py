@@ -6,12 +6,17 @@ import re
 import sqlite3
 from pathlib import Path
 
+from acceld.store.connection import NEWEST_SCHEMA
 from acceld.store.database import Store
 from tests.store import records
 
 PAGE = Path(__file__).parents[2] / "docs" / "schema.md"
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
 INTERNAL = re.compile(r"_search_|^sqlite_|^_sqlite_migrations$")
+
+
+def test_the_page_states_the_newest_version() -> None:
+    assert f"the schema's version ({NEWEST_SCHEMA})" in PAGE.read_text()
 
 
 def test_there_are_ten_queries() -> None:

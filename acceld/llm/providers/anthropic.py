@@ -41,6 +41,8 @@ class AnthropicClient(SdkClient):
         import anthropic
 
         settings = self.settings
+        # A redirect could carry prompt and key to another host.
+        common["http_client"] = anthropic.DefaultAsyncHttpxClient(timeout=common["timeout"], follow_redirects=False)
         if settings.provider == "bedrock":
             client: Any = anthropic.AsyncAnthropicBedrock(**self.aws(), **common)
         elif settings.provider == "mantle":

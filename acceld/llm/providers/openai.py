@@ -46,6 +46,8 @@ class OpenAIClient(SdkClient):
         import openai
 
         settings = self.settings
+        # A redirect could carry prompt and key to another host.
+        common["http_client"] = openai.DefaultAsyncHttpxClient(timeout=common["timeout"], follow_redirects=False)
         if settings.provider == "bedrock":
             client: Any = openai.AsyncBedrockOpenAI(**self.aws(), **common)
         elif settings.provider == "azure":

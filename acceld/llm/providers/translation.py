@@ -143,6 +143,8 @@ HINTS: Mapping[type[LLMError], str] = {
     LLMContextTooLong: "Use a model with a longer context or lower max_output_tokens.",
 }
 
+PLACE_HINT = "Check base_url, and that the server answers there."
+
 
 def translate(
     error: BaseException,
@@ -167,9 +169,11 @@ def translate(
     body = _body(error)
     if kind is LLMBadRequest and status is not None:
         kind = _by_status(status)
+    elif kind is LLMUnavailable and status is None:
+        kind = _by_code(body, kind)
     kind = _by_body(body, kind)
-    text = f"model {model!r}: {_clean(body.get('message') or str(error) or type(error).__name__, secret)}"
-    if status is not None and status >= 400:
+    text = f"model {model!r}: {_clean(_words(error, body, status), secret)}"
+    if status is not None and status >= 300:
         text += f" (HTTP {status})"
     parameter = _refused_parameter(error, body) if kind is LLMBadRequest else ""
     if parameter:
@@ -179,9 +183,12 @@ def translate(
     if kind is LLMTimedOut:
         return LLMTimedOut(text, deadline="connect_s" if _unconnected(error) else "idle_s")
     headers = getattr(getattr(error, "response", None), "headers", None)
+    hint = HINTS.get(kind, "")
+    if _redirects(status) or (kind is LLMUnavailable and _unconnected(error)):
+        hint = PLACE_HINT
     translated = kind(
         text,
-        hint=HINTS.get(kind, ""),
+        hint=hint,
         status=status,
         request_id=getattr(error, "request_id", None),
         retry_after_s=None if headers is None else retry_after_s(headers),
@@ -214,7 +221,7 @@ def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMEr
     inner = body.get("error")
     inner = inner if isinstance(inner, Mapping) else body
     fields = {name: str(inner[name]) for name in ("message", "code", "type") if inner.get(name) is not None}
-    kind = _by_body(fields, LLMUnavailable if status is None else _by_status(status))
+    kind = _by_body(fields, _by_code(fields, LLMUnavailable) if status is None else _by_status(status))
     text = f"model {model!r}: {_clean(fields.get('message') or 'the request failed', '')}"
     return kind(text, hint=HINTS.get(kind, ""), status=status)
 
@@ -260,6 +267,32 @@ def _by_status(status: int) -> type[LLMError]:
     if status in STATUS:
         return STATUS[status]
     return LLMUnavailable if status >= 500 else LLMBadRequest
+
+
+def _by_code(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
+    """Return the error for a status that stands in an answer's body, as gateways write it into a stream; else ``kind``."""
+    code = body.get("code", "")
+    return _by_status(int(code)) if re.fullmatch("[45][0-9][0-9]", code) else kind
+
+
+def _redirects(status: int | None) -> bool:
+    return status is not None and 300 <= status < 400
+
+
+def _words(error: BaseException, body: Mapping[str, str], status: int | None) -> str:
+    """Return what is said about a failure: the provider's words, or where no connection was made and why."""
+    if _redirects(status):
+        target = getattr(getattr(error, "response", None), "headers", {}).get("location", "another address")
+        return f"the endpoint redirects to {target}, and nothing was sent there"
+    raw = getattr(error, "body", None)
+    words = body.get("message") or (json.dumps(raw) if isinstance(raw, Mapping | list) else str(raw or ""))
+    if words:
+        return words
+    cause, url = error.__cause__, getattr(getattr(error, "request", None), "url", None)
+    if status is None and cause is not None and url is not None:
+        what = "no connection to" if _unconnected(error) else "connection lost to"
+        return f"{what} {url.scheme}://{url.netloc.decode()}: {str(cause) or type(cause).__name__}"
+    return str(error) or type(error).__name__
 
 
 def _by_body(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:

@@ -1,7 +1,8 @@
 """A daemon of today continues a real search that a daemon of an earlier release left, and never mixes their latencies.
 
 ``tests/store/releases/under_way_N.db.gz`` is the history of the last release of schema N: its daemon searched on silu
-with the quick preset and was killed in the run's only iteration.
+with the quick preset and was killed in the run's only iteration. That of schema 9 was killed as soon as it had opened
+schema 8's.
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ STATUS_FAULTS: dict[str, tuple[int, str, str]] = {
         "invalid_request_error",
         "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing.",
     ),
+    "payment_402": (402, "402", "Insufficient credits. Add more."),
+    "redirect_307": (307, "", "the endpoint redirects to"),
     "effort_400": (400, "invalid_request_error", "This model does not support the effort parameter."),
     "timeout_408": (408, "timeout_error", "request timed out"),
     "conflict_409": (409, "conflict", "try again"),
@@ -53,6 +55,7 @@ STREAM_FAULTS = (
     "drop_mid_stream",
     "truncated_sse",
     "error_mid_stream",
+    "credit_mid_stream",
     "bad_json",
     "bad_utf8",
     "html_200",
@@ -91,6 +94,10 @@ class Reply:
     """
     tier: str = ""
     """The tier of service that the answer reports; empty: none."""
+    body: dict[str, Any] | None = None
+    """The body of an answer with an error's status; None: the provider's usual form."""
+    location: str = "http://127.0.0.1:0/v1"
+    """The address to which a redirect points."""
     streams: bool = True
     """False: answer in one piece of JSON although a stream was asked for, as some gateways do."""
 
@@ -214,6 +221,11 @@ class ScriptedServer:
                     await response.write(b"event: error\n")
                     await response.write(_data({"type": "error", "error": error, "message": "overloaded"}))
                     return
+                if kind == "credit_mid_stream":
+                    ended = {"message": "Insufficient credits", "type": "billing_error", "code": 402}
+                    await response.write(b"event: error\n")
+                    await response.write(_data({"type": "error", "error": ended, "message": ended["message"]}))
+                    return
                 if kind in ("bad_json", "bad_utf8"):
                     name = frame.split(b"data: ")[0]
                     await response.write(
@@ -255,6 +267,8 @@ def _status_fault(path: str, reply: Reply) -> web.Response:
     headers = {"x-request-id": "req_1", "request-id": "req_1"}
     if reply.kind == "rate_limited_seconds":
         headers["retry-after"] = reply.retry_after
+    if reply.kind == "redirect_307":
+        headers["location"] = reply.location
     if reply.kind == "rate_limited_date":
         headers["retry-after"] = format_datetime(datetime.now(UTC), usegmt=True)
     if "/messages" in path:
@@ -264,6 +278,7 @@ def _status_fault(path: str, reply: Reply) -> web.Response:
         body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
     else:
         body = {"error": {"message": message, "type": code, "param": None, "code": code}}
+    body = body if reply.body is None else reply.body
     return web.json_response(body, status=status, headers=headers)
 
 

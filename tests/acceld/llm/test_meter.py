@@ -171,7 +171,15 @@ async def test_a_declared_price_counts_tokens_written_to_the_cache(
 
 
 ANSWER = "a word " * 300
-CUT = ("idle_stall", "drop_mid_stream", "truncated_sse", "error_mid_stream", "bad_json", "bad_utf8")
+CUT = (
+    "idle_stall",
+    "drop_mid_stream",
+    "truncated_sse",
+    "error_mid_stream",
+    "credit_mid_stream",
+    "bad_json",
+    "bad_utf8",
+)
 """Faults that end an answer in the middle."""
 
 

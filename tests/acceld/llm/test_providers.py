@@ -60,6 +60,9 @@ EXPECTED: dict[str, tuple[type[LLMError], ...]] = {
     "bad_utf8": (LLMInterrupted,),
     "html_200": (LLMBadRequest,),
     "credit_400": (LLMQuotaExceeded,),
+    "payment_402": (LLMQuotaExceeded,),
+    "credit_mid_stream": (LLMQuotaExceeded,),
+    "redirect_307": (LLMBadRequest,),
     "effort_400": (LLMUnsupportedParameter,),
     "empty_choices": (LLMInterrupted, LLMUnavailable),
     "empty_answer": (LLMEmpty,),
@@ -67,7 +70,7 @@ EXPECTED: dict[str, tuple[type[LLMError], ...]] = {
 }
 
 ONCE = frozenset(
-    "quota credit_400 effort_400 unauthorized_401 forbidden_403 bad_request_400 not_found_404 too_long_400 too_long_413 idle_stall "
+    "quota credit_400 payment_402 credit_mid_stream redirect_307 effort_400 unauthorized_401 forbidden_403 bad_request_400 not_found_404 too_long_400 too_long_413 idle_stall "
     "drop_mid_stream truncated_sse error_mid_stream bad_json bad_utf8 html_200 empty_answer content_filter".split()
 )
 """Faults after which sending the same request again would be useless or would pay twice."""
@@ -141,6 +144,37 @@ async def test_every_fault_becomes_an_error_of_ours(api: Api, kind: str) -> None
     if kind in ("drop_mid_stream", "truncated_sse", "idle_stall", "error_mid_stream"):
         assert error.partial and TEXT.startswith(error.partial)
     assert "sk-test" not in str(error)
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_redirect_sends_neither_prompt_nor_key_elsewhere(api: Api) -> None:
+    async with ScriptedServer() as other:
+        reply = Reply(kind="redirect_307", location=other.base_url)
+        async with ScriptedServer(default=reply) as server:
+            model = model_for(server, api)
+            with pytest.raises(LLMBadRequest, match=f"redirects to {other.base_url}, and nothing was sent there"):
+                await model.complete(ask())
+            await model.close()
+    assert (len(server.seen), other.seen) == (1, [])
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_server_that_does_not_run_is_named_with_its_address(api: Api) -> None:
+    model = model_for(ScriptedServer(), api)  # port 0, on which nobody can listen
+    with pytest.raises(LLMUnavailable, match=r"no connection to http://127\.0\.0\.1:0: .") as caught:
+        await model.complete(ask())
+    await model.close()
+    assert "base_url" in caught.value.hint
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_list_of_what_is_wrong_in_a_request_is_shown(api: Api) -> None:
+    error = {"detail": [{"loc": ["query"], "msg": "field required"}]}
+    async with ScriptedServer(default=Reply(kind="bad_request_400", body=error)) as server:
+        model = model_for(server, api)
+        with pytest.raises(LLMBadRequest, match="field required"):
+            await model.complete(ask())
+        await model.close()
 
 
 def test_there_are_at_least_twenty_kinds_of_fault() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from acceld.daemon.build import applicability, memory_settings
 from acceld.daemon.ledger import StoreLedger
 from acceld.llm.calls import Calls
 from acceld.llm.pricing import Price
@@ -17,6 +18,7 @@ from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
+from acceld.search.teacher import MemoryTeacher
 from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
 from acceld.store.reads.records import load_run
@@ -74,7 +76,13 @@ async def search_on(
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=plans)
     problem = Problem("toy", "", "", (), run.spec.chip, run.spec.api)
     root = Kernel(kernel(100.0), "nki_legacy", entry="kernel")
-    search = Search(run, SearchParts(store, evaluator or ScriptedEvaluator(), proposer, problem, root))
+    memory, teacher = memory_settings(run.spec.search), None
+    if memory.policy != "off":
+        where = applicability(run.id, run.spec, problem)
+        teacher = MemoryTeacher(
+            run.id, problem, memory, store=store, proposer=proposer, where=where, seed=run.spec.search.seed
+        )
+    search = Search(run, SearchParts(store, evaluator or ScriptedEvaluator(), proposer, problem, root, teacher=teacher))
     try:
         await search.run()
     finally:

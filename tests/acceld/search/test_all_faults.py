@@ -30,7 +30,7 @@ class End:
     cap_usd: float | None = None
 
 
-CREDENTIALS = ("quota", "credit_400", "unauthorized_401", "forbidden_403")
+CREDENTIALS = ("quota", "credit_400", "unauthorized_401", "forbidden_403", "payment_402")
 STATUSES = {
     kind: End(PAUSED, 4 if kind in CREDENTIALS else 1, message.partition(":")[0])
     for kind, (_, _, message) in STATUS_FAULTS.items()
@@ -45,6 +45,7 @@ STREAMS = {
     "drop_mid_stream": End(PAUSED, 1, "model 'm'"),
     "truncated_sse": End(PAUSED, 1, "in the middle of its answer"),
     "error_mid_stream": End(PAUSED, 1, "overloaded"),
+    "credit_mid_stream": End(PAUSED, 4, "Insufficient credits"),
     "bad_json": End(PAUSED, 1, "model 'm'"),
     "bad_utf8": End(PAUSED, 1, "model 'm'"),
     "html_200": End(PAUSED, 1, "a web page came instead of an answer"),
@@ -59,6 +60,7 @@ ANSWERS = {
     "no usage": End(FINISHED, 0, "iterations done"),
     "absurd usage": End(FINISHED, 0, "iterations done"),
     "in one piece": End(FINISHED, 0, "iterations done"),
+    "no server": End(PAUSED, 1, "no connection to http://127.0.0.1:", {"base_url": "http://127.0.0.1:0/v1"}),
     "no price": End(PAUSED, 5, "input_usd_per_mtok", {"price": None}, 1.0),
     "no money": End(PAUSED, 5, "the next call could cost", {}, 0.0001),
 }
