@@ -28,7 +28,7 @@ SIZE = (132, 36)
 SCREENS = {"runs": "1", "beam": "2", "candidate": "3", "profile": "7"}
 """Names of the pictures, and the keys that open their screens."""
 OTHERS = {
-    "diff": "3 d",
+    "diff": "2 B 3 d",
     "queue": "4",
     "memory": "5",
     "costs": "6",
