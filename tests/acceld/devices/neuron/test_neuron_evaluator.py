@@ -47,9 +47,12 @@ async def evaluating(
     monkeypatch.setenv("PATH", str(machine.folder), prepend=":")
     state = tmp_path / "state"
     simulator = SimulatedEvaluator(ONE, state)
-    await simulator.start()
+    starting: asyncio.Task[None] | None = None
 
     async def predicts() -> SimulatedEvaluator:
+        nonlocal starting
+        starting = starting or asyncio.create_task(simulator.start())
+        await starting
         return simulator
 
     devices = DevicesConfig(
@@ -64,7 +67,9 @@ async def evaluating(
         yield evaluator
     finally:
         await evaluator.stop(0.0)
-        await simulator.stop(0.0)
+        if starting is not None:
+            await starting
+            await simulator.stop(0.0)
 
 
 Asking = Callable[..., EvaluationRequest]
