@@ -15,7 +15,8 @@ from acceld.cli.commands.optimize import add_arguments
 from acceld.config import RoleConfig, SearchConfig
 from acceld.model import PRESETS, SEARCH_OPTIONS, KnowledgeLevel, MemoryPolicy, StrategyName
 from acceld.report import svg
-from acceld.report.page import RunFacts, _progress, command, steered
+from acceld.report.facts import RunFacts
+from acceld.report.page import _progress, command, steered
 
 RUN: dict[str, Any] = {
     "workload": "silu",

@@ -46,7 +46,9 @@ class OnData:
         """Do nothing: whoever started the evaluator stops it."""
 
 
-async def searched(name: str, evaluator: Evaluator, place: Path, iterations: int) -> tuple[list[str], Sequence[Candidate]]:
+async def searched(
+    name: str, evaluator: Evaluator, place: Path, iterations: int
+) -> tuple[list[str], Sequence[Candidate]]:
     """Return the programs from the baseline to the best, and every candidate."""
     found = load_workload(WORKLOADS / name)
     store = Store.open(place)
