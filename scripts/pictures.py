@@ -15,7 +15,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
+from io import StringIO
 from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import SVG_EXPORT_THEME, TerminalTheme
 
 from acceld.home import Home
 from acceld.http.client import HttpClient
@@ -28,7 +32,7 @@ SIZE = (132, 36)
 SCREENS = {"runs": "1", "beam": "2", "candidate": "3", "profile": "7"}
 """Names of the pictures, and the keys that open their screens."""
 OTHERS = {
-    "diff": "3 d",
+    "diff": "2 B 3 d",
     "queue": "4",
     "memory": "5",
     "costs": "6",
@@ -39,6 +43,12 @@ OTHERS = {
 }
 SIZES = ((80, 24), (120, 40), (200, 50))
 THEMES = ("acceld", "acceld-light", "ansi-dark", "ansi-light")
+LIGHT = TerminalTheme(
+    (255, 255, 255),
+    (0, 0, 0),
+    [(0, 0, 0), (170, 0, 0), (0, 110, 0), (150, 100, 0), (0, 70, 170), (140, 0, 140), (0, 115, 130), (190, 190, 190)],
+)
+"""Colors of a light terminal."""
 FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
@@ -53,9 +63,17 @@ async def draw(
             await pilot.press("escape", *keys.split())
             await pilot.pause(2.0)  # requests, then a refresh
             path = folder / f"{name}.svg"
-            path.write_text(without_fonts(app.export_screenshot(title="acceld attach r1")), encoding="utf-8")
+            path.write_text(without_fonts(screenshot(app, "acceld attach r1")), encoding="utf-8")
             drawn.append(path)
     return drawn
+
+
+def screenshot(app: ConsoleApp, title: str) -> str:
+    """Return the screen as SVG. A theme of the terminal's own colors is drawn on a terminal as dark or light as it is."""
+    width, height = app.size
+    console = Console(width=width, height=height, file=StringIO(), force_terminal=True, record=True, safe_box=False)
+    console.print(app.screen._compositor.render_update(full=True, screen_stack=app._background_screens))
+    return console.export_svg(title=title, theme=LIGHT if app.theme == "ansi-light" else SVG_EXPORT_THEME)
 
 
 def without_fonts(svg: str) -> str:

@@ -213,7 +213,7 @@ class ConsoleView:
                 row.state = CANCELLING
             case IterationStarted(iteration):
                 row.iteration = iteration
-            case CandidateWritten():
+            case CandidateWritten(parent=int()):  # baselines are not counted, as in the history
                 row.candidates += 1
             case TimedAgain():
                 row.baseline_us = row.best_us = row.speedup = None

@@ -34,12 +34,18 @@ from acceld.workloads.loading import FILE
 
 LARGE = 500
 """Number of candidates above which a new run needs a second confirmation."""
-COLUMNS = (
-    Column("workload", 24, keep=9, stretch=True),
-    Column("chips", 14, keep=4),
-    Column("runs", 5, keep=3, right=True),
-    Column("best x", 12, keep=5, right=True),
-)
+WIDE = 90
+"""From this width in cells on, the chips of every workload are named whole."""
+
+
+def columns(width: int) -> tuple[Column, ...]:
+    """Return the columns of the list of workloads."""
+    return (
+        Column("workload", 24, keep=9, stretch=True),
+        Column("chips", 28 if width >= WIDE else 14, keep=4),
+        Column("runs", 5, keep=3, right=True),
+        Column("best x", 12, keep=5, right=True),
+    )
 
 
 @dataclass(slots=True)
@@ -147,7 +153,7 @@ class NewRun(ModalScreen[int | None]):
         words = self.query_one("#words", Input).value.lower().split()
         names = sorted(name for name in self._offers if all(word in name.lower() for word in words))
         listed.empty = "No workload matches."
-        listed.show(names, self._row, header=lambda w: header(COLUMNS, w, palette.muted))
+        listed.show(names, self._row, header=lambda w: header(columns(w), w, palette.muted))
         if chosen:
             listed.move_to_key(chosen)
         self._update()
@@ -157,7 +163,7 @@ class NewRun(ModalScreen[int | None]):
         gains = ((bool(row["improved"]), row["speedup"] or 0.0, row["verdict"]) for row in offer.earlier)
         won, best, verdict = max(gains, default=(False, 0.0, None), key=lambda gain: gain[:2])
         return line(
-            COLUMNS,
+            columns(width),
             [
                 (key, palette.text),
                 (" ".join(offer.chips), palette.muted),

@@ -46,6 +46,10 @@ THEMES = (
 )
 
 
+_REVERSED = Style(reverse=True, color="default", dim=False)
+"""The cursor's line in the terminal's own colors: one block, since a reversed color is a bar and a reversed grey is faint."""
+
+
 @dataclass(frozen=True, slots=True)
 class Palette:
     """Styles by meaning. Meaning never depends on color alone: a glyph or a word stands beside it."""
@@ -115,7 +119,7 @@ def palette_of(app: App[object]) -> Palette:
         bad=style("error"),
         accent=style("accent", bold=True),
         primary=style("primary"),
-        cursor=background("panel", Style(reverse=True)),
+        cursor=background("panel", _REVERSED),
         cursor_idle=background("surface", Style()),
         added=style("success"),
         removed=style("error"),

@@ -310,7 +310,7 @@ def test_winners_of_every_run_are_verified_oldest_first_and_marked(
         assert main(["check", "--all", "--json", "--home", str(home)]) == 7
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(300)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()

@@ -122,7 +122,7 @@ def kill_daemons(folder: Path, kills: int, seed: int = 0) -> Resumed:
                 daemon.send_signal(signal.SIGKILL)
                 result.kills += 1
             else:
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + 300
                 while client.get(f"/v1/runs/{run}")["state"] not in ("finished", "failed"):
                     if time.monotonic() > deadline:
                         raise DaemonError("the run did not end")
@@ -131,7 +131,7 @@ def kill_daemons(folder: Path, kills: int, seed: int = 0) -> Resumed:
         finally:
             if life < kills:
                 daemon.kill()
-            daemon.communicate(timeout=30)
+            daemon.communicate(timeout=300)
     path = home / "acceld.db"
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     result.state = connection.execute("SELECT state FROM runs").fetchone()[0]
@@ -146,7 +146,7 @@ def kill_daemons(folder: Path, kills: int, seed: int = 0) -> Resumed:
 
 def client_of(home: Home) -> Client:
     """Return a client of the daemon that is starting."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while True:
         try:
             client = Client(home)
@@ -179,7 +179,7 @@ def fill_disk(folder: Path, limit_bytes: int) -> Full:
     assert child.stdout is not None and child.stdin is not None
     degraded = child.stdout.readline().split()
     readable = child.stdout.readline().split()
-    rest, _ = child.communicate("more\n", timeout=60)
+    rest, _ = child.communicate("more\n", timeout=300)
     _, recovered_s, written = rest.split()
     stored = _rows(path, "SELECT count(*) FROM events WHERE json_extract(data, '$.text') LIKE 'xxx%'")[0][0]
     return Full(int(degraded[1]), int(readable[1]), float(recovered_s), int(written), stored, check(path).problems)
@@ -243,6 +243,6 @@ def kill_migrations(path: Path) -> list[tuple[int, ...]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=300,
     )
     return [tuple(map(int, line.split())) for line in done.stdout.splitlines()]

@@ -57,7 +57,7 @@ async def test_a_listener_that_takes_nothing_costs_nothing_and_stops_nobody(
         await asyncio.gather(*(store.change(write_notice, run.id, "info", "x" * 200) for _ in range(500)))
     assert all(seen >= events for seen in await asyncio.gather(*listeners))
     assert len(store.hub._recent) < 5000  # the rest is read from the database
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while server.app[SOCKETS]:  # noqa: ASYNC110 - it is taken out when its time is up
             await asyncio.sleep(0.05)
     writer.close()
@@ -78,10 +78,10 @@ def test_of_daemons_started_together_one_serves(tmp_path: Path) -> None:
     client = client_of(home)
     winner = daemons.pop(client.get("/v1/hello")["pid"])
     for loser in daemons.values():
-        loser.communicate(timeout=30)
+        loser.communicate(timeout=300)
     assert [loser.returncode for loser in daemons.values()] == [3, 3, 3]
     client.send("POST", "/v1/stop")
-    winner.communicate(timeout=30)
+    winner.communicate(timeout=300)
     assert winner.returncode == 0
     assert not home.is_served()
 
@@ -96,7 +96,7 @@ def test_a_key_is_nowhere_even_where_somebody_writes_it(tmp_path: Path) -> None:
     reported = [client.get(f"/v1/runs/{run}"), Path(f"/proc/{daemon.pid}/cmdline").read_bytes()]
     assert "[key " in str(reported)
     daemon.kill()
-    daemon.communicate(timeout=30)
+    daemon.communicate(timeout=300)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert home.database in files
     assert not any(canary in str(one) for one in (*reported, *(path.read_bytes() for path in files)))
@@ -118,7 +118,13 @@ def test_a_daemon_that_starts_on_a_full_disk_ends_with_a_message(tmp_path: Path,
     )
     environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode in (1, 2) and re.search(said, done.stderr), done.stderr
     assert "Traceback" not in done.stderr and "ake room" in done.stderr

@@ -121,7 +121,12 @@ class CannedClient:
             "interval_percent": 12.0,
             "bound": one.bound,
             "engines_us": {"dma": (one.latency_us or 0) * 0.86, "pe": 121.0, "act": 96.5, "dve": 40.1},
-            "counters": {"hbm_read_bytes": 33_554_432.0, "hbm_write_bytes": 16_777_216.0, "dma_descriptors": 65_536.0},
+            "counters": {
+                "hbm_read_bytes": 33_554_432.0,
+                "hbm_write_bytes": 16_777_216.0,
+                "written_read_bytes": 67_108_864.0,
+                "dma_descriptors": 65_536.0,
+            },
             "notes": [],
             "details": {"hot_spots": [{"line": 9, "busy_us": 310.2}, {"line": 12, "busy_us": 88.0}]},
         }

@@ -19,7 +19,7 @@ async def test_every_screen_draws_what_the_daemon_stored(tmp_path: Path) -> None
         client.read_only = True
         app = ConsoleApp(client)
         async with app.run_test(size=(120, 40)) as pilot:
-            for _ in range(100):
+            for _ in range(6000):
                 await pilot.pause(0.05)
                 if app.session.run_view is not None and len(app.session.run_view.candidates) == 3:
                     break
@@ -32,9 +32,9 @@ async def test_every_screen_draws_what_the_daemon_stored(tmp_path: Path) -> None
                 await pilot.press(key)
                 await pilot.pause(0.1)
             await pilot.press("3")
-            await pilot.pause(0.2)
             screen = app.screen
             assert isinstance(screen, CandidateScreen)
-            assert screen.facts["id"] == run.best.candidate
+            while screen.facts.get("id") != run.best.candidate:
+                await pilot.pause(0.05)
             await pilot.press("i")
             assert app.is_running

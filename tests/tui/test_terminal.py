@@ -20,7 +20,7 @@ from tests.store.records import state_with_runs
 
 GOLDENS = Path(__file__).parent / "terminal"
 TMUX = shutil.which("tmux")
-WAIT_S = 30.0
+WAIT_S = 300.0
 
 pytestmark = pytest.mark.skipif(TMUX is None, reason="tmux is not installed")
 
@@ -34,7 +34,7 @@ class Terminal:
 
     def tmux(self, *words: str) -> str:
         done = subprocess.run(
-            [*self._words, *words], env=self._environment, capture_output=True, text=True, check=False, timeout=20
+            [*self._words, *words], env=self._environment, capture_output=True, text=True, check=False, timeout=300
         )
         return done.stdout
 
@@ -71,14 +71,14 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         "TEXTUAL_ANIMATIONS": "none",
     }
     acceld = [sys.executable, "-m", "acceld"]
-    subprocess.run([*acceld, "start"], cwd=folder, env=environment, check=True, capture_output=True, timeout=60)
+    subprocess.run([*acceld, "start"], cwd=folder, env=environment, check=True, capture_output=True, timeout=300)
     found = Terminal(tmp_path, environment)
     try:
         found.open(f"cd {folder} && {' '.join(acceld)} attach", 80, 24)
         yield found
     finally:
         found.tmux("kill-server")
-        subprocess.run([*acceld, "stop"], cwd=folder, env=environment, check=False, capture_output=True, timeout=60)
+        subprocess.run([*acceld, "stop"], cwd=folder, env=environment, check=False, capture_output=True, timeout=300)
 
 
 def normalized(text: str) -> str:

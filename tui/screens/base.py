@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.screen import Screen
-from textual.widgets import Footer, Input
+from textual.widgets import Input
 
 from acceld import figures
 from acceld.errors import AcceldError
@@ -26,7 +26,7 @@ from acceld.tui.state import RunView
 from acceld.tui.terminal import APPLY, complain, key_of
 from acceld.tui.widgets.bars import sparkline
 from acceld.tui.widgets.columns import Column, whole
-from acceld.tui.widgets.frame import Line, Panel, Tab, Tabs
+from acceld.tui.widgets.frame import Keys, Line, Panel, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import state_word
 from acceld.tui.work import start
@@ -90,7 +90,7 @@ class ConsoleScreen(Screen[None]):
         yield Input(placeholder="filter" if self.FILTERS else "search", id="filter", compact=True)
         if self.session.replay is not None:
             yield Line(self._slider_line, id="slider")
-        yield Footer(compact=True)
+        yield Keys()
 
     def body(self) -> Iterable[Any]:
         """Yield the screen's own widgets."""

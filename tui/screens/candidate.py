@@ -282,7 +282,7 @@ class CandidateScreen(CandidateInView):
         children = len(facts.get("children") or ())
         text.append(f"parent c{facts['parent']}, " if facts.get("parent") else "", palette.muted)
         return text.append(
-            f"{children} {'child' if children == 1 else 'children'}, it {facts.get('iteration')}", palette.muted
+            f"{children} {'child' if children == 1 else 'children'}, iteration {facts.get('iteration')}", palette.muted
         )
 
     # -- keys ----------------------------------------------------------------------------------------------------

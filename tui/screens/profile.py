@@ -27,10 +27,10 @@ few lines.
 
 
 COUNTED = {
-    "hbm_read_bytes": "as the compiler merges",
-    "written_read_bytes": "as the source asks",
-    "hbm_write_bytes": "as the compiler merges",
-    "written_write_bytes": "as the source asks",
+    "hbm_read_bytes": "as compiled",
+    "written_read_bytes": "as written",
+    "hbm_write_bytes": "as compiled",
+    "written_write_bytes": "as written",
 }
 """Counters that are explained beside their value."""
 

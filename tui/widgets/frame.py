@@ -8,7 +8,8 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.message import Message
-from textual.widgets import Static
+from textual.widgets import Footer, Static
+from textual.widgets._footer import FooterKey
 
 from acceld.tui.widgets.lines import drawn
 
@@ -78,6 +79,27 @@ class Line(Static):
         text.no_wrap = True
         text.truncate(self.size.width)
         return text
+
+
+class Keys(Footer):
+    """The keys of a screen. A key that does not fit as a whole beside the palette's is left out."""
+
+    def __init__(self) -> None:
+        super().__init__(compact=True)
+
+    async def recompose(self) -> None:
+        await super().recompose()
+        self.call_after_refresh(self._hide_cut)
+
+    def on_resize(self) -> None:
+        for key in self.query(FooterKey):
+            key.visible = True
+        self.call_after_refresh(self._hide_cut)
+
+    def _hide_cut(self) -> None:
+        end = min([self.region.right, *(key.region.x for key in self.query(FooterKey) if key.styles.dock == "right")])
+        for key in self.query(FooterKey):
+            key.visible = key.region.x == end or key.region.right <= end
 
 
 class Panel(Static):

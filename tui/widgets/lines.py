@@ -219,6 +219,7 @@ class LineList(ScrollView, can_focus=True):
                 style = palette.cursor if self.has_focus else palette.cursor_idle
             if self._pointer:
                 text = Text.assemble("› " if on else "  ", text)
+            text.stylize(style)  # over the text's own styles
             cached = self._cache[(index, width)] = self._strip(text, width, style)
         return cached
 

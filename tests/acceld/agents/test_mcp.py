@@ -193,7 +193,7 @@ class PlainClient:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        assert self.process.wait(60) == 0
+        assert self.process.wait(300) == 0
         self.process.stdout.close()
 
     def send(self, message: dict[str, Any]) -> None:
@@ -376,7 +376,7 @@ def over_http() -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(300)
         process.stderr.close()
 
 
@@ -386,7 +386,7 @@ def status_of(url: str, **headers: str) -> int:
     accepted = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     asked = urllib.request.Request(url, body, {**accepted, **headers})
     try:
-        with urllib.request.urlopen(asked, timeout=30) as answer:
+        with urllib.request.urlopen(asked, timeout=300) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -398,7 +398,7 @@ def status_of(url: str, **headers: str) -> int:
 @pytest.mark.slow
 async def test_over_http_the_daemons_token_is_asked_for(project: Path) -> None:
     with over_http() as url:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while await asyncio.to_thread(status_of, url) == 0:
                 pass
         token = Home(project / ".acceld").token()

@@ -33,7 +33,7 @@ def daemon(folder: Path) -> Iterator[str]:
         yield home
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(300)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()

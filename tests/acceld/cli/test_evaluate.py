@@ -55,7 +55,7 @@ def test_kernels_of_a_file_are_evaluated_in_order_and_a_cut_output_goes_on(tmp_p
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert done.returncode == code, done.stderr

@@ -167,6 +167,11 @@ def test_without_a_terminal_the_json_twin_is_named(home: Path, capsys: pytest.Ca
     assert "acceld runs --json" in capsys.readouterr().err
 
 
+def test_a_comparison_says_after_how_many_candidates(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [line.split("  ")[0] for line in printed(capsys, "compare", "r1", "r2", "--home", str(home)).splitlines()]
+    assert [row for row in rows if row.startswith("after ")] == ["after 1 candidate", "after 2 candidates"]
+
+
 def test_moments() -> None:
     assert moment("2h", now=10_000.0) == 2_800.0
     assert moment("1970-01-02") == 86_400.0

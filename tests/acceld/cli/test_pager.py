@@ -55,7 +55,7 @@ def on_a_terminal(folder: Path, *words: str, **environ: str) -> tuple[str, int]:
             break
         shown += piece
     os.close(ours)
-    return shown.decode(), process.wait(timeout=60)
+    return shown.decode(), process.wait(timeout=300)
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ async def test_a_watch_opened_before_a_daemon_finds_it_and_the_next_one(folder: 
         async with serving(home):
             assert runs.reachable()
             assert await runs.start(watched, kernel, None) == number
-            step = await asyncio.wait_for(ended.get(), 60)
+            step = await asyncio.wait_for(ended.get(), 300)
             assert step.stage == "optimized" and f"r{number}" in step.text
     await runs.close()
 

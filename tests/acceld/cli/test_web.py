@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -12,6 +15,7 @@ from aiohttp import web
 
 pytest.importorskip("textual_serve")
 
+from acceld.cli.web_page import page
 from acceld.cli.web_server import COOKIE, Door, GuardedServer
 
 
@@ -19,12 +23,12 @@ from acceld.cli.web_server import COOKIE, Door, GuardedServer
 async def opened() -> AsyncIterator[tuple[str, Door, aiohttp.ClientSession]]:
     """Yield a guarded page, its door and a browser."""
 
-    async def page(request: web.Request) -> web.Response:
+    async def inside(request: web.Request) -> web.Response:
         return web.Response(text="inside")
 
     app = web.Application()
-    app.router.add_get("/", page)
-    app.router.add_get("/ws", page)
+    app.router.add_get("/", inside)
+    app.router.add_get("/ws", inside)
     runner = web.AppRunner(app)
     site_port = _free_port()
     door = Door(site_port)
@@ -122,3 +126,27 @@ async def test_the_real_page_stands_behind_the_door_and_asks_no_other_server(
             assert re.findall(r"\w+://[^\"]+", html) == [f"ws://{host}/ws"]
     finally:
         await runner.cleanup()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script in node")
+def test_keys_typed_before_the_first_picture_are_sent_after_it_in_order() -> None:
+    (script,) = re.findall(r'<script nonce="n">(.*?)</script>', page("127.0.0.1:1", 14, "n"), re.DOTALL)
+    around = """
+        const heard = {}, sent = [], kept = [];
+        globalThis.window = globalThis;
+        globalThis.addEventListener = (name, does) => { heard[name] = does; };
+        globalThis.WebSocket = class {
+          addEventListener(name, does) { this.does = does; }
+          send(text) { sent.push(JSON.parse(text)[1]); }
+        };
+        SCRIPT
+        const press = (key) => heard.keydown(
+          { key, preventDefault() { kept.push(key); }, stopImmediatePropagation() {} });
+        const socket = new WebSocket("ws://127.0.0.1:1/ws");
+        press("2"); press("Enter"); press("Shift");
+        const before = [...sent];
+        socket.does(); socket.does(); press("q");
+        console.log(JSON.stringify([before, sent, kept]));
+    """
+    done = subprocess.run(["node", "-e", around.replace("SCRIPT", script)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [[], ["2", "\r"], ["2", "Enter"]]

@@ -119,7 +119,7 @@ class World:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds; a generous limit ends a test that would hang."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while not condition():  # noqa: ASYNC110 - hosts and runs set no event for it
             await asyncio.sleep(0.001)
 

@@ -62,7 +62,7 @@ async def test_commands_are_given_the_event(tmp_path: Path) -> None:
     running = asyncio.create_task(hooks.run_hooks(store, config))
     await asyncio.sleep(0)
     run = await records.small_run(store, best_us=50.0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         async for event in store.subscribe(0):
             if isinstance(event.data, Notice):
                 assert "hook on_end ended with 127" in event.data.text

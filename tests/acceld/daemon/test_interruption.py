@@ -52,7 +52,7 @@ async def metadata() -> AsyncIterator[Metadata]:
 
 async def test_the_notice_is_waited_for_and_reported(metadata: Metadata) -> None:
     waiting = asyncio.create_task(interruption.notice(metadata.url, period_s=0.01))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         await metadata.asked.wait()
         assert not waiting.done()
         metadata.notice = "no object"

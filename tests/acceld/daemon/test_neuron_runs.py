@@ -57,6 +57,7 @@ def acceld(environment: dict[str, str], folder: Path, *words: str, code: int = 0
     return done.stdout if code == 0 else done.stderr
 
 
+@pytest.mark.slow
 def test_a_search_on_a_device_finds_a_faster_kernel_and_never_calls_a_stand_in_measured(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

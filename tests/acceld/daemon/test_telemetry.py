@@ -96,5 +96,5 @@ def test_figures_of_calls_results_and_the_queue_are_metrics() -> None:
 
 async def test_nothing_is_exported_unless_an_endpoint_is_configured(tmp_path: Path) -> None:
     async with begun_store(tmp_path) as store:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             await export(store, TelemetryConfig(), dict)

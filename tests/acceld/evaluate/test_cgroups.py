@@ -118,10 +118,10 @@ def test_a_cgroup_of_version_1_is_ended_until_nobody_is_left(tmp_path: Path) -> 
             (folder / "cgroup.procs").write_text(f"{process.pid}\n0\n")
         killing = threading.Thread(target=cgroups.kill, args=(f"{memory}\n{pids}",))
         killing.start()
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(300) == -signal.SIGKILL
         for folder in (memory, pids):
             (folder / "cgroup.procs").write_text("")
-        killing.join(10)
+        killing.join(300)
     assert not killing.is_alive() and (pids / "pids.max").read_text() == "0"
 
 
@@ -135,10 +135,10 @@ def test_whoever_left_the_session_is_ended_with_the_cgroup(real: Path) -> None:
         while len(_inside(real)) < 4:
             time.sleep(0.01)
         cgroups.kill(str(real))
-        assert process.wait(5) == -signal.SIGKILL
+        assert process.wait(300) == -signal.SIGKILL
     os.close(gate_read)
     os.close(gate_write)
-    for _ in range(500):
+    for _ in range(30_000):
         if not _inside(real):
             break
         time.sleep(0.01)

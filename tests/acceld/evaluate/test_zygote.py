@@ -212,13 +212,13 @@ def test_nothing_outlives_a_killed_daemon(level: str) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as daemon:
         assert daemon.stdout is not None
         zygote = int(daemon.stdout.readline())
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while len(descendants(zygote)) < 6 and time.monotonic() < deadline:
             time.sleep(0.02)
         pids = (zygote, *descendants(zygote))
         assert len(pids) >= 7
         daemon.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and any(_alive(pid) for pid in pids):
         time.sleep(0.02)
     assert [pid for pid in pids if _alive(pid)] == []
@@ -248,7 +248,7 @@ def _alive(pid: int) -> bool:
 
 
 async def _until(condition) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while not condition():  # noqa: ASYNC110  # what the kernel does sets no event
             await asyncio.sleep(0.02)
 

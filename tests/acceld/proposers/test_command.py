@@ -70,7 +70,7 @@ def proposer(
 
 def wait_for_end(pid: int) -> None:
     """Wait until a process has ended; AssertionError if it does not."""
-    state, deadline = Path(f"/proc/{pid}/stat"), time.monotonic() + 60
+    state, deadline = Path(f"/proc/{pid}/stat"), time.monotonic() + 300
     while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < deadline
         time.sleep(0.02)

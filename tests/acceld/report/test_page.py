@@ -15,7 +15,8 @@ from acceld.cli.commands.optimize import add_arguments
 from acceld.config import RoleConfig, SearchConfig
 from acceld.model import PRESETS, SEARCH_OPTIONS, KnowledgeLevel, MemoryPolicy, StrategyName
 from acceld.report import svg
-from acceld.report.page import command, steered
+from acceld.report.facts import RunFacts
+from acceld.report.page import _progress, command, steered
 
 RUN: dict[str, Any] = {
     "workload": "silu",
@@ -89,3 +90,15 @@ def test_iterations_have_whole_numbers_on_their_axis() -> None:
     assert svg.whole_ticks(0, 3) == [0, 1, 2, 3] and svg.whole_ticks(0, 16) == [0, 4, 8, 12, 16]
     drawn = svg.steps([(0.0, 1.0), (2.0, 1.5)], "iteration", "speed-up", 3.0, counted=True)
     assert re.findall(r'text-anchor="middle">([^<]+)<', drawn) == ["0", "1", "2", "3"]
+
+
+def test_the_gain_by_dollars_stands_beside_the_gain_by_iterations_where_models_were_paid() -> None:
+    beams = [{"iteration": 1, "speedup": 1.5}, {"iteration": 2, "speedup": 2.0}]
+
+    def figures(usd: float | None) -> str:
+        costs = {"by_iteration": [{"iteration": number, "cost_usd": usd} for number in (1, 2)]}
+        run = {"beams": beams, "iteration": 2}
+        return "".join(_progress(RunFacts(run, {"baseline_latency_us": 10.0}, (), costs, (), (), None, None)))
+
+    assert "USD spent" in figures(0.25) and "The same by money spent." in figures(0.25)
+    assert "speed-up" in figures(None) and "USD spent" not in figures(None)

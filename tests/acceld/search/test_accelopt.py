@@ -37,7 +37,7 @@ async def test_a_kernel_is_evaluated_while_another_plan_is_still_being_written(
     class Slow(ListedProposer):
         async def plan(self, request: PlanRequest) -> Plan | None:
             if request.index == 1:
-                await asyncio.wait_for(evaluated.wait(), 10)
+                await asyncio.wait_for(evaluated.wait(), 300)
             return await super().plan(request)
 
     run = await new_run(store, plans=2, attempts=1, iterations=1)

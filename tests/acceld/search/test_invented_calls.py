@@ -85,7 +85,10 @@ def corrected(failing: str, reported: str) -> str:
 
 
 def answers(seed: int, share: int) -> ScriptedClient:
-    """Return a model that invents a call in the given share of its kernels; in none if ``share`` is 0."""
+    """Return a model that invents a call in the given share of its kernels; in none if ``share`` is 0. Models with two
+    seeds, one after the other, invent all of ``INVENTED``.
+    """
+    invented: dict[int, str] = {}
 
     def answer(request: CompletionRequest) -> str:
         if request.role == "planner":
@@ -95,7 +98,8 @@ def answers(seed: int, share: int) -> ScriptedClient:
         plan = int(request.tags["plan"])
         line = FASTER
         if share and (plan + seed) % share == 0:
-            line = FASTER.replace(RIGHT, INVENTED[(plan // share) % len(INVENTED)])
+            kind = INVENTED[(PLANS // share * seed + len(invented)) % len(INVENTED)]
+            line = FASTER.replace(RIGHT, invented.setdefault(plan, kind))
         text = written(line, plan)
         if request.tags.get("turn") == 0:
             return f"Is it legal?\n```tool trace\n{text}```\n"
@@ -143,14 +147,15 @@ async def wins(store: Store, evaluator: SimulatedEvaluator, seed: int, share: in
     return [plan in fast for plan in plans]
 
 
+@pytest.mark.parametrize("seeds", [(0, 1), pytest.param((2, 3, 4, 5), marks=pytest.mark.slow)])
 async def test_inventing_calls_in_a_third_of_the_answers_costs_no_win(
-    store: Store, evaluator: SimulatedEvaluator
+    seeds: tuple[int, ...], store: Store, evaluator: SimulatedEvaluator
 ) -> None:
     honest, inventing = [], []
-    for seed in range(4):
+    for seed in seeds:
         honest += await wins(store, evaluator, seed, 0)
         inventing += await wins(store, evaluator, seed, 3)
-    assert inventing == honest == [True] * (4 * PLANS)
+    assert inventing == honest == [True] * (len(seeds) * PLANS)
 
 
 @dataclass(frozen=True)

@@ -173,10 +173,10 @@ async def test_a_time_limit_ends_an_iteration_and_what_was_evaluated_until_then_
                 await asyncio.sleep(600)
             return await super().evaluate(request)
 
-    run = await new_run(store, iterations=3, time_limit_s=1.0)
+    run = await new_run(store, iterations=3, time_limit_s=3.0)
     assert await search_for(run, Stuck(), ListedProposer([0.8, 0.5, 0.9])).run() is RunState.FINISHED
     record = await store.read(load_run, run.id)
-    assert record.message == "the time limit of 1 s was reached"
+    assert record.message == "the time limit of 3 s was reached"
     assert await best_latency(store, run.id) == 80.0, "evaluated in time, and strictly before it became best"
     best = await store.read(load_candidate, record.best or 0)
     assert best.evaluation is not None and best.evaluation.gate is Gate.STRICT
@@ -193,7 +193,7 @@ async def test_pause_waits_and_cancel_ends(store: Store, search_for: SearchMaker
     await asyncio.sleep(0.1)
     assert (await store.read(load_run, run.id)).iteration == 0
     control.cancel()
-    assert await asyncio.wait_for(task, 5) is RunState.CANCELLED
+    assert await asyncio.wait_for(task, 300) is RunState.CANCELLED
 
 
 async def test_a_vetoed_candidate_leaves_the_beam_and_a_branch_joins_it(store: Store, search_for: SearchMaker) -> None:

@@ -51,7 +51,7 @@ async def reported(saved: SavedFiles, act: Callable[[], None], count: int = 1) -
     task = asyncio.create_task(collect())
     await asyncio.sleep(0.3)
     act()
-    for _ in range(100):
+    for _ in range(6000):
         await asyncio.sleep(0.05)
         if len(found) >= count:
             break
@@ -118,7 +118,7 @@ async def test_a_folder_that_is_replaced_is_still_watched(tmp_path: Path) -> Non
     for text in ("after the checkout", "and again"):
         path.write_text(text)
         before = len(found)
-        for _ in range(200):
+        for _ in range(6000):
             await asyncio.sleep(0.05)
             if len(found) > before:
                 break

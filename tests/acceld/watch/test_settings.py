@@ -109,7 +109,7 @@ async def test_the_daemon_takes_over_what_is_valid_and_records_both(project: Pat
     saves = iter((text + "[search]\npreset = 1\n", text + "[search]\npatience = 7\n"))
     await asyncio.sleep(0.7)
     await asyncio.to_thread(file.write_text, next(saves))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         async for event in store.subscribe(0):
             if isinstance(event.data, Watch):
                 reported.append((event.data.good, event.data.text))

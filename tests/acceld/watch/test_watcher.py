@@ -84,7 +84,7 @@ class Session:
 
     async def after(self, stage: str, count: int = 1) -> list[Step]:
         """Wait until ``stage`` has been reported ``count`` times."""
-        for _ in range(160):
+        for _ in range(6000):
             if sum(step.stage == stage for step in self.steps) >= count:
                 return self.steps
             await asyncio.sleep(0.05)

@@ -55,7 +55,14 @@ async def test_a_compiler_that_needs_processes_and_proc_is_found_a_jail_that_is_
     assert isinstance(compiled, int) and compiled > 1
 
 
-@pytest.mark.parametrize(("need", "named"), [("locks", "semaphores"), ("proc", "/proc"), ("user", "/etc/passwd")])
+@pytest.mark.parametrize(
+    ("need", "named"),
+    [
+        ("locks", "semaphores"),
+        pytest.param("proc", "/proc", marks=pytest.mark.slow),
+        pytest.param("user", "/etc/passwd", marks=pytest.mark.slow),
+    ],
+)
 async def test_where_the_wide_jail_is_not_allowed_the_error_names_what_the_strict_one_refuses(
     need: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespaces: str
 ) -> None:

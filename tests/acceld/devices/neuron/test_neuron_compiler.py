@@ -204,9 +204,14 @@ async def test_the_stand_in_refuses_to_work_outside_the_tests(tmp_path: Path) ->
 
 
 async def test_a_kernel_that_leaves_a_process_behind_does_not_hold_up_its_compile(tmp_path: Path) -> None:
-    stray = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(8)\n    os._exit(0)\n"
-    async with asyncio.timeout(6):
-        result = await _compiler(tmp_path).compile(_request(stray + LEGACY))
+    over = tmp_path / "over"
+    wait = f"    while not os.path.exists({str(over)!r}):\n        time.sleep(0.1)\n"
+    stray = f"import os, time\nif os.fork() == 0:\n    os.setsid()\n{wait}    os._exit(0)\n"
+    try:
+        async with asyncio.timeout(300):
+            result = await _compiler(tmp_path).compile(_request(stray + LEGACY))
+    finally:
+        over.touch()
     assert isinstance(result, Compiled)
 
 

@@ -86,7 +86,7 @@ async def test_the_program_is_listened_to_and_each_rise_of_memory_errors_is_repo
     monitor = Monitor(program, on_errors, {"ACCELD_STANDIN": "1", "STANDIN_STATE": str(tmp_path)})
     await monitor.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while monitor.last is None:  # noqa: ASYNC110  it has no event for this
                 await asyncio.sleep(0.01)
             assert monitor.last.utilization_percent == {0: 42.0} and not reported

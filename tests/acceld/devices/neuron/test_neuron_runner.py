@@ -265,7 +265,7 @@ def test_no_child_outlives_a_daemon_that_is_killed(tmp_path: Path) -> None:
 
 
 def _eventually(holds: Callable[[], bool]) -> bool:
-    for _ in range(400):
+    for _ in range(6000):
         if holds():
             return True
         time.sleep(0.05)
