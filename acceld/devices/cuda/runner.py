@@ -5,8 +5,8 @@ Before each timed sequence of launches, everything that could carry data from an
 - The module is loaded anew, which resets variables of the device code.
 - The plan's allocations are filled with a byte that no earlier launch left there.
 - The inputs are written again. Every second sequence gets changed inputs: two elements of each array have changed
-  places, so no sequence finds the inputs of the sequence before. The outputs of changed inputs are dropped. A sequence
-  that is repeated gets the changed inputs, too.
+  places, so no sequence finds the inputs of the sequence before. The outputs of changed inputs are dropped. Repeated
+  sequences count in this alternation.
 - A buffer of several times the L2 cache is written.
 
 After each sequence the inputs are compared with what was written. Device memory outside the plan holds only the inputs
@@ -103,8 +103,8 @@ class Replay:
         return statistics.median(took)
 
     def _timed(self, arrays: Sequence[NDArray[Any]]) -> tuple[float, bool]:
-        """Return the microseconds of one sequence, and True if the device never waited for the host during the
-        sequence.
+        """Return the microseconds of one sequence, and True if all launches were queued before the device reached the
+        first event.
 
         Raises InputChanged if the launches have changed an input.
         """

@@ -40,7 +40,9 @@ KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "anoth
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Hold the ratios of busy to quiet latency by kind of neighbor, and the resulting isolation group."""
+    """Hold the ratios of busy to quiet latency by kind of neighbor, the resulting isolation group, and the path of the
+    stored file.
+    """
 
     slowdown: Mapping[str, float]
     isolation: Isolation
@@ -91,7 +93,10 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
 
 
 def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
-    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed spread."""
+    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed spread.
+
+    Returns the group of one core if no neighbor does.
+    """
     limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
     disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]
     if Isolation.CHIP in disturbing:

@@ -44,7 +44,7 @@ def keep_toolchain(state_folder: Path, key: str, learned: Learned) -> Path:
 
 
 def isolation_of(state_folder: Path) -> Isolation:
-    """Return the stored isolation group; the default group if none is stored."""
+    """Return the stored isolation group; :data:`DEFAULT` if no group is stored."""
     try:
         return Isolation(_read(state_folder, "interference")["isolation"])
     except (ValueError, KeyError, TypeError):

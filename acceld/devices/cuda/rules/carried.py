@@ -28,10 +28,8 @@ class Carried:
 
 
 def carried(kernel: TritonModule, function: FunctionNode, loop: ast.For) -> Carried | None:
-    """Return the values that ``loop`` carries between iterations, if these are sums or an online softmax; None
-    otherwise.
-
-    None, too, if the loop stores.
+    """Return the values that ``loop`` carries between iterations, if these are sums or an online softmax and the loop
+    stores nothing; None otherwise.
     """
     place = function.body.index(loop)
     starts: dict[str, ast.Assign] = {}
