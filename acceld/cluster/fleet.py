@@ -376,7 +376,9 @@ class Fleet:
             del self._held[run]
 
     async def _agreed(self, request: EvaluationRequest) -> _Answer:
-        """Return the answer of one host; a doubtful answer only after other hosts have evaluated the kernel, too."""
+        """Return the answer of one host; an answer that needs confirmation only after other hosts have evaluated the
+        kernel, too.
+        """
         first = await self._answer(request)
         if not _decides(first.evaluation, request):
             return first

@@ -116,9 +116,7 @@ class LocalHost:
         return facts_here(self._name, self._slots)
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Return the evaluation of a packed request. Raises MissingError if a part of the request is on this machine
-        nowhere.
-        """
+        """Return the evaluation of a packed request. Raise MissingError if this machine lacks a part of the request."""
         for sha256, data in contents.items():
             self._keep(sha256, data)
         return await self._evaluator.evaluate(self._unpacked(request))

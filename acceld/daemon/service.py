@@ -243,7 +243,7 @@ class Daemon:
     async def _watch(self, inode: int | None) -> None:
         """Stop the daemon when it is idle, or when the state folder is no longer the folder with ``inode``.
 
-        Warns about a growing log and a filling disk.
+        Warns about a growing write-ahead log and a filling disk.
         """
         looked, warned = time.monotonic(), ""
         while True:

@@ -1,4 +1,4 @@
-"""Convert the history to the formats of flashinfer-bench and of NKIBench. Pure."""
+"""Convert the history to the formats of flashinfer-bench and of NKIBench."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ SIMULATED = " (simulated)"
 
 
 def solutions(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every candidate as a solution; of the public definition in ``public``, if given."""
+    """Yield every candidate as a solution of the workload's definition, or of the public definition that ``public``
+    names.
+    """
     spec = material.run.spec
     for candidate in material.candidates:
         yield {
@@ -44,7 +46,9 @@ def solutions(material: Material, public: Workload | None = None) -> Iterator[di
 
 
 def traces(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every result as a trace. By flashinfer-bench's rules its status decides if it has correctness or a latency."""
+    """Yield every result as a trace. By flashinfer-bench's rules the result's status decides if it has correctness or a
+    latency.
+    """
     baseline = material.by_id().get(material.run.baseline or 0)
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
     at = datetime.fromtimestamp(material.run.ended_at or material.run.created_at, UTC).isoformat()
@@ -66,7 +70,9 @@ def _definition(workload: str, public: Workload | None) -> str:
 
 
 def _hardware(evaluation: Evaluation, spec: RunSpec) -> str:
-    """Return the chip, marked if simulated. The profile decides; without a profile, the backend does."""
+    """Return the chip's name, marked if the result is simulated. The profile decides; without a profile, the backend
+    does.
+    """
     profile = evaluation.profile
     simulated = profile.source is Source.SIMULATED if profile is not None else spec.backend == SIMULATOR
     return spec.chip + (SIMULATED if simulated else "")
@@ -96,7 +102,7 @@ def _evaluation(evaluation: Evaluation, base_us: float | None, hardware: str, at
 
 
 def _number(value: float) -> float | str:
-    """Return a number, or text for an infinity, which JSON lacks: that is flashinfer-bench's format."""
+    """Return a number, or, as flashinfer-bench does, a text for NaN and infinity, which JSON lacks."""
     if math.isnan(value):
         return "NaN"
     return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")

@@ -273,8 +273,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return Failed(found.status, found.failure, case.correctness(Gate.STRICT))
 
     async def learn(self, case: NeuronCase, evaluation: Evaluation) -> None:
-        """Store the latency of a kernel that passed; for a kernel of the screening's sample, record if screening was
-        wrong.
+        """Store the latency of a kernel that passed; for a kernel of the screening's sample, record whether screening
+        was wrong.
         """
         if evaluation.status is not Status.PASSED or evaluation.latency_us is None:
             return
