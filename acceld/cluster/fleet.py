@@ -562,9 +562,7 @@ class Fleet:
         return evaluation
 
     async def _workload(self, request: EvaluationRequest) -> bytes:
-        """Return the contents of a request's workload; empty if the request has none. Contents are read once for each
-        run.
-        """
+        """Return the contents of a request's workload, read once for each run; empty for a request without a workload."""
         if request.arguments is not None:
             return b""
         key = (request.workload, request.workload_folder, request.context)

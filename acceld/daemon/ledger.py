@@ -29,7 +29,7 @@ class StoreLedger:
         self._store = store
 
     async def answer(self, key: str) -> Completion | None:
-        """Return the stored answer to an identical request; None if there is none."""
+        """Return the stored answer to an identical request; None if no answer is stored."""
         stored = await self._store.read(stored_answer, key)
         if stored is None:
             return None

@@ -601,7 +601,7 @@ async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args,
 
 
 def _asked_by_a_person(candidate: Candidate, record: Run, gate: Gate) -> EvaluationRequest:
-    """Return a request for a stored candidate's kernel, ahead of all others. The candidate's row stays as it is."""
+    """Return a request for a stored candidate's kernel, ahead of all others. The candidate's row is not changed."""
     return EvaluationRequest(
         kernel=candidate.kernel,
         workload=record.spec.workload,

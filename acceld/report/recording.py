@@ -163,7 +163,7 @@ async def _write_evaluation(
 
 
 def _title(prose: str) -> str:
-    """Return the first line of a plan that has content, without markup; an empty text if there is none."""
+    """Return the first line of a plan that has content, without markup; an empty text if no line has content."""
     for line in prose.splitlines():
         text = line.replace("**", "").strip("#*- \t")
         if text:

@@ -28,11 +28,11 @@ EXTERNAL = frozenset(
 ) | {name + kind for name in _REAL for kind in ("", "f", "l")}
 """Functions of libc and libm that a kernel may call: memory functions, and arithmetic on the arguments."""
 _VECTOR = re.compile(r"_ZGV[a-z][NM]\d+[vlu]+_(\w+)|__(\w+)_finite")
-"""libm's functions on vectors, and its variants for finite numbers."""
+"""Names of libm's functions on vectors, and of its variants for finite numbers."""
 _HELPERS = re.compile(
     r"__[a-z]+[hsdxtb]f[hsdxtb]?[fi]?\d?|__(?:u?div|u?mod|mul|u?divmod|ashl|ashr|lshr|neg|ffs|clz|ctz|popcount)[sdt]i[234]?"
 )
-"""Arithmetic functions that the compiler calls if the processor lacks an instruction."""
+"""Names of the arithmetic functions that the compiler calls if the processor lacks an instruction."""
 _SECTION = re.compile(
     r"|\.(?:text|data|bss|rodata|rela?|comment|note|eh_frame|symtab|strtab|shstrtab|group|llvm_addrsig|debug_\w+)(?:\..*)?"
 )

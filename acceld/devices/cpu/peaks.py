@@ -37,13 +37,16 @@ class HostRates:
     """Hold the rates of one core; each rate is the best of several measurements."""
 
     memory_bytes_per_s: float
-    """Read plus written, arrays of 64 MiB."""
+    """Bytes read and written per second, for arrays of 64 MiB."""
     shared_bytes_per_s: float
-    """Read plus written, arrays of 2 MiB: as large as those of the workloads, in the last cache of most machines."""
+    """Bytes read and written per second, for arrays of 2 MiB, as large as those of the workloads.
+
+    Arrays of this size lie in the last cache of most machines.
+    """
     cache_bytes_per_s: float
-    """Read plus written, arrays of 16 KiB."""
+    """Bytes read and written per second, for arrays of 16 KiB."""
     flops_per_s: float
-    """float32 multiply-adds count two."""
+    """Operations per second in float32, where a multiply-add counts as two."""
     how: str
 
     def peaks(self) -> Peaks:

@@ -26,7 +26,7 @@ class Driver:
             self._library = ctypes.CDLL(library)
         except OSError as error:
             raise DriverError(f"{library} can not be loaded: {error}") from error
-        # Otherwise device code would be loaded at its first launch, between two events.
+        # The lazy default would load device code at its first launch, between two events.
         os.environ["CUDA_MODULE_LOADING"] = "EAGER"
         self._call("cuInit", 0)
         handle = ctypes.c_int()

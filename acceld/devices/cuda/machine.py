@@ -19,7 +19,7 @@ FIELDS = (
 ).split()
 """Fields that ``nvidia-smi`` is asked for."""
 _RENAMED = {"clocks_throttle_reasons.active": "clocks_event_reasons.active"}
-"""Names of fields in newer drivers, which may drop the older ones."""
+"""Names that newer drivers give to fields, by the older names, which newer drivers may refuse."""
 _ESSENTIAL = frozenset({"index", "name"})
 _REFUSED_FIELD = re.compile(r'Field "([^"]+)" is not a valid field')
 _ASK_S = 20.0

@@ -36,11 +36,13 @@ from acceld.evaluate.hosted.driver import BuildRefused, Call, Job
 from acceld.workloads.records import ArraySpec
 
 REPEATS = 5
-"""Least number of launch sequences timed in one call; the call's time is their median. Odd, so that the last one has the
-call's own inputs unless a sequence was repeated.
+"""Least number of launch sequences that are timed in one call; the call's time is their median.
+
+The number is odd, so that a call, which alternates between its own inputs and changed inputs, ends with its own inputs
+without a further sequence.
 """
 MOST_FLUSHES = 64
-"""Limit on writes of the buffer before a sequence. If even these do not suffice, the time includes time of the host."""
+"""Limit on writes of the buffer before a sequence. If the host is slower than so many writes, its time is included."""
 _WARP = 32
 
 
@@ -88,9 +90,11 @@ class Replay:
         Returns the microseconds of the launches: the median of at least REPEATS sequences.
         """
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
-        others = [one if one.dtype.kind in "iub" else _exchanged(one) for one in arrays]  # whole numbers may be places
+        others = [
+            one if one.dtype.kind in "iub" else _exchanged(one) for one in arrays
+        ]  # whole numbers may be indices, so they stay
         took: list[float] = []
-        own = False  # True after a sequence with the call's own inputs; the last one has them
+        own = False  # True after a sequence with the call's own inputs; the last sequence has them
         while len(took) < REPEATS or not own:
             own = not own
             one_us, alone = self._timed(arrays if own else others)

@@ -172,7 +172,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
                 raise UsageError(
                     f"this machine is a {machine.chip}, not a {request.chip}", hint=f"--chip {machine.chip}"
                 )
-            # the firmware does not name the chip, so the first request decides it for as long as the backend runs
+            # the firmware does not name the chip, so the first request's chip is used for as long as the backend runs
             machine.chip, machine.certain = request.chip, True
         if request.run and request.run not in self._announced:
             self._announced[request.run] = True
@@ -256,7 +256,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return await self._left_to_chance(case)
 
     async def _left_to_chance(self, case: NeuronCase) -> Failed | None:
-        """Return a failure if the simulator finds a result that undefined memory or the order of unordered accesses
+        """Return a failure if the simulator finds a result that undefined memory or the order of concurrent accesses
         decides.
 
         A chip can not show this, because its results may be right by chance. Returns None if there is no such result,

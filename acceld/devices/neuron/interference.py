@@ -32,10 +32,13 @@ from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.workloads import Workload, workload
 
 WORKLOAD = "silu"
-"""A workload bound by HBM, which is sensitive to every disturbance."""
+"""Name of a workload that HBM limits, so that every disturbance shows."""
 DEADLINE_S = 300.0
 KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "another chip": None}
-"""Kinds of neighbors, nearest first, with the isolation group that covers them."""
+"""Kinds of neighbors, nearest first, with the smallest isolation group that contains core and neighbor.
+
+No isolation group contains cores of two chips.
+"""
 
 
 @dataclass(frozen=True, slots=True)

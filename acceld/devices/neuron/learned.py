@@ -12,7 +12,7 @@ from acceld.devices.neuron.runtime.compiler import CompileJail, Versions
 from acceld.devices.neuron.runtime.cores import Isolation
 
 DEFAULT = Isolation.PAIR
-"""Group before interference was measured: the two cores that share an HBM stack."""
+"""Isolation group until interference is measured: the two physical cores that share an HBM stack."""
 
 
 @dataclass(frozen=True, slots=True)

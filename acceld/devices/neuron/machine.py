@@ -172,8 +172,8 @@ class Machine:
     async def _time_canary(self) -> Round:
         """Return a timed round of the canary.
 
-        Raises ProfilerError if the profiler failed, ProofError without proof that the device ran, DeviceLostError for
-        any other failure.
+        Raises ProfilerError if the profiler failed, ProofError without proof that the device ran, DeviceLostError if
+        the canary failed or the runner was lost.
         """
         compiled, fault = await self._canary(), None
         async with self.leases.lease("canary", timing=True) as lease, self.runner(lease, self._lnc) as runner:
@@ -210,7 +210,7 @@ class Machine:
                 f"the kernel needs {lnc} physical cores in one logical core, this machine has {lease.core.lnc}",
                 hint="set NEURON_LOGICAL_NC_CONFIG for the machine, or the kernel's LNC",
             )
-        # the runtime's processes may still write there while they end
+        # the runtime's processes may still write to the folder while they end
         with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
             runner = await self.start(lease.core, Path(folder), lnc)
             lease.owns(runner.session)

@@ -35,7 +35,7 @@ RUNGS: Mapping[str, tuple[CompileJail, ...]] = {
 }
 """Jails that each value of ``devices.compile_jail`` allows, the strictest first."""
 CANARY_S = 180.0
-"""Deadline in seconds for compiling a known-good kernel. A compiler that can not get a lock would wait for ever."""
+"""Deadline in seconds for compiling a known-good kernel, because a compiler that can not get a lock waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Attempt:
 
 
 Accept = Callable[[Compiled], Awaitable[str]]
-"""Tries a compiled known-good kernel. Returns the reason why it does not work, empty if it does."""
+"""Tries a compiled known-good kernel. Returns the reason why the kernel does not work; an empty text if it works."""
 
 
 async def prove(

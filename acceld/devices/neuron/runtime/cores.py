@@ -30,8 +30,8 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """Describe a logical core: ``id`` is its number on the machine, ``position`` its number on chip ``device`` (both
-    from 0), ``lnc`` the number of its physical cores.
+    """Describe a logical core: ``id`` is its number on the machine, ``position`` its place on chip ``device``, from 0,
+    and ``lnc`` the number of its physical cores.
     """
 
     id: int
@@ -103,10 +103,9 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
 
 
 def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
-    """Raise DeviceError, with both figures, if what neuron-ls reports about a chip can not be.
+    """Raise DeviceError, with both figures, if neuron-ls contradicts itself or the facts of ``chip``.
 
-    That is a number of core ids that is not the number of logical cores, or logical cores that do not add up to the
-    physical cores of a ``chip``.
+    The number of core ids must be the number of logical cores, and these must add up to the chip's physical cores.
     """
     physical = CHIPS[chip].cores_per_chip if chip in CHIPS else 0
     for device in devices:

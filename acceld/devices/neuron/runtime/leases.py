@@ -23,7 +23,7 @@ from acceld.evaluate.queue import Occupancy
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[str]]
-"""Runs a known-good kernel on a core. Returns the reason of a failure, empty if it passes."""
+"""Runs a known-good kernel on a core. Returns the reason of a failure; an empty text if the kernel passes."""
 OnChange = Callable[[Core, bool, str], Awaitable[object]]
 """Called with a core, False when the core goes out of service or True when it comes back, and the reason."""
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]

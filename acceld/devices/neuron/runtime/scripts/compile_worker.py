@@ -7,8 +7,8 @@ The process reads one record, writes one record, and ends. A request with the op
 available). A reply with ``ok: true`` has ``route``, ``outputs`` (names, if the compiler reports them), ``signatures``,
 versions and the NEFF as bytes. A reply with ``ok: false`` has ``kind`` (``kernel``, ``missing``, ``route``,
 ``protocol``, ``devices``) and ``message``. A request with the op ``simulate`` has ``values`` (a number, or an array's
-dtype, shape and file) in place of ``arguments``; the bytes of its reply are the outputs. The request ``{"op":
-"hello"}`` returns versions only, ``{"op": "facilities"}`` returns the system facilities that this process can not use.
+dtype, shape and file) in place of ``arguments``; the bytes of its reply are the outputs. A request with only the op
+``hello`` gets the versions, with only the op ``facilities`` the system facilities that this process can not use.
 
 The kernel's own Python runs in this process, so the reply is not trusted: the NEFF is checked on data later. Devices
 are hidden first. If a device is still visible, nothing is compiled or simulated.
@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-# beside this file, where a type checker does not look
+# These modules lie beside this file, where a type checker does not look.
 import confine  # type: ignore[import-not-found,unused-ignore]
 import facilities  # type: ignore[import-not-found,unused-ignore]
 import frames  # type: ignore[import-not-found,unused-ignore]
@@ -65,8 +65,8 @@ def hello() -> dict[str, Any]:
 
 
 def find_entry(module: Any, entry: str) -> Any:
-    """Return the object named ``entry`` in the kernel's module, with its decorator. Raise AttributeError if there is
-    none.
+    """Return the object named ``entry`` in the kernel's module, with its decorator. Raise AttributeError if it is
+    missing.
     """
     function = module
     for part in entry.split("."):  # a kernel of a class is Class.name
