@@ -118,7 +118,9 @@ class Schedule:
         self._of_run: Counter[int] = Counter()
         """Number of running jobs by run; a job on two hosts counts twice."""
         self._withheld: dict[str, tuple[Standing, str]] = {}
-        """Hosts that get no work until a person allows it. The entry survives a restart of the host."""
+        """Standing and reason of hosts that get no work until a person resumes them. A restart of a host does not
+        delete its entry.
+        """
 
     # Hosts.
 

@@ -70,7 +70,7 @@ RESERVE_BYTES = 64 << 20
 RESERVE_NEEDS_BYTES = 1 << 30
 """Least free space at which a reserve file is kept."""
 STORAGE_S = 5.0
-"""Deadline in seconds of the first change while storage does not work."""
+"""Seconds after which the start gives up on a change if storage does not work."""
 WATCH_S = 5.0
 IDLE_LOOK_S = 0.5
 

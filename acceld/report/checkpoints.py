@@ -27,7 +27,7 @@ ERRORS: Mapping[str, Status] = {
     "benchmarking_error": Status.RUNTIME_ERROR,
     "correctness_error": Status.INCORRECT_NUMERICAL,
 }
-"""Status by AccelOpt's key of a message."""
+"""Status by the key in AccelOpt's metadata that has the error's message."""
 US_PER_MS = 1000.0
 HEADER = """import numpy as np
 import neuronxcc.nki as nki

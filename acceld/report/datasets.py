@@ -29,13 +29,13 @@ REWARDS: Mapping[Status, float] = {
     Status.INCORRECT_DTYPE: -0.6,
     Status.INCORRECT_NUMERICAL: -0.5,
 }
-"""Reward by status of a kernel that did not pass. Statuses that say nothing about the kernel (unsupported, suspect,
-untested) have none.
+"""Reward of a kernel that did not pass, by status. Statuses that say nothing about the kernel (unsupported, suspect,
+untested) have no reward.
 """
 LEAST, MOST = -0.2, 2.0
 """Least and greatest reward of a kernel that passes."""
 MARGIN = 0.1
-"""Least difference of two rewards for a preference: 7 percent of latency."""
+"""Least difference between the rewards of the preferred and the rejected answer of a pair: 7 percent of latency."""
 NUMBERS = ("run", "candidate", "index")
 """Fields that identify a row, and are not part of its content."""
 TEST_SHARE = 10

@@ -14,10 +14,12 @@ from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload
 
 FLASHINFER_LANGUAGE = {"triton": "triton"}
-"""Language by API. flashinfer-bench has no name for NKI, so it becomes python; the target hardware shows which."""
+"""Language by API. flashinfer-bench has no name for NKI, so NKI is called python; the target hardware shows that it is
+NKI.
+"""
 
 NKI_APIS = TARGETS[SIMULATOR].apis
-"""APIs of kernels for Trainium, the only ones in NKIBench's layout."""
+"""APIs of kernels for Trainium, the only kernels that NKIBench's layout has."""
 
 SIMULATED = " (simulated)"
 """Suffix of the hardware's name for simulated results."""
@@ -119,7 +121,7 @@ def definition_name(workload: str) -> str:
 
 
 def nkibench(materials: Iterable[Material]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return NKIBench's summary and its files: the reference and the best kernel of each workload."""
+    """Return NKIBench's summary, and by path the files that it names: reference and best kernel of each workload."""
     summary: dict[str, Any] = {}
     files: dict[str, str] = {}
     chosen: dict[str, tuple[float, Material]] = {}

@@ -45,7 +45,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px
 
 
 def page(runs: Sequence[RunFacts], version: str) -> str:
-    """Return the whole document for one run or several."""
+    """Return one HTML document with a report on each run."""
     title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs"
     parts = [f"<h1>{escape(title)}</h1>"]
     parts += _several(runs) if len(runs) > 1 else []

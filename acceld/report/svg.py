@@ -18,7 +18,7 @@ circle.dot { fill: var(--main, #2f6592); } circle.leaf { fill: var(--soft, #b9c6
 circle.dead { fill: var(--bad, #b03a3e); opacity: .5; }
 line.twig { stroke: var(--line, #e2ded5); } line.way { stroke: var(--main, #2f6592); stroke-width: 2; }
 """
-"""Colors of a figure, in every one, so that a figure in a file of its own is not black."""
+"""Style with the colors of a figure. Every figure contains it, so that a figure in a file of its own is not black."""
 
 
 def standalone(drawing: str, paper: str) -> str:

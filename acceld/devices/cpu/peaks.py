@@ -101,7 +101,7 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 def _machine(compiler: str | None) -> dict[str, Any]:
     """Return a description of this machine; stored rates are valid only for an equal description.
 
-    The description includes whether there is a C compiler, because rates measured by numpy are lower.
+    The description says whether there is a C compiler, because rates are measured by numpy without one.
     """
     model = platform.processor()
     try:

@@ -90,9 +90,8 @@ class Replay:
         Returns the microseconds of the launches: the median of at least REPEATS sequences.
         """
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
-        others = [
-            one if one.dtype.kind in "iub" else _exchanged(one) for one in arrays
-        ]  # whole numbers may be indices, so they stay
+        # Whole numbers stay, because they may be indices.
+        others = [one if one.dtype.kind in "iub" else _exchanged(one) for one in arrays]
         took: list[float] = []
         own = False  # True after a sequence with the call's own inputs; the last sequence has them
         while len(took) < REPEATS or not own:
