@@ -119,7 +119,7 @@ class Fleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._waits_for = "the cluster has not answered yet"
-        """Reason why no host can work, in words; empty if hosts can."""
+        """Reason why no host can work, in words; an empty text if a host can work."""
         self._occupancy = Occupancy(1, clock)
 
     # Starting and stopping.
@@ -210,7 +210,7 @@ class Fleet:
         await self._report(name)
 
     async def undrain(self, name: str) -> None:
-        """Send work again to a host that was drained or set aside. Canaries are evaluated on it again.
+        """Send work again to a host that was drained or set aside, and evaluate the canaries on the host again.
 
         Raises UsageError if the host is unknown, does not answer, or has other versions than the daemon.
         """
@@ -257,7 +257,7 @@ class Fleet:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Update the hosts: add new ones, remove lost ones, and mark those that no longer answer."""
+        """Update the hosts: add new hosts, remove lost hosts, and mark hosts that stopped answering."""
         try:
             found = await self._hosts.found(self._schedule.wanted)
             self._waits_for = ""
@@ -346,7 +346,9 @@ class Fleet:
             self._let_in(request.run)
 
     async def _enter(self, request: EvaluationRequest) -> None:
-        """Block while the request's run has its most evaluations. A person's request is admitted at once."""
+        """Wait while the request's run has as many evaluations as a run may have. A person's request is admitted at
+        once.
+        """
         run = request.run
         if request.priority is Priority.PERSON or (run not in self._held and self._inside[run] < self._most):
             self._inside[run] += 1
@@ -376,9 +378,7 @@ class Fleet:
             del self._held[run]
 
     async def _agreed(self, request: EvaluationRequest) -> _Answer:
-        """Return the answer of one host; an answer that needs confirmation only after other hosts have evaluated the
-        kernel, too.
-        """
+        """Return the answer of one host. If the answer needs confirmation, other hosts evaluate the kernel first."""
         first = await self._answer(request)
         if not _decides(first.evaluation, request):
             return first
@@ -477,7 +477,7 @@ class Fleet:
             self._pump()
 
     def _give(self, job: Job, answer: _Answer) -> None:
-        """Store a job's first answer. A late answer also counts, from a host that no longer counted as answering."""
+        """Store a job's first answer, even if it comes late from a host that counts as silent."""
         self._schedule.settle(job)
         future = self._futures.get(job.number)
         if future is not None and not future.done():

@@ -151,7 +151,7 @@ class _Bridge:
         self.ended = False
 
     async def start(self) -> None:
-        """Start the child, and let it connect to the cluster. Raise HostLostError if that fails."""
+        """Start the child, and let it connect to the cluster. Raise HostLostError if the child does not connect."""
         ours, theirs = socket.socketpair()
         bridge = child("acceld.cluster.bridge", str(theirs.fileno()), environment=environment())
         self._process = await asyncio.to_thread(

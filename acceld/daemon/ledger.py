@@ -124,7 +124,7 @@ class StoreJournal:
         await self._store.change(begin_batch, model, batch.token, batch.keys, batch.began_at)
 
     async def sent(self, token: str, batch: str) -> None:
-        """Record that the batch was sent. ``batch`` is the provider's id of it."""
+        """Record that the batch with a token was sent. ``batch`` is the provider's id of the batch."""
         await self._store.change(batch_sent, token, batch)
 
     async def collected(self, token: str) -> None:

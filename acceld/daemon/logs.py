@@ -62,6 +62,5 @@ def log_to(path: Path, level: str, *, also_stderr: bool, redact: Callable[[str],
         handlers[1].setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
     logging.captureWarnings(True)
-    logging.getLogger("watchfiles").setLevel(
-        logging.WARNING
-    )  # watchfiles logs every save; the changes themselves are events
+    # watchfiles logs every save, and the changes themselves are events.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)

@@ -119,8 +119,8 @@ FINDINGS = ("binding", "hot_spots", "unproven")
 def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Evaluation) -> dict[str, Any]:
     """Return the evaluation as JSON-able data, with its backend, chip and API.
 
-    With ``details`` false in ``asked`` the profile's details are left out; with ``"findings"`` only those that say what
-    binds the kernel stay. ``paired`` has the ratio to each kernel of ``against`` that was timed interleaved with the
+    With ``details`` false in ``asked`` the profile's details are left out; with ``"findings"`` only the details in
+    :data:`FINDINGS` stay. ``paired`` has the ratio to each kernel of ``against`` that was timed interleaved with the
     kernel, in the order of ``against``.
     """
     reported = asdict(evaluation) | {"backend": request.backend, "chip": request.chip, "api": request.kernel.api}

@@ -175,7 +175,7 @@ class RunQueue:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first error that is no exception group, of nested exception groups."""
+    """Return the first error in nested exception groups that is not itself a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

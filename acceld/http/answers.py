@@ -34,8 +34,8 @@ def answer(value: Any, status: int = 200) -> web.Response:
 
 
 def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
-    """Return an error as a JSON response. ``kind`` is the error class that clients are told, by default the error's
-    own.
+    """Return an error as a JSON response. ``kind`` is the error class that clients are told, by default the class of
+    ``error``.
     """
     reported = {
         "kind": kind or _public_kind(error),
@@ -96,7 +96,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def number(request: web.Request, name: str = "id") -> int:
-    """Return an id from the path as a number, given with or without its letter. Raise NotFoundError for anything else."""
+    """Return an id from the path as a number. The id may begin with its letter. Raise NotFoundError for any other text."""
     text = request.match_info[name]
     digits = text[1:] if text[:1] in "rciep" else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
@@ -105,8 +105,8 @@ def number(request: web.Request, name: str = "id") -> int:
 
 
 def integer(request: web.Request, name: str, default: int, most: int = 2**53) -> int:
-    """Return a whole number from the query, at most ``most``; ``default`` if it is missing. Raise UsageError for
-    anything else.
+    """Return a whole number from the query, cut to ``most``; ``default`` if it is missing. Raise UsageError for any
+    other text.
     """
     text = request.query.get(name)
     if text is None:
@@ -117,7 +117,7 @@ def integer(request: web.Request, name: str, default: int, most: int = 2**53) ->
 
 
 def page(request: web.Request, default: int = 500) -> int:
-    """Return the number of rows of a page, ``limit`` in the query, at most :data:`PAGE_LIMIT`."""
+    """Return the greatest number of rows for a page: ``limit`` in the query, cut to :data:`PAGE_LIMIT`."""
     return integer(request, "limit", default, PAGE_LIMIT)
 
 
@@ -136,7 +136,10 @@ def run_filter(request: web.Request) -> int | None:
 
 
 async def body(request: web.Request) -> dict[str, Any]:
-    """Return the JSON object in a request's body. Raise NotJsonError if the body is not one."""
+    """Return the JSON object in a request's body. Raise NotJsonError if the body is no JSON object.
+
+    Another content type than JSON raises HTTPUnsupportedMediaType.
+    """
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:

@@ -75,7 +75,7 @@ class Server:
 
 
 def bind_private(path: Path) -> socket.socket:
-    """Return a listening unix socket that has mode 0600 from its first instant. Raise DaemonError if that fails.
+    """Return a listening unix socket that has mode 0600 from its first instant. Raise DaemonError if it can not listen.
 
     A socket file of an ended server is replaced, because the caller holds the lock of the state folder.
     """

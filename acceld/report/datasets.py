@@ -39,7 +39,7 @@ MARGIN = 0.1
 NUMBERS = ("run", "candidate", "index")
 """Fields that identify a row, and are not part of its content."""
 TEST_SHARE = 10
-"""One in this many workloads belongs to the test split."""
+"""Number of workloads of which one belongs to the test split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +210,11 @@ def _preference(
 
 
 def roles(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield every answered call of every role: system and user text, reasoning, answer, reward. Keys and paths are
-    removed.
+    """Yield every answered call of every role: system and user text, reasoning, answer, reward.
 
-    The reward of an executor's or fixer's answer is the reward of its kernel. A planner's reward is that of the best
-    kernel of its plan. A summarizer's reward is the number of wins that its insight led to, minus the number of losses.
-    The reward is None if none of this is known.
+    Keys, tokens and home folders are removed from texts. The reward of an executor's or fixer's answer is the reward of
+    its kernel. A planner's reward is that of the best kernel of its plan. A summarizer's reward is the number of wins
+    that its insight led to, minus the number of losses. A reward that is not known is None.
     """
     of_attempt: dict[int, float] = {}
     of_plan: dict[int, float] = {}

@@ -79,7 +79,7 @@ def backup_of(path: Path, sha256: str) -> Path:
 def apply(path: Path, text: str, expected_sha256: str) -> Path:
     """Replace the content of ``path`` by ``text``, and return the backup's path.
 
-    Raises UsageError if the file's present content has not the hash ``expected_sha256``, or the file can not be
+    Raises UsageError if the hash of the file's present content is not ``expected_sha256``, or the file can not be
     written.
     """
     path = path.resolve()  # for a link, the file that it points to is written

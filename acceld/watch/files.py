@@ -102,7 +102,9 @@ class SavedFiles:
                 return
 
     async def _look(self, folders: set[Path], watched: Mapping[Path, tuple[int, int]]) -> None:
-        """Return when a watched folder was replaced by another folder, and let the watch start again on the new one."""
+        """Wait until another folder replaces a watched folder, and then start the watch again, because it follows the
+        old folder.
+        """
         while all(_identity(folder) == watched.get(folder) for folder in folders):  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(FOLDER_S)
         self._folders_changed.set()

@@ -126,7 +126,7 @@ class LoadedNeff:
         return self._tensors[name][1]
 
     def execute(self) -> None:
-        """Execute the NEFF once. Raise NrtError with the device's status if that fails."""
+        """Execute the NEFF once. Raise NrtError with the device's status if the execution fails."""
         self._library.call("nrt_execute", self._model, self._sets[0], self._sets[1])
 
     def read(self, name: str) -> bytes:
