@@ -1,4 +1,4 @@
-"""Make a workload folder from an agent's reference: everything that is wrong is said at once, before anything runs."""
+"""Make a workload folder from an agent's reference. All errors are reported together, before anything runs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A new workload folder, and what its maker has to know beside its facts."""
+    """Hold a new workload folder, and what its maker has to know in addition to the workload's facts."""
 
     folder: Path
     told: dict[str, Any]
 
 
 def made(places: Places, folder: str, reference: str, arguments: Sequence[str], precision: str) -> Made:
-    """Write the folder of a workload. The reference's text has to pass the policy for numpy sources, because it runs once
-    with the user's rights to trace it.
+    """Write the folder of a workload. The reference's text has to pass the policy for numpy sources, because it runs
+    once with the user's rights to trace it.
 
-    :raises UsageError: all that is wrong, numbered; or the reference does not run. Nothing is written then.
+    :raises UsageError: with everything that is wrong, numbered, or if the reference does not run. Nothing is written
+    then.
     """
     wrong: list[str] = []
     path = None
@@ -100,7 +101,9 @@ def _arguments(texts: Sequence[str], wrong: list[str]) -> Iterator[DraftArgument
 
 
 def _parameters(text: str, wrong: list[str]) -> list[str] | None:
-    """Return the names of forward's parameters; None if the text can not be used, which ``wrong`` then says."""
+    """Return the names of forward's parameters; None if the text can not be used, for a reason that is added to
+    ``wrong``.
+    """
     broken = policy.check(text, "reference.py", library=policy.NUMPY_REACH)
     if broken is not None:
         where = f"line {broken.line}: " if broken.line else ""
@@ -123,7 +126,7 @@ def _parameters(text: str, wrong: list[str]) -> list[str] | None:
 def _named(
     given: Sequence[DraftArgument], texts: Sequence[str], parameters: Sequence[str], wrong: list[str]
 ) -> list[DraftArgument]:
-    """Return the arguments under the names of forward's parameters, in its order."""
+    """Return the arguments under the names of forward's parameters, in the order of the parameters."""
     if len(given) != len(parameters):
         wrong.append(
             f"arguments: forward takes {len(parameters)} ({', '.join(parameters)}), and {len(given)} are given"

@@ -27,21 +27,23 @@ class Places:
     config: Config
 
     def file(self, text: str) -> Path:
-        """Return an existing file below a root. UsageError for any other, after links are resolved."""
+        """Return an existing file below a root. Raise UsageError for any other path, after links are resolved."""
         path = self._inside(text)
         if not path.is_file():
             raise UsageError(f"there is no file {text!r}", hint=f"paths must lie below {self._named()}")
         return path
 
     def kernel_file(self, text: str) -> Path:
-        """Return a kernel's file below a root."""
+        """Return a kernel's file below a root. Raise UsageError for any other path."""
         path = self.file(text)
         if path.suffix not in SUFFIXES:
             raise UsageError(f"{text!r} is not a kernel", hint="a kernel is a .py file, or a .c file for the host")
         return path
 
     def workload(self, name: str) -> Workload:
-        """Return a workload by name, or the one in a folder below a root. UsageError if there is neither."""
+        """Return a workload by its name, or the workload in a folder below a root. Raise UsageError if there is
+        neither.
+        """
         folders = workload_folders(self.config.paths.workloads)
         if name in folders:
             return load_workload(folders[name])
@@ -62,14 +64,17 @@ class Places:
         return [str(one.relative_to(self.roots[0])) if one.is_relative_to(self.roots[0]) else str(one) for one in found]
 
     def new_folder(self, text: str) -> Path:
-        """Return the path of a folder below a root that is not there yet. UsageError for any other."""
+        """Return the path of a folder below a root that does not exist yet. Raise UsageError for any other path."""
         path = self._inside(text)
         if path.exists() or path in self.roots:
             raise UsageError(f"there is a folder or file {text!r} already", hint="choose another name")
         return path
 
     def kernel(self, source: str, path: str, api: str, found: Workload | None) -> Kernel:
-        """Return an agent's kernel, with the entry and grid of its workload. It is untrusted."""
+        """Return an agent's kernel, untrusted, with the entry, grid and LNC of its workload.
+
+        Raises UsageError unless exactly one of ``source`` and ``path`` is given, and it is a text of allowed length.
+        """
         if bool(source) == bool(path):
             raise UsageError("give the kernel as source, or the path of its file", hint="one of the two")
         file = self.kernel_file(path) if path else None
@@ -92,7 +97,7 @@ class Places:
 
     def api_of(self, text: str, file: Path | None, found: Workload | None) -> str:
         """Return the API that a source is written for: by its imports, else the workload's only API, else the
-        configured one.
+        configured API.
         """
         written_for = "c" if file is not None and file.suffix == ".c" else kernel_files.api_of_text(text)
         if written_for is not None:
@@ -118,7 +123,7 @@ class Places:
 
 
 def opened(folders: Sequence[str], config: Config) -> Places:
-    """Return the places of a server: the named folders, else the current one. UsageError for a path that is not a
+    """Return the places of a server: the named folders, else the current folder. Raise UsageError for a path that is no
     folder.
     """
     roots = [Path(folder).resolve() for folder in folders] or [Path.cwd().resolve()]

@@ -64,9 +64,10 @@ class KernelItem(BaseModel):
 
 
 async def _answered(work: Awaitable[Json]) -> list[str]:
-    """Return the work's answer as JSON, then its source text, if there is one, as it is. Nothing is sent twice.
+    """Return the work's answer as JSON, without its source text, and then the source text, if the answer has one,
+    unchanged.
 
-    An expected failure becomes a tool error that says what to do.
+    An AcceldError becomes a tool error that says what to do.
     """
     try:
         answer = await work

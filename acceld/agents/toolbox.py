@@ -1,8 +1,8 @@
 """Implement the agents' tools as calls of the daemon's API.
 
 Answers are short; the full record is available by id. Kernels of an agent are evaluated like any candidate, in the jail
-and under the policy. Paths must lie below the folders that its user opened (:mod:`acceld.agents.places`). Every answer
-is JSON-able and small enough for a model's context.
+and under the policy. Paths must lie below the folders that the server's user opened (:mod:`acceld.agents.places`).
+Every answer is JSON-able and small enough for a model's context.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def _quiet(progress: float, total: float | None, message: str) -> None:
 
 
 class Toolbox:
-    """Hold the tools over one state folder. The caller awaits ``close()`` when done."""
+    """Hold the tools over one state folder. The caller awaits :meth:`close` at the end."""
 
     def __init__(self, home: Home, places: Places) -> None:
         self.home = home
@@ -112,14 +112,16 @@ class Toolbox:
     async def check_kernel(
         self, *, source: str = "", path: str = "", workload: str, strict: bool = False, chip: str = "", api: str = ""
     ) -> Json:
-        """Return the result of a kernel against a workload's reference, with its latency if it passes."""
+        """Return the result of checking a kernel against a workload's reference, with its latency if the kernel passes."""
         return await self._evaluate(source, path, workload, Gate.STRICT if strict else Gate.SEARCH, chip, api)
 
     async def suggest_rewrites(
         self, *, source: str = "", path: str = "", workload: str = "", rule: str = "", chip: str = "", api: str = ""
     ) -> Json:
-        """Return the changes that the rewrite rules propose, best first, a line each; with ``rule`` those of one rule, with
-        their diffs. With a workload and a chip, the changed kernels are timed. Changes nothing.
+        """Return the changes that the rewrite rules propose, best first, a line each; with ``rule``, those of one rule
+        with diffs.
+
+        With a workload and a chip, the changed kernels are timed. No file is changed.
         """
         found = await self._workload(workload) if workload else None
         kernel = await asyncio.to_thread(self.places.kernel, source, path, api, found)
@@ -271,9 +273,9 @@ class Toolbox:
         wait_s: float = 600.0,
         report: Report = _quiet,
     ) -> Json:
-        """Search for a faster version and return the outcome, or the state after ``wait_s``.
+        """Search for a faster version of a kernel, and return the outcome, or the run's state after ``wait_s`` seconds.
 
-        A cancelled call pauses the run; :meth:`resume_run` continues it.
+        A cancelled call pauses the run; :meth:`resume_run` continues the run.
         """
         found = await self._workload(workload)
         search = {"seed": seed, "budget_usd": budget_usd, "time_limit_s": time_limit_s}
@@ -293,24 +295,26 @@ class Toolbox:
         return await self._follow(run, wait_s, report)
 
     async def follow_run(self, *, run: str, wait_s: float = 600.0, report: Report = _quiet) -> Json:
-        """Wait for a run and return its outcome, or its state after ``wait_s``."""
+        """Wait for a run and return its outcome, or its state after ``wait_s`` seconds."""
         await self._ready()
         return await self._follow(_number(run, "r"), wait_s, report)
 
     async def resume_run(self, *, run: str, wait_s: float = 600.0, report: Report = _quiet) -> Json:
-        """Continue a run that was paused or has failed, and wait for it."""
+        """Continue a run that was paused or has failed, wait for it, and return its outcome, or its state after
+        ``wait_s`` seconds.
+        """
         number = _number(run, "r")
         await self._act(number, "resume")
         return await self._follow(number, wait_s, report)
 
     async def cancel_run(self, *, run: str) -> Json:
-        """End a run once its current evaluations are done; its results are kept."""
+        """End a run after its current evaluations, whose results are kept."""
         number = _number(run, "r")
         result = await self._act(number, "cancel")
         return {"run": f"r{number}", "result": result}
 
     async def list_runs(self, *, workload: str = "", limit: int = 20) -> Json:
-        """Return the newest runs in short."""
+        """Return the newest runs, each in one line."""
         await self._ready()
         found = await self._client.get("/v1/runs", workload=workload or None, limit=max(1, min(limit, 100)))
         lines = [
@@ -340,11 +344,12 @@ class Toolbox:
     async def apply_best(
         self, *, path: str, run: str = "", source: str = "", workload: str = "", even_if_tied: bool = False
     ) -> Json:
-        """Write a run's best kernel, or a kernel of the agent's own, over a file and keep a copy of the old text beside it.
+        """Write a run's best kernel, or a kernel of the agent's own, over a file, and keep a copy of the old text
+        beside the file.
 
-        UsageError if the kernel has not passed the strict gate, is not a drop-in for the file, does not pass now, or is
-        no certain or likely gain. ``even_if_tied`` allows a tie. The gain of a run's kernel is over the run's baseline,
-        that of the agent's own kernel over the text of the file.
+        Raises UsageError if the kernel has not passed the strict gate, is not a drop-in for the file, does not pass
+        now, or is no certain or likely gain. ``even_if_tied`` allows a tie. The gain of a run's kernel is over the
+        run's baseline, that of the agent's own kernel over the text of the file.
         """
         file = await asyncio.to_thread(self.places.kernel_file, path)
         expected = await asyncio.to_thread(seen, file)
@@ -425,9 +430,10 @@ class Toolbox:
         chip: str = "",
         api: str = "",
     ) -> Json:
-        """Write a workload folder from a reference, with a first kernel if it can be lowered, and time that kernel.
+        """Write a workload folder from a reference, with a first kernel if the reference can be lowered, and time that
+        kernel.
 
-        UsageError names everything that is wrong at once.
+        Raises UsageError, which names everything that is wrong at once.
         """
         made = await asyncio.to_thread(authoring.made, self.places, folder, reference, arguments, precision)
         found = await self._workload(str(made.folder))
@@ -457,7 +463,7 @@ class Toolbox:
         return {"found": found}
 
     async def query_history(self, *, sql: str = "", saved: str = "", words: str = "", limit: int = 50) -> Json:
-        """Return the rows of one SELECT or of a saved query, or the hits of a full-text search. Read-only."""
+        """Return the rows of one SELECT or of a saved query, or the hits of a full-text search. Nothing can be changed."""
         if [bool(sql), bool(saved), bool(words)].count(True) != 1:
             names = [one["name"] for one in (await self._get("/v1/history"))["saved"]]
             raise UsageError("give one of sql, saved and words", hint=f"saved queries: {', '.join(names)}")
@@ -650,7 +656,7 @@ class Toolbox:
         return {name: value for name, value in answer.items() if value not in ("", [])} | {"next": following}
 
     async def _binding_of(self, row: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
-        """Return the physical least time of a run's best kernel, and what bounds the kernel's own time."""
+        """Return the physical least time of a run's best kernel, and what binds the kernel."""
         candidate = await self._client.get(f"/v1/candidates/{found['best']}")
         answer: Json = {}
         with suppress(AcceldError):  # the workload's folder may be gone
@@ -752,7 +758,7 @@ def _argument(text: str, place: int) -> Json | float | int:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The result of one kernel among many."""
+    """Hold the result of one kernel among many."""
 
     place: int
     name: str
@@ -764,7 +770,7 @@ class _Row:
 
     @property
     def passed(self) -> bool:
-        """Return True if the kernel is right."""
+        """Return True if the kernel passed."""
         return self.result is not None and self.result.status == "passed"
 
     @property
@@ -821,7 +827,7 @@ def _cut_to(text: str, limit: int) -> str:
 
 
 def _within(lines: Sequence[str], room: int) -> list[str]:
-    """Return the lines that fit in a number of characters, and how many more there are."""
+    """Return the lines that fit in ``room`` characters, then a line with the number of the lines that do not fit."""
     kept: list[str] = []
     for line in lines:
         room -= len(json.dumps(line, ensure_ascii=False)) + 2
@@ -842,7 +848,7 @@ def _within_text(parts: Sequence[str]) -> str:
 
 
 def fitted(answer: Json, limit: int = ANSWER_CHARS) -> str:
-    """Return an answer as JSON of at most ``limit`` characters. The longest parts are cut, lists from their end."""
+    """Return an answer as JSON text of at most ``limit`` characters. The longest parts are cut, lists from their end."""
     text = json.dumps(answer, ensure_ascii=False, default=str)
     while len(text) > limit and _shortened(answer, len(text) - limit):
         text = json.dumps(answer, ensure_ascii=False, default=str)
@@ -850,7 +856,7 @@ def fitted(answer: Json, limit: int = ANSWER_CHARS) -> str:
 
 
 def _shortened(value: Any, excess: int) -> bool:
-    """Shorten the longest part of a container by about ``excess`` characters. Return False if nothing is left to shorten."""
+    """Shorten the longest part of a container by about ``excess`` characters. Return False if no part can be shortened."""
     places = list(value) if isinstance(value, dict) else range(len(value))
     sized = sorted(places, key=lambda at: -len(json.dumps(value[at], ensure_ascii=False, default=str)))
     for at in sized:

@@ -17,10 +17,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def guarded(app: App, home: Home, host: str) -> App:
-    """Wrap ``app`` so that requests without access are answered 401 or 403.
+    """Return ``app`` behind a check that answers requests without access with status 401 or 403.
 
-    The token is read for each request, because a restarted daemon has a new one. ``host`` is the exact value of the
-    header Host.
+    The token is read for each request, because a restarted daemon has a new token. ``host`` is the exact value that the
+    header Host must have.
     """
 
     async def check(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,6 @@
-"""Talk to Ray in a child process of the daemon, which gets the descriptor of a socket.
+"""Talk to Ray in a child process of the daemon, which gets the descriptor of a socket to the daemon.
 
-One actor owns the evaluator of each node that has the resource ``acceld``. Ray decides nothing else.
+One Ray actor owns the evaluator of each node that has the resource ``acceld``. Ray decides nothing else.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ RESOURCE = "acceld"
 """A node is a host if it was started with ``--resources '{"acceld": 1}'``."""
 _CALLS = 4096
 _ENVIRONMENT = {f"RAY_EXPERIMENTAL_NOSET_{name}": "1" for name in ("NEURON_RT_VISIBLE_CORES", "CUDA_VISIBLE_DEVICES")}
-"""Environment that keeps Ray from hiding cores, because the evaluator leases them itself."""
+"""Environment that keeps Ray from hiding cores, because each node's evaluator leases its cores itself."""
 
 
 def own_evaluator(setup: Setup, name: str, folder: Path) -> Evaluator:
-    """Return the evaluator of this machine."""
+    """Return the evaluator of this machine, which keeps its state in ``folder``."""
     return local(lambda: Workplace(setup.config, setup.devices, folder))
 
 
 class Served:
-    """Ray actor with a host's methods. They return errors as values, since Ray would wrap exceptions."""
+    """Offer a host's methods as a Ray actor. The methods return errors as values, because Ray would wrap exceptions."""
 
     def __init__(self, name: str, setup: Setup) -> None:
         self._name, self._setup = name, setup
         self._host: LocalHost | None = None
 
     async def describe(self) -> Any:
-        """Return the host's facts."""
+        """Return the host's facts. The first call builds and starts the host's evaluator."""
         if self._host is None:
             folder = folder_of(self._name)
             evaluator = plugins.named(self._setup.evaluator)(self._setup, self._name, folder)
@@ -59,7 +59,7 @@ class Served:
         return await _value(self._host.describe())
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Any:
-        """Evaluate a packed request."""
+        """Return the evaluation of a packed request."""
         assert self._host is not None, "described before it evaluates"
         return await _value(self._host.evaluate(request, contents))
 
@@ -82,7 +82,7 @@ async def _value(answer: Awaitable[Any]) -> Any:
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder of a host's data sets and noise floors, made private to its user."""
+    """Return the folder of a host's contents, data sets and noise floors. Only the host's user can enter the folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "acceld" / "hosts" / re.sub(r"[^\w.-]", "_", name)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def folder_of(name: str) -> Path:
 
 
 class _Cluster:
-    """Manage the actors, by the id of their node."""
+    """Manage one actor for each node that has the resource ``acceld``."""
 
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
@@ -103,7 +103,10 @@ class _Cluster:
         ray.init(address=address, namespace=f"acceld-{os.getpid()}", log_to_driver=False, logging_level=logging.ERROR)
 
     def found(self, wanted: int) -> dict[str, str]:
-        """Return the actor of each host by the host's name, and start one on each new host."""
+        """Return the key of each host's actor by the host's name, and start an actor on each new host.
+
+        ``wanted`` is the number of hosts that Ray's autoscaler is asked for.
+        """
         if wanted != self._wanted:
             request_resources(bundles=[{RESOURCE: 1}] * wanted)
             self._wanted = wanted
@@ -134,7 +137,9 @@ class _Cluster:
         return key
 
     async def ask(self, actor: str, method: str, *arguments: object) -> Any:
-        """Return a host's answer to a call. HostLostError if the host is gone."""
+        """Return a host's answer to a call. Raises HostLostError if the host is gone, or the error that the host
+        returns.
+        """
         served = self._actors.get(actor)
         if served is None:
             raise HostLostError("the host is gone")

@@ -9,7 +9,7 @@ from acceld.cluster.host import HostFacts
 from acceld.model import Evaluation, Profile, Source
 
 _DIGITS = 9
-"""Digits that are kept, so that equal ratios from hosts with different clocks stay equal."""
+"""Digits that a converted latency keeps, so that equal ratios from hosts with different clocks stay equal."""
 
 
 def in_run(
@@ -19,11 +19,11 @@ def in_run(
     canary: Evaluation | None,
     baseline_us: float,
 ) -> Evaluation:
-    """Return an evaluation with its host, and with its measured latency converted to the run's microseconds.
+    """Return an evaluation with its host's facts, and with its measured latency converted to the run's microseconds.
 
-    ``known_us`` has the run's latencies by hash. A kernel timed interleaved with one of them gets its latency over the
-    measured ratio. Any other latency is scaled by ``baseline_us`` (the baseline in the run) over ``canary`` (the
-    baseline on this host).
+    ``known_us`` has the run's latencies by a kernel's hash. A kernel timed interleaved with one of these kernels gets
+    that kernel's latency divided by the measured ratio. Any other latency is scaled by ``baseline_us`` (the baseline in
+    the run) over the latency of ``canary`` (the baseline on this host).
     """
     profile = evaluation.profile
     if profile is None:

@@ -2,9 +2,9 @@
 
 :mod:`acceld.cluster.schedule` chooses the host. Before a host's results of a run count, the run's baseline must pass on
 that host, as a canary. A defective host can fail a good kernel or pass a bad one. So a failure that the machine could
-have caused, and a pass of the strict gate, is evaluated by a second host, and by a third if these two disagree. The
-host in the minority evaluates again. If its result is the same, the host is set aside; otherwise the kernel is not
-deterministic.
+have caused, and a pass of the strict gate, is evaluated by a second host, and by a third host if the first two
+disagree. The host whose result differs from the other two evaluates the kernel again. If its result is the same, the
+host is set aside; otherwise the kernel is not deterministic.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from acceld.workloads import load_workload, workload
 LOOK_S = 5.0
 """Seconds between two health checks of the hosts."""
 FIRST_LOOK_S = 5.0
-"""Deadline in seconds for the first answer of the cluster. After it the daemon serves, and the work waits."""
+"""Deadline in seconds for the first answer of the cluster. After this time the daemon serves, and evaluations wait."""
 SILENT_S = 20.0
-"""A host without an answer for this many seconds gets no work, and its running work is queued again."""
+"""Seconds without an answer after which a host gets no work, and its running work is queued again."""
 _DOUBTFUL = frozenset({Status.RUNTIME_ERROR, Status.INCORRECT_NUMERICAL, Status.TIMEOUT, Status.SUSPECT})
 """Failures that a defective host can cause for a good kernel."""
 _WRONG = frozenset({Status.INCORRECT_NUMERICAL, Status.SUSPECT})
@@ -68,7 +68,7 @@ class _Answer:
 
 
 class _Member:
-    """A host of the fleet, with the daemon's knowledge about it."""
+    """Hold a host of the fleet, with the daemon's knowledge about the host."""
 
     def __init__(self, host: Host, now: float) -> None:
         self.host = host
@@ -81,7 +81,7 @@ class _Member:
 
 
 class Fleet:
-    """Evaluates on hosts. Implements :class:`acceld.evaluate.interface.Evaluator`."""
+    """Evaluate on hosts. Implements :class:`acceld.evaluate.interface.Evaluator`."""
 
     def __init__(
         self,
@@ -96,7 +96,8 @@ class Fleet:
     ) -> None:
         """Prepare the fleet.
 
-        Each run may have ``queue_size`` waiting evaluations more than there are slots; further submitters block.
+        Each run may have as many evaluations, running or waiting, as there are slots, and ``queue_size`` more; further
+        submitters of the run block.
         """
         self._hosts = hosts
         self._queue_size = queue_size
@@ -118,13 +119,16 @@ class Fleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._waits_for = "the cluster has not answered yet"
-        """Reason why no host can work, in words; empty if there is none."""
+        """Reason why no host can work, in words; an empty text if a host can work."""
         self._occupancy = Occupancy(1, clock)
 
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Check the hosts from now on. DeviceError if software is missing. Work waits until the cluster answers."""
+        """Begin to check the hosts. Evaluations wait until the cluster answers.
+
+        Raises DeviceError if software is missing on this machine.
+        """
         await self._hosts.start()
         looked = asyncio.Event()
         self._looking = asyncio.create_task(self._look_on(looked))
@@ -133,13 +137,15 @@ class Fleet:
                 await looked.wait()
 
     async def ready(self, backend: str) -> Evaluator:
-        """Return the fleet itself: hosts report later which backends they serve. UsageError for an unknown backend."""
+        """Return the fleet itself: hosts report later which backends they serve. Raise UsageError for an unknown
+        backend.
+        """
         if backend not in TARGETS:
             raise UsageError(f"there is no backend {backend!r}", hint=f"One of {', '.join(TARGETS)}.")
         return self
 
     async def stop(self, grace_s: float) -> None:
-        """Give running evaluations ``grace_s``, then disconnect."""
+        """Give running evaluations ``grace_s`` seconds, then disconnect."""
         if self._looking is not None:
             self._looking.cancel()
         running = {task for task in self._tasks if not task.done()}
@@ -198,13 +204,16 @@ class Fleet:
     # Steering.
 
     async def drain(self, name: str) -> None:
-        """Send a host no new work. UsageError for an unknown host."""
+        """Send a host no new work. Raise UsageError for an unknown host."""
         self._seat(name)
         self._schedule.drain(name)
         await self._report(name)
 
     async def undrain(self, name: str) -> None:
-        """Send a host work again, also one that was set aside. Its canaries are evaluated again."""
+        """Send work again to a host that was drained or set aside, and evaluate the canaries on the host again.
+
+        Raises UsageError if the host is unknown, does not answer, or has other versions than the daemon.
+        """
         seat = self._seat(name)
         if seat.standing is Standing.SILENT:
             raise UsageError(f"{name} does not answer: {seat.reason}")
@@ -219,7 +228,9 @@ class Fleet:
         self._pump()
 
     async def doctor(self, name: str) -> list[Finding]:
-        """Return the findings of a host's own doctor. DeviceError if it does not answer."""
+        """Return the findings of a host's own doctor. Raise UsageError for an unknown host, DeviceError if it does not
+        answer.
+        """
         self._seat(name)
         try:
             async with asyncio.timeout(SILENT_S):
@@ -246,7 +257,7 @@ class Fleet:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Update the hosts: add new ones, remove lost ones, mark those that stopped or resumed answering."""
+        """Update the hosts: add new hosts, remove lost hosts, and mark hosts that stopped answering."""
         try:
             found = await self._hosts.found(self._schedule.wanted)
             self._waits_for = ""
@@ -274,7 +285,7 @@ class Fleet:
             self._let_in(run)
 
     async def _welcome(self, name: str, member: _Member) -> None:
-        """Add a host that has described itself."""
+        """Ask a new host for its facts, and give it work. A host with other versions than the daemon's is set aside."""
         try:
             facts = replace(await member.host.describe(), name=name)
         except (HostLostError, AcceldError) as error:
@@ -335,7 +346,9 @@ class Fleet:
             self._let_in(request.run)
 
     async def _enter(self, request: EvaluationRequest) -> None:
-        """Block a run at its limit. A person's request is admitted at once."""
+        """Wait while the request's run has as many evaluations as a run may have. A person's request is admitted at
+        once.
+        """
         run = request.run
         if request.priority is Priority.PERSON or (run not in self._held and self._inside[run] < self._most):
             self._inside[run] += 1
@@ -365,7 +378,7 @@ class Fleet:
             del self._held[run]
 
     async def _agreed(self, request: EvaluationRequest) -> _Answer:
-        """Return the answer of one host, after other hosts have confirmed a doubtful one."""
+        """Return the answer of one host. If the answer needs confirmation, other hosts evaluate the kernel first."""
         first = await self._answer(request)
         if not _decides(first.evaluation, request):
             return first
@@ -397,10 +410,10 @@ class Fleet:
             return None
 
     async def _answer(self, request: EvaluationRequest, barred: Iterable[str] = (), *, patient: bool = True) -> _Answer:
-        """Return the first valid answer of a host.
+        """Return the first valid answer of a host outside ``barred``.
 
-        If no host is left: DeviceError if each was tried or the request is not ``patient``; otherwise wait for a new
-        host.
+        If no host can take the request, a ``patient`` request waits for a new host. Raises DeviceError if the request
+        is not patient, or if every host has failed it.
         """
         number = next(self._numbers)
         job = Job(
@@ -464,14 +477,14 @@ class Fleet:
             self._pump()
 
     def _give(self, job: Job, answer: _Answer) -> None:
-        """Store a job's first answer. A late answer of a host that was given up counts too."""
+        """Store a job's first answer, even if it comes late from a host that counts as silent."""
         self._schedule.settle(job)
         future = self._futures.get(job.number)
         if future is not None and not future.done():
             future.set_result(answer)
 
     def _wait_again(self, job: Job, name: str, why: str, hint: str = "") -> None:
-        """Queue a job for another host. DeviceError to its submitter if no host could take it."""
+        """Queue a job for another host. The job's submitter gets DeviceError if no other host can take the job."""
         future = self._futures.get(job.number)
         if future is None or future.done() or job.settled:
             return
@@ -549,7 +562,7 @@ class Fleet:
         return evaluation
 
     async def _workload(self, request: EvaluationRequest) -> bytes:
-        """Return the contents of a request's workload, empty if it has none. They are read once for each run."""
+        """Return the contents of a request's workload, read once for each run; empty for a request without a workload."""
         if request.arguments is not None:
             return b""
         key = (request.workload, request.workload_folder, request.context)
@@ -573,8 +586,9 @@ def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
 
 
 def _settled(answers: Sequence[_Answer]) -> _Answer:
-    """Return the answer that counts if answers differ: a wrong result of any host, else the answer of the majority. A
-    pass needs a majority.
+    """Return the answer that counts if answers differ: a wrong result of any host, else the answer of the majority.
+
+    Without a majority an answer that did not pass counts.
     """
     wrong = next((one for one in answers if one.evaluation.status in _WRONG), None)
     if wrong is not None:
@@ -591,7 +605,7 @@ def _result(evaluation: Evaluation) -> Hashable:
 
 
 def _differing(facts: HostFacts) -> str:
-    """Return the differences of a host's versions from the daemon's as text; empty if they are equal."""
+    """Return the differences of a host's versions from the daemon's as text; an empty text if all are equal."""
     here = dict(versions_here())
     wrong = [
         f"{name} {reported or 'none'} (here {here.get(name, 'none')})"

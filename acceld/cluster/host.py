@@ -28,23 +28,23 @@ _COMPILERS = ("neuronx-cc", "nki", "triton")
 
 
 class HostLostError(Exception):
-    """A host does not answer, or is gone."""
+    """Report that a host does not answer, or is gone."""
 
 
 class MissingError(AcceldError):
-    """A host lacks contents that a request names by hash."""
+    """Report that a host lacks contents that a request names by hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """A host's description of itself."""
+    """Hold a host's description of itself."""
 
     name: str
     slots: int
-    """Evaluations at the same time."""
+    """Number of evaluations that run at the same time."""
     instance_type: str = ""
     chip: str = ""
-    """Trainium chip of the host's instance type; empty if it has none."""
+    """Trainium chip of the host's instance type; empty if the instance has no such chip."""
     sdk: str = ""
     driver: str = ""
     versions: tuple[tuple[str, str], ...] = ()
@@ -56,20 +56,21 @@ class HostFacts:
 
 
 class Host(Protocol):
-    """Interface of a machine that evaluates. Each call raises :class:`HostLostError` if there is no answer."""
+    """Define the interface of a machine that evaluates. Each call raises :class:`HostLostError` if there is no answer."""
 
     async def describe(self) -> HostFacts:
         """Return the host's facts."""
         ...
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Evaluate a packed request (:func:`packed`). MissingError if neither the host nor ``contents`` has a part of
-        it.
+        """Return the evaluation of a request from :func:`packed`.
+
+        Raises MissingError if neither the host nor ``contents`` has a part of the request.
         """
         ...
 
     async def health(self) -> Mapping[str, object]:
-        """Return its evaluator's statistics."""
+        """Return the statistics of the host's evaluator."""
         ...
 
     async def doctor(self) -> list[Finding]:
@@ -78,16 +79,16 @@ class Host(Protocol):
 
 
 class Hosts(Protocol):
-    """Interface that finds hosts."""
+    """Define the interface that finds hosts."""
 
     async def start(self) -> None:
-        """Check what a connection needs on this machine. DeviceError if something is missing."""
+        """Check what a connection needs on this machine. Raise DeviceError if something is missing."""
         ...
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
-        """Return the hosts by name; a restarted host is another object. ``wanted`` is the number of hosts with work.
+        """Return the hosts by name; a restarted host is another object. ``wanted`` is the number of hosts to ask for.
 
-        Connects first if that is needed. HostLostError if the cluster does not answer.
+        Connects first if there is no connection. Raises HostLostError if the cluster does not answer.
         """
         ...
 
@@ -97,7 +98,7 @@ class Hosts(Protocol):
 
 
 class LocalHost:
-    """The machine that runs this code. Implements :class:`Host`."""
+    """Evaluate on the machine that runs this code. Implements :class:`Host`."""
 
     def __init__(self, name: str, slots: int, evaluator: Evaluator, folder: Path, config: Config | None = None) -> None:
         """Keep contents, data sets and noise floors of this host in ``folder``."""
@@ -115,7 +116,7 @@ class LocalHost:
         return facts_here(self._name, self._slots)
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Evaluate a packed request."""
+        """Return the evaluation of a packed request. Raise MissingError if this machine lacks a part of the request."""
         for sha256, data in contents.items():
             self._keep(sha256, data)
         return await self._evaluator.evaluate(self._unpacked(request))
@@ -145,7 +146,7 @@ class LocalHost:
         return replace(with_texts(request, lambda sha256: self._read(sha256).decode()), workload_folder=folder)
 
     def _workload(self, sha256: str) -> str:
-        """Return the folder of a workload. It is written from its contents at first use."""
+        """Return the folder of a workload, which is written from its stored contents at first use."""
         files: dict[str, str] = json.loads(self._read(sha256))
         root = self._contents / f"{sha256}.workload"
         place = root / next(iter(files))
@@ -205,7 +206,7 @@ def _first_line(path: Path) -> str:
 
 
 def with_texts(request: EvaluationRequest, text_of: Callable[[str], str]) -> EvaluationRequest:
-    """Return a request whose kernel texts are replaced by ``text_of``."""
+    """Return a request in which every text of a kernel is replaced by ``text_of(text)``."""
 
     def changed(kernel: Kernel) -> Kernel:
         closure = {path: text_of(text) for path, text in kernel.closure.items()}

@@ -1,7 +1,8 @@
 """Reach the hosts of a Ray cluster through a child process, the only one that imports Ray.
 
 Ray ends a process whose head node is gone for long, and that must not be the daemon. When the child ends, every host
-counts as lost, its work is queued again, and a new child is started. The child's environment holds only what Ray needs.
+counts as lost, their work is queued again, and a new child is started. The child's environment holds only what Ray
+needs.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from acceld.model import Evaluation
 CONNECT_S = 60.0
 _LOOK_S = 20.0
 _TRIES = 3
-"""Failed checks in a row before another child is started. A child that knew a former head node never finds the new one."""
+"""Failed checks in a row before another child is started. A child never finds a new head node in place of its first."""
 _LENGTH = struct.Struct("!Q")
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The settings that a host's evaluator is built from."""
+    """Hold the settings that a host's evaluator is built from."""
 
     config: EvaluateConfig
     devices: DevicesConfig
@@ -45,25 +46,25 @@ class Setup:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of the child: no key and no token of the daemon."""
+    """Return the environment of the child, which has no key and no token of the daemon."""
     return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("RAY_")}
 
 
 async def send(writer: asyncio.StreamWriter, message: object) -> None:
-    """Write one message."""
+    """Write one message to the process at the other end."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     writer.write(_LENGTH.pack(len(data)) + data)
     await writer.drain()
 
 
 async def receive(reader: asyncio.StreamReader) -> Any:
-    """Read one message of the child or the parent. IncompleteReadError at the end."""
+    """Return one message of the process at the other end. Raise IncompleteReadError if that process has ended."""
     (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
     return pickle.loads(await reader.readexactly(length))
 
 
 class RayHosts:
-    """Implements :class:`acceld.cluster.host.Hosts`."""
+    """Find the hosts of a Ray cluster. Implements :class:`acceld.cluster.host.Hosts`."""
 
     def __init__(self, address: str, setup: Setup) -> None:
         self._address, self._setup = address, setup
@@ -72,12 +73,15 @@ class RayHosts:
         self._failed = 0
 
     async def start(self) -> None:
-        """Check that Ray is installed. DeviceError if it is not. :meth:`found` connects."""
+        """Check that Ray is installed, and raise DeviceError if not. The connection is made by :meth:`found`."""
         if find_spec("ray") is None:
             raise DeviceError("devices.cluster needs Ray", hint="pip install 'acceld[cluster]'")
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
-        """Return the hosts. A child that has ended, or lost the cluster, is replaced."""
+        """Return the hosts by name. A child that has ended, or has lost the cluster, is replaced.
+
+        Raises HostLostError if the cluster does not answer.
+        """
         if self._bridge is None or self._bridge.ended or self._failed >= _TRIES:
             await self.close()
             self._failed = 0
@@ -102,13 +106,13 @@ class RayHosts:
         return {name: host for (_, name, _), host in self._hosts.items()}
 
     async def close(self) -> None:
-        """End the child; Ray ends its actors."""
+        """End the child, so that Ray ends the child's actors."""
         if self._bridge is not None:
             await self._bridge.stop()
 
 
 class RayHost:
-    """An actor on one node. Implements :class:`acceld.cluster.host.Host`."""
+    """Call the actor of one node. Implements :class:`acceld.cluster.host.Host`."""
 
     def __init__(self, bridge: _Bridge, actor: str) -> None:
         self._bridge, self._actor = bridge, actor
@@ -119,12 +123,12 @@ class RayHost:
         return found
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Evaluate a packed request."""
+        """Return the evaluation of a packed request."""
         found: Evaluation = await self._bridge.call("ask", self._actor, "evaluate", request, contents)
         return found
 
     async def health(self) -> Mapping[str, object]:
-        """Return its evaluator's statistics."""
+        """Return the statistics of the host's evaluator."""
         found: Mapping[str, object] = await self._bridge.call("ask", self._actor, "health")
         return found
 
@@ -147,7 +151,7 @@ class _Bridge:
         self.ended = False
 
     async def start(self) -> None:
-        """Start the child and connect it. HostLostError if that fails."""
+        """Start the child, and let it connect to the cluster. Raise HostLostError if the child does not connect."""
         ours, theirs = socket.socketpair()
         bridge = child("acceld.cluster.bridge", str(theirs.fileno()), environment=environment())
         self._process = await asyncio.to_thread(
@@ -171,7 +175,9 @@ class _Bridge:
             raise HostLostError(f"no answer in {CONNECT_S:g} s") from None
 
     async def call(self, kind: str, *arguments: object) -> Any:
-        """Return the child's answer to a call, or raise the error it answers. HostLostError if the child has ended."""
+        """Return the child's answer to a call, or raise the error that the child answers. Raise HostLostError if the
+        child has ended.
+        """
         if self.ended or self._writer is None:
             raise HostLostError("Ray's process has ended")
         number = next(self._numbers)

@@ -1,4 +1,7 @@
-"""Schedule evaluations over hosts, and detect hosts that disagree. Plain data: no clock, no network, no tasks."""
+"""Schedule evaluations over hosts, and detect hosts that disagree.
+
+This module only changes plain data: it has no clock, no network and no tasks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ daemon.
 
 
 class Standing(StrEnum):
-    """State of a host, which decides if it is given work."""
+    """Name the state of a host, which decides if the host is given work."""
 
     ACTIVE = "active"
     DRAINING = "draining"
@@ -26,11 +29,11 @@ class Standing(StrEnum):
     SILENT = "silent"
     """The host does not answer. Its work was queued again."""
     ASIDE = "aside"
-    """The host disagrees with others, or has other versions. Its results are not used."""
+    """The host disagrees with other hosts, or has other versions than the daemon. Its results are not used."""
 
 
 class Lane(NamedTuple):
-    """Key of jobs that may go to the same hosts."""
+    """Identify the jobs that may go to the same hosts."""
 
     priority: int
     run: int
@@ -43,7 +46,7 @@ class Lane(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """An evaluation that waits or runs. It can do both: a host that stopped answering may still answer."""
+    """Describe an evaluation that waits or runs, or both: a host that stopped answering may still answer."""
 
     number: int
     priority: int
@@ -54,19 +57,19 @@ class Job:
     barred: set[str] = field(default_factory=set)
     """Hosts that must not get the job."""
     patient: bool = True
-    """True if the job waits for a new host when no host can take it; otherwise it ends with an error."""
+    """True if the job waits for a new host when no host can take it. Any other such job ends with an error."""
     settled: bool = False
     """True if the job has its answer; hosts may still be running it."""
 
     def lane(self, held: Iterable[str]) -> Lane:
-        """Return the key of jobs with the same choice of hosts. ``held``: hosts that already run the job."""
+        """Return the key of jobs with the same choice of hosts. ``held`` are the hosts that already run the job."""
         barred = frozenset(self.barred.union(held))
         return Lane(self.priority, self.run, self.backend, self.chip, self.pinned, barred, self.patient)
 
 
 @dataclass(slots=True)
 class Seat:
-    """A host, its limits, and the jobs on it."""
+    """Hold a host, its limits, and the jobs on it."""
 
     facts: HostFacts
     standing: Standing = Standing.ACTIVE
@@ -77,7 +80,7 @@ class Seat:
     """The reason why a backend does not work on the host, by backend."""
 
     def takes(self, job: Job) -> bool:
-        """Return True if the host may get the job once it has room."""
+        """Return True if the host may get the job when the host has room."""
         return (
             self.standing is Standing.ACTIVE
             and job.backend not in self.unfit
@@ -88,7 +91,7 @@ class Seat:
 
     @property
     def room(self) -> int:
-        """Return the number of jobs that the host can still take."""
+        """Return the greatest number of jobs that the host holds: one for each slot, and a share of these ahead."""
         return self.facts.slots + int(AHEAD * self.facts.slots)
 
     @property
@@ -103,24 +106,26 @@ class Seat:
 
 
 class Schedule:
-    """Waiting jobs and hosts. Order of jobs: priority, then the run with the fewest running jobs, then arrival."""
+    """Hold waiting jobs and hosts. Order of jobs: priority, then the run with the fewest running jobs, then arrival."""
 
     def __init__(self) -> None:
         self.seats: dict[str, Seat] = {}
         self.waiting: dict[int, Job] = {}
         self._lanes: dict[Lane, list[int]] = {}
-        """Heaps of job numbers by lane. A job that no longer waits is dropped when it comes first."""
+        """Heaps of job numbers by lane. The number of a job that no longer waits is dropped when it reaches the top."""
         self._lane_of: dict[int, Lane] = {}
         """Lane of each waiting job."""
         self._of_run: Counter[int] = Counter()
         """Number of running jobs by run; a job on two hosts counts twice."""
         self._withheld: dict[str, tuple[Standing, str]] = {}
-        """Hosts that get no work until a person allows it. The entry survives a restart of the host."""
+        """Standing and reason of hosts that get no work until a person resumes them. A restart of a host does not
+        delete its entry.
+        """
 
     # Hosts.
 
     def join(self, facts: HostFacts) -> Seat:
-        """Add a host. It replaces a host of the same name."""
+        """Add a host, in place of a host of the same name, and return its seat."""
         self.leave(facts.name)
         seat = self.seats[facts.name] = Seat(facts)
         self.hear(facts.name)
@@ -139,14 +144,17 @@ class Schedule:
             self._again(seat.running.values())
 
     def silence(self, name: str, reason: str) -> None:
-        """Stop sending work to a host, and queue its running jobs again. Late answers still count."""
+        """Stop sending work to a host that does not answer, and queue its running jobs again. Late answers still count."""
         seat = self.seats[name]
         if seat.standing is not Standing.ASIDE:
             seat.standing, seat.reason = Standing.SILENT, reason
         self._again(seat.running.values())
 
     def set_aside(self, name: str, reason: str, *, until_it_leaves: bool = False) -> None:
-        """Ignore a host's results, and queue its running jobs for other hosts."""
+        """Ignore a host's results, and queue its running jobs for other hosts.
+
+        This lasts until a person resumes the host; with ``until_it_leaves``, until the host leaves.
+        """
         seat = self.seats[name]
         seat.standing, seat.reason = Standing.ASIDE, reason
         if not until_it_leaves:
@@ -154,7 +162,7 @@ class Schedule:
         self._again(seat.running.values())
 
     def drain(self, name: str) -> None:
-        """Let a host finish its running jobs and give it no new ones."""
+        """Let a host finish its running jobs, and give it no new jobs."""
         seat = self.seats[name]
         if seat.standing is Standing.ACTIVE:
             seat.standing, seat.reason = Standing.DRAINING, ""
@@ -175,7 +183,10 @@ class Schedule:
         heapq.heappush(self._lanes.setdefault(lane, []), job.number)
 
     def place(self) -> tuple[Job, Seat] | None:
-        """Assign the next job that some host has room for, to the least loaded such host."""
+        """Assign the next job that some host has room for to the least loaded of these hosts.
+
+        Returns the job and the host's seat; None if no waiting job can be placed.
+        """
         free = [seat for seat in self.seats.values() if len(seat.running) < seat.room]
         if not free or not self.waiting:
             return None
@@ -240,16 +251,16 @@ class Schedule:
 
     @property
     def slots(self) -> int:
-        """Return the number of slots of hosts that get work."""
+        """Return the number of slots of all hosts that get work."""
         return sum(seat.facts.slots for seat in self.seats.values() if seat.standing is Standing.ACTIVE)
 
     @property
     def wanted(self) -> int:
-        """Return the number of hosts to ask for: the present ones, and one more if something waits."""
+        """Return the number of hosts to ask for: the present hosts, and one more if a job waits."""
         return len(self.seats) + bool(self.waiting)
 
     def why_idle(self, name: str) -> str:
-        """Return the reason why a host has free slots; empty if no slot of it is free."""
+        """Return the reason why a host has free slots; an empty text if no slot of the host is free."""
         seat = self.seats[name]
         if seat.standing is not Standing.ACTIVE:
             return f"{seat.standing}: {seat.reason}".rstrip(": ")
@@ -268,7 +279,7 @@ _TRUSTED = (Standing.ACTIVE, Standing.DRAINING)
 
 
 def out_of_step(results: Mapping[str, Hashable]) -> str | None:
-    """Return the one host whose result differs, if two other hosts have equal results; else None."""
+    """Return the one host whose result differs, if at least two other hosts have equal results; None otherwise."""
     counted = Counter(results.values())
     for host, result in results.items():
         if counted[result] == 1 and max((n for other, n in counted.items() if other != result), default=0) >= 2:

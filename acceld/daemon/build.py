@@ -67,7 +67,7 @@ TIMED_A_PLAN = 20
 """Number of kernels that a tuner times for each plan of a parent."""
 
 Clock = Callable[[Kernel], Awaitable[Timed | None]]
-"""A function that times a kernel by simulation; None if it is not legal or not timed."""
+"""A function that times a kernel by simulation, and returns None if the kernel is not legal or not timed."""
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ DAY_S = 86400
 
 
 class Builder:
-    """Builds the search of each run from the daemon's parts."""
+    """Build the search of each run from the daemon's parts."""
 
     def __init__(self, config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> None:
         self._config = config
@@ -143,7 +143,7 @@ class Builder:
         await self._store.change(keep_host, asdict(facts), None if price is None else float(price))
 
     async def close(self) -> None:
-        """Close connections to models, after the last pending report has been written."""
+        """Close connections to models, after all reports of budget levels have been written."""
         await asyncio.gather(*self._telling, return_exceptions=True)
         for models in (*self._former_models, *([self._models] if self._models else [])):
             await models.close()
@@ -151,7 +151,7 @@ class Builder:
     def reload(self, found: Finding) -> None:
         """Use a changed configuration.
 
-        Prompts take effect from each run's next iteration on, caps at once, models and other settings for new runs.
+        Prompts take effect from each run's next iteration on, caps at once, and models and other settings for new runs.
         """
         if found.prompts is not None:
             for library in self._prompts:
@@ -179,7 +179,7 @@ class Builder:
             await self._router.ready(spec.backend)
 
     async def search(self, run: Run, control: RunControl) -> Search:
-        """Return the search of a run. AcceldError if its workload, kernel or proposer can not be used."""
+        """Return the search of a run. Raise AcceldError if the run's workload, kernel or proposer can not be used."""
         spec = run.spec
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         root = await asyncio.to_thread(_root, found, spec)
@@ -222,12 +222,14 @@ class Builder:
         return Search(run, parts, control)
 
     def _model(self, spec: RunSpec) -> str:
-        """Return the performance model that times a run; a device's runs use it uncalibrated, for screening."""
+        """Return the version of the performance model that times a run; the uncalibrated one for a device, which only
+        screens by it.
+        """
         found = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
         return model_of(found)
 
     def _equip(self, proposer: Proposer, run: Run) -> None:
-        """Give an executor its tools, if they are enabled and the simulator takes the run's API and chip."""
+        """Give a proposer's executor its tools, if tools are enabled and the simulator takes the run's API and chip."""
         from acceld.proposers.both import BothProposer
         from acceld.proposers.llm.proposer import LLMProposer
         from acceld.proposers.llm.tools import Workbench
@@ -274,7 +276,7 @@ class Builder:
             raise UsageError(f"there is no proposer {name!r}", hint=f"One of {', '.join(PROPOSERS)}.")
         prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
         calls, roles = self._calls(), RoleTable.from_config(self._config)
-        prompts.check()  # read all prompts now, so that a save takes effect only if all are valid
+        prompts.check()  # read all prompts now, so that a later save takes effect only if all prompts are valid
         self._prompts.add(prompts)
         return model_proposer(calls, roles, prompts, found, parameters, self._home, self._shares(run, roles))
 
@@ -296,7 +298,7 @@ class Builder:
         return Timed(found.latency_us, found.program_sha256, found.profile)
 
     def _shares(self, run: int, roles: RoleTable) -> Callable[[Role, int], Awaitable[Mapping[str, float]]]:
-        """Return a function that gives each model's share of a role's calls, by its gain in earlier iterations."""
+        """Return a function that gives each model's share of a role's calls, by the model's gain in earlier iterations."""
         known: dict[tuple[Role, int], dict[str, float]] = {}
 
         async def shares_of(role: Role, iteration: int) -> Mapping[str, float]:
@@ -311,7 +313,7 @@ class Builder:
         return shares_of
 
     def _calls(self) -> Calls:
-        """Return all configured models as one client. ConfigError if there is none."""
+        """Return all configured models as one client. Raise ConfigError if no model is configured."""
         if self._models is None:
             if not self._config.models:
                 raise ConfigError(
@@ -359,7 +361,7 @@ def model_proposer(
     home: Home,
     shares: Callable[[Role, int], Awaitable[Mapping[str, float]]] | None = None,
 ) -> LLMProposer:
-    """Return the proposer that asks models about a workload. Whoever shows a run's prompts uses it too."""
+    """Return the proposer that asks models about a workload, for a run or to show a run's prompts."""
     from acceld.proposers.llm.proposer import LLMProposer
 
     return LLMProposer(
@@ -376,9 +378,10 @@ def model_proposer(
 
 
 def both_proposer(models: Proposer, spec: RunSpec, timed: Clock) -> BothProposer:
-    """Return models with rules beside them. Whoever shows a run's prompts uses it too.
+    """Return models with rules beside them, for a run or to show a run's prompts.
 
-    The rules propose the fastest sequence for a parent by ``timed``, or single rewrites if kernels can not be timed.
+    The rules propose the sequence of rewrites that is fastest for a parent by ``timed``; single rewrites if the run is
+    not on the simulator.
     """
     from acceld.proposers.both import BothProposer
 
@@ -414,7 +417,9 @@ def _tuner(
 
 
 def _accuracy_of(found: Workload, home: Home) -> Callable[[], str]:
-    """Return a function that states the accuracy that the gate demands; nothing before the workload's noise was measured."""
+    """Return a function that states the accuracy that the gate demands; an empty text before the workload's noise was
+    measured.
+    """
     noise = Floors(home.path / "floors")
 
     def asked() -> str:
@@ -448,8 +453,9 @@ def _is_simulated(spec: RunSpec) -> bool:
 
 
 def _root(found: Workload, spec: RunSpec) -> Kernel:
-    """Return a run's first kernel: the given one, else the baseline. A run from a reference has the kernel that was lowered
-    from it, else a blank that the first kernel replaces.
+    """Return a run's first kernel: the given kernel, else the baseline.
+
+    A run from a reference without a given kernel begins with a blank, which the first written kernel replaces.
     """
     if spec.search.from_reference and spec.root is None:
         entry = found.entry or "kernel"
@@ -458,7 +464,7 @@ def _root(found: Workload, spec: RunSpec) -> Kernel:
 
 
 def _check_reference(found: Workload, spec: RunSpec) -> None:
-    """Raise UsageError if no first kernel can be written from a reference."""
+    """Raise UsageError if the run's proposer can write no first kernel, or the workload has no reference for one."""
     if not PROPOSERS[spec.proposer].writes_first:
         raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     if found.reference is None:
@@ -489,7 +495,9 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
 
 
 def _also_for(found: Workload) -> str:
-    """Return sentences on the other shapes that a kernel of the workload is for or is tried at; empty if there are none."""
+    """Return sentences on the other shapes that a kernel of the workload is for or is tried at; an empty text without
+    any.
+    """
     hidden = (
         f". The kernel is also tried at other values of {', '.join(found.hidden[0])}, which you do not know: take sizes from "
         "the arguments' shapes"
@@ -525,5 +533,5 @@ def definition(found: Workload) -> dict[str, object]:
 
 
 async def build_parts(config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> Parts:
-    """Return the real parts of a daemon."""
+    """Return the parts of a daemon that evaluates and searches."""
     return await Builder(config, home, store, keys).parts()

@@ -1,8 +1,8 @@
 """Run a person's commands on certain events, with a JSON object on standard input.
 
-``on_best``: a kernel that passed the strict gate became a run's best. ``on_end``: a run ended. ``on_alarm``: a budget
-level, a sick device or a suspect candidate. Each command is recorded before it starts, its process group is ended after
-``LIMIT_S``, and nothing waits for it.
+``on_best`` runs when a kernel that passed the strict gate became a run's best, ``on_end`` when a run ended,
+``on_alarm`` at a budget level, a sick device or a suspect candidate. Each command is recorded before it starts, its
+process group is ended after ``LIMIT_S`` seconds, and no run waits for a command.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT_S = 30.0
 
 
 def hook_for(event: Event, hooks: HooksConfig) -> tuple[str, str]:
-    """Return the name and command of the hook for an event; both empty if there is none."""
+    """Return the name and command of the hook for an event; both empty for an event without a hook."""
     alert = alert_of(event)
     match alert.subject if alert else None:
         case None:
@@ -70,7 +70,7 @@ async def run_hooks(store: Store, hooks: HooksConfig) -> None:
 
 
 async def run_command(command: str, standard_input: bytes) -> int:
-    """Run one command and return its exit code: 127 if there is no such program, 124 if it took too long."""
+    """Run one command and return its exit code: 127 if there is no such program, 124 if it ran longer than ``LIMIT_S``."""
     try:
         process = await asyncio.create_subprocess_exec(
             *shlex.split(command),

@@ -17,7 +17,7 @@ _ANSWER_S = 2.0
 
 
 def on_ec2() -> bool:
-    """Return True on an EC2 instance. Elsewhere there is no metadata service to ask."""
+    """Return True on an EC2 instance; other machines have no metadata service to ask."""
     try:
         return VENDOR.read_text(encoding="ascii").strip() == "Amazon EC2"
     except OSError:

@@ -20,7 +20,7 @@ START_S = 30.0
 def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = START_S) -> dict[str, Any]:
     """Start a daemon in the background, wait until it serves, and return its self-description.
 
-    If it does not start: AcceldError with the daemon's own message and exit code.
+    Raises AcceldError with the daemon's own message and exit code if the daemon does not start.
     """
     home.prepare()
     reading, writing = os.pipe()
@@ -63,7 +63,10 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
 
 
 def ensure(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = START_S) -> dict[str, Any]:
-    """Return the self-description of the daemon of ``home``. Start one if none runs."""
+    """Return the self-description of the daemon of ``home``, which is started if no daemon runs.
+
+    Raises DaemonError if a running daemon does not answer, and the errors of :func:`launch`.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         if (reported := home.daemon()) is not None and _answers(home):
@@ -92,7 +95,7 @@ def _answers(home: Home) -> bool:
 
 
 def _wait(descriptor: int, timeout_s: float) -> dict[str, Any] | None:
-    """Return one line of JSON. None if the other end closes, or no line comes in time."""
+    """Return one line of JSON; None if the other end closes, or no line comes within ``timeout_s``."""
     deadline, raw = time.monotonic() + timeout_s, b""
     while not raw.endswith(b"\n"):
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))

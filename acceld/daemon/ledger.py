@@ -23,13 +23,13 @@ from acceld.store.reads.records import stored_answer
 
 
 class StoreLedger:
-    """Implements :class:`acceld.llm.ledger.Ledger`."""
+    """Record model calls in the store. Implements :class:`acceld.llm.ledger.Ledger`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def answer(self, key: str) -> Completion | None:
-        """Return the stored answer to an identical request."""
+        """Return the stored answer to an identical request; None if no answer is stored."""
         stored = await self._store.read(stored_answer, key)
         if stored is None:
             return None
@@ -50,7 +50,7 @@ class StoreLedger:
         )
 
     async def intend(self, intent: CallIntent) -> int:
-        """Store the intent, and return the call's id."""
+        """Store a call that is about to be made, and return the call's id."""
         return await self._store.change(
             begin_call,
             NewCall(
@@ -77,7 +77,7 @@ class StoreLedger:
         await self._store.change(call_sent, call)
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:
-        """Store the outcome."""
+        """Store the outcome of a call: its answer or error, tokens and cost."""
         usage = outcome.usage
         await self._store.change(
             end_call,
@@ -109,7 +109,7 @@ class StoreLedger:
 
 
 class StoreJournal:
-    """Implements :class:`acceld.llm.batches.BatchJournal`."""
+    """Record batches of model calls in the store. Implements :class:`acceld.llm.batches.BatchJournal`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -124,7 +124,7 @@ class StoreJournal:
         await self._store.change(begin_batch, model, batch.token, batch.keys, batch.began_at)
 
     async def sent(self, token: str, batch: str) -> None:
-        """Record that the batch was sent."""
+        """Record that the batch with a token was sent. ``batch`` is the provider's id of the batch."""
         await self._store.change(batch_sent, token, batch)
 
     async def collected(self, token: str) -> None:

@@ -15,14 +15,16 @@ FILES = 3
 
 
 class JsonLines(logging.Formatter):
-    """Format ``{"at", "level", "logger", "text"}``. Texts pass through ``redact``."""
+    """Format a log record as one JSON object with ``at``, ``level``, ``logger`` and ``text``, which passes through
+    ``redact``.
+    """
 
     def __init__(self, redact: Callable[[str], str] | None = None) -> None:
         super().__init__()
         self._redact = redact or (lambda text: text)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line."""
+        """Return a log record as one line of JSON."""
         text = record.getMessage()
         if record.exc_info and record.exc_info[0] is not None:
             text += "\n" + "".join(traceback.format_exception(*record.exc_info)).rstrip()
@@ -41,14 +43,14 @@ def printable(text: str) -> str:
 
 
 class PrivateRotatingHandler(logging.handlers.RotatingFileHandler):
-    """A rotating file that only its owner can read."""
+    """Write to a rotating file that only its owner can read."""
 
     def _open(self):  # type: ignore[no-untyped-def]  # the base class has no annotation here
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return os.fdopen(descriptor, "a", encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Drop a line that can not be written. Otherwise logging would print it, not redacted, to standard error."""
+        """Drop a line that can not be written, because logging would print the unredacted line to standard error."""
 
 
 def log_to(path: Path, level: str, *, also_stderr: bool, redact: Callable[[str], str] | None = None) -> None:
@@ -60,4 +62,5 @@ def log_to(path: Path, level: str, *, also_stderr: bool, redact: Callable[[str],
         handlers[1].setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
     logging.captureWarnings(True)
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs every save; the changes themselves are events
+    # watchfiles logs every save, and the changes themselves are events.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)

@@ -20,17 +20,17 @@ KEYS = frozenset(
 )
 ALONE_KEYS = frozenset({"id", "api", "chip", "kernel", "arguments", "details"})
 BASELINE = "baseline"
-"""Word in ``against`` for the workload's own baseline."""
+"""Word in ``against`` that stands for the workload's own baseline."""
 MOST_AGAINST = 4
 
 
 def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
-    """Read an evaluation request. Raise UsageError for a bad field, WorkloadError for an unknown workload.
+    """Return the evaluation request that a client's JSON object describes.
 
     Without ``kernel`` the request is for the workload's baseline for ``api``. ``against`` lists kernels, or the word
-    ``baseline``, that a device times interleaved with it. A request with an ``id`` is one of many. It waits behind
-    single requests, and takes entry and grid from the workload. A request with ``arguments`` has no workload: the
-    simulator times its kernel.
+    ``baseline``, that a device times interleaved with the kernel. A request with an ``id`` is one of many: it waits
+    behind single requests, and takes entry and grid from the workload. A request with ``arguments`` has no workload:
+    the simulator times its kernel. Raises UsageError for a bad field, WorkloadError for an unknown workload.
     """
     if "arguments" in asked:
         return _alone(asked, config)
@@ -69,7 +69,7 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
 
 
 def _alone(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
-    """Read a request to time a kernel that has no workload."""
+    """Return the request to time a kernel that has no workload."""
     if not set(asked) <= ALONE_KEYS:
         raise UsageError(f"a kernel with arguments is only timed; it may have {', '.join(sorted(ALONE_KEYS))}")
     kernel = specs.kernel(asked.get("kernel"), asked.get("api"), config.search.api)
@@ -93,7 +93,7 @@ def _list(against: Any) -> list[Any]:
 
 
 def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Kernel | None:
-    """Return a kernel to compare with. None for the baseline of a workload that has none."""
+    """Return a kernel to compare with; None for the baseline of a workload without a baseline for ``api``."""
     if given == BASELINE:
         found = specs.workload_of(asked, config)
         return baseline_kernel(found, api) if api in found.baselines else None
@@ -107,7 +107,7 @@ def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Ke
 
 
 def _launched(kernel: Kernel, given: Mapping[str, Any], found: Workload) -> Kernel:
-    """Return the kernel, with entry and grid of its workload unless it gives its own."""
+    """Return the kernel, with the entry, grid and LNC of its workload where ``given`` has none."""
     lnc = kernel.lnc if "lnc" in given else found.lnc
     return replace(kernel, entry=kernel.entry or found.entry or "", grid=kernel.grid or found.grid, lnc=lnc)
 
@@ -117,10 +117,11 @@ FINDINGS = ("binding", "hot_spots", "unproven")
 
 
 def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Evaluation) -> dict[str, Any]:
-    """Return the evaluation as JSON-able data, with its backend and host; without the profile's details if the request
-    says so (false), or with those of it that say what binds the kernel ("findings").
+    """Return the evaluation as JSON-able data, with its backend, chip and API.
 
-    ``paired`` has the ratio to each kernel of ``against`` that was timed interleaved with it, in their order.
+    With ``details`` false in ``asked`` the profile's details are left out; with ``"findings"`` only the details in
+    :data:`FINDINGS` stay. ``paired`` has the ratio to each kernel of ``against`` that was timed interleaved with the
+    kernel, in the order of ``against``.
     """
     reported = asdict(evaluation) | {"backend": request.backend, "chip": request.chip, "api": request.kernel.api}
     found = evaluation.profile.details.get("paired", ()) if evaluation.profile is not None else ()

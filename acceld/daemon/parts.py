@@ -25,14 +25,14 @@ async def _anything(spec: RunSpec) -> None:
 
 
 class FleetControl(Protocol):
-    """Interface to the hosts of a fleet. Methods raise UsageError for an unknown host."""
+    """Define the interface to the hosts of a fleet. Methods raise UsageError for an unknown host."""
 
     async def drain(self, name: str) -> None:
         """Send a host no new work."""
         ...
 
     async def undrain(self, name: str) -> None:
-        """Send a host work again."""
+        """Send work again to a host that was drained or set aside."""
         ...
 
     async def doctor(self, name: str) -> list[Finding]:
@@ -42,14 +42,14 @@ class FleetControl(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts that do a daemon's work."""
+    """Hold the parts that do a daemon's work."""
 
     evaluator: Evaluator
     make_search: SearchMaker
     close: Callable[[], Awaitable[None]] = _nothing
     """Closes connections to models."""
     check: Callable[[RunSpec], Awaitable[None]] = _anything
-    """Checks a run before it is accepted. AcceldError if it could not begin."""
+    """Checks a run before the run is accepted. Raises AcceldError if the run could not begin."""
     reload: Callable[[settings.Finding], None] | None = None
     """Takes changed settings that are valid."""
     fleet: FleetControl | None = None

@@ -1,4 +1,4 @@
-"""Run the daemon's process: the daemon of ``--home DIR``. Commands start it through ``launch``."""
+"""Run the process of the daemon of one state folder, ``--home DIR``. Commands start the process through ``launch``."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 _PR_SET_DUMPABLE = 4
 _OPEN_FILES = 256
-"""Open files that a daemon needs: its own, four for each child and one for each client (an estimate with room)."""
+"""Number of open files that a daemon needs: its own, four a child and one a client (an estimate with room)."""
 _ADDRESSES = 1 << 30
-"""Bytes of addresses that a daemon needs: 652 MB were used by one that only started (measured), and more by searches."""
+"""Bytes of addresses that a daemon needs: a daemon that had only started used 652 MB (measured), searches need more."""
 
 
 def main(arguments: list[str] | None = None, make_parts: PartsMaker | None = None) -> int:
-    """Serve a state folder until asked to stop; return an exit code."""
+    """Serve a state folder until asked to stop, and return an exit code."""
     parser = argparse.ArgumentParser(prog="acceld-daemon")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--idle-exit", type=float, default=None, metavar="S")
@@ -65,14 +65,14 @@ def serve(
     foreground: bool,
     make_parts: PartsMaker | None = None,
 ) -> int:
-    """Take the lock and serve. AcceldError if that is not possible."""
+    """Take the folder's lock, and serve until asked to stop. Return 0. Raise AcceldError if serving is not possible."""
     home.prepare()
     lock = DaemonLock(home)
     try:
         keep_to_itself()
         allow_open_files()
         check_addresses()
-        gc.disable()  # what is imported stays, so looking for garbage among it only delays the start
+        gc.disable()  # imported objects stay, so looking for garbage among them only delays the start
         from acceld import config
         from acceld.daemon.logs import log_to
         from acceld.daemon.secrets import redactor, take_keys
@@ -131,16 +131,18 @@ async def _serve(daemon: Daemon, ready_fd: int | None) -> None:
 
 
 def report(descriptor: int | None, reported: dict[str, Any]) -> None:
-    """Report the outcome of the start, once, to the process that started this one."""
+    """Report the outcome of the start, once, to the process that started this process; without a descriptor, do
+    nothing.
+    """
     if descriptor is None:
         return
-    with contextlib.suppress(OSError):  # that process may have ended
+    with contextlib.suppress(OSError):  # the starting process may have ended
         os.write(descriptor, json.dumps(reported).encode() + b"\n")
         os.close(descriptor)
 
 
 def allow_open_files() -> None:
-    """Raise the soft limit on open files if a daemon needs more. DaemonError if this process may not have as many."""
+    """Raise the soft limit on open files if a daemon needs more. Raise DaemonError if the hard limit is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < _OPEN_FILES:
         raise DaemonError(

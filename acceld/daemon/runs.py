@@ -1,4 +1,4 @@
-"""Queue runs: a limited number search at once, the others wait in order of arrival. No run can end the daemon."""
+"""Queue runs: a limited number of runs search at once, the others wait in order of arrival. No run can end the daemon."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ log = logging.getLogger(__name__)
 
 
 class Searching(Protocol):
-    """Interface of one run's search."""
+    """Define the interface of one run's search."""
 
     async def run(self) -> RunState:
-        """Search until it ends."""
+        """Search until the run ends or pauses, and return the run's state."""
         ...
 
 
 SearchMaker = Callable[[Run, RunControl], Awaitable[Searching]]
-"""Builds the search of a run. Raises AcceldError if that is not possible."""
+"""Builds the search of a run. Raises AcceldError if the search can not be built."""
 
 
 class RunQueue:
-    """Hold the runs that are active or wait. Tasks belong to the given group."""
+    """Hold the runs that are active or wait. Their tasks belong to the given task group."""
 
     def __init__(
         self, store: Store, make: SearchMaker, tasks: asyncio.TaskGroup, *, at_once: int, changed: Callable[[], None]
@@ -51,12 +51,12 @@ class RunQueue:
         return any(control.running.is_set() for control in self._controls.values())
 
     def control(self, run: int) -> RunControl | None:
-        """Return the control of a run that still decides something, or waits; None for any other run."""
+        """Return the control of a run that waits or still decides something; None for any other run."""
         control = self._controls.get(run)
         return None if control is None or control.ended else control
 
     async def take_up(self, run: int) -> None:
-        """Queue a run to begin or to continue, behind those that wait already."""
+        """Queue a run to begin or to continue, behind the runs that already wait."""
         if run in self._controls:
             self._controls[run].resume()
             return
@@ -67,14 +67,14 @@ class RunQueue:
         self._running[run] = self._tasks.create_task(self._go(run), name=f"r{run}")
 
     async def pause(self, run: int) -> None:
-        """Stop a run before its next step. ConflictError if it is not active."""
+        """Stop a run before its next step. Raise ConflictError if the run is not active."""
         control = self._going(run)
         control.pause()
         await self._store.change(set_run_state, run, RunState.PAUSED, "paused")
         self._changed()
 
     async def resume(self, run: int) -> None:
-        """Continue a paused or failed run. ConflictError for a run that ended otherwise."""
+        """Continue a paused or failed run. Raise ConflictError for a finished or cancelled run."""
         record = await self._store.read(load_run, run)
         if record.state in (RunState.FINISHED, RunState.CANCELLED):
             raise ConflictError(f"r{run} has ended ({record.state})", hint="Start a new run: acceld optimize.")
@@ -89,7 +89,10 @@ class RunQueue:
         self._changed()
 
     async def cancel(self, run: int) -> str:
-        """Cancel a run once its current evaluations are done; at once if it only waits."""
+        """Cancel a run after its current evaluations, or at once if the run only waits. Return a message about that.
+
+        Raises ConflictError if the run has ended.
+        """
         control = self._controls.get(run)
         record = await self._store.read(load_run, run)
         if record.state.ended:
@@ -112,7 +115,7 @@ class RunQueue:
             control.pause()
 
     async def stop(self) -> None:
-        """Cancel the remaining tasks. The rows stay as they are, and the next daemon continues from them."""
+        """Cancel the remaining tasks. Rows in the store stay unchanged, so that the next daemon continues from them."""
         self._stopping = True
         tasks = list(self._running.values())
         for task in tasks:
@@ -172,7 +175,7 @@ class RunQueue:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first leaf of nested exception groups."""
+    """Return the first error in nested exception groups that is not itself a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -11,7 +11,7 @@ from acceld.config import Config
 
 USUAL = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 SHORTEST = 8
-"""A value shorter than this is not taken for a key, because replacing it would garble texts."""
+"""Least length of a key. Replacing a shorter value would garble texts."""
 
 _LOOKS_LIKE_A_KEY = re.compile(
     r"\b(?:sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|AIza[0-9A-Za-z_-]{30,})"
@@ -20,13 +20,13 @@ _LOOKS_LIKE_A_KEY = re.compile(
 
 
 def key_variables(config: Config) -> frozenset[str]:
-    """Return the environment variables that hold keys, from the configuration and by default."""
+    """Return the names of the environment variables that hold keys: the configured and the usual ones."""
     configured = {model.key_env for model in config.models.values() if model.key_env}
     return frozenset(configured | set(USUAL.values()))
 
 
 def take_keys(config: Config, environ: MutableMapping[str, str] | None = None) -> dict[str, str]:
-    """Return the keys by variable, and remove them from the environment so that no child inherits them."""
+    """Return the keys by variable, and remove them from the environment, so that no child inherits a key."""
     environ = os.environ if environ is None else environ
     return {name: environ.pop(name) for name in key_variables(config) if environ.get(name)}
 

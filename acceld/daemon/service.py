@@ -68,15 +68,15 @@ VERSION = version("acceld")
 
 RESERVE_BYTES = 64 << 20
 RESERVE_NEEDS_BYTES = 1 << 30
-"""Free space from which on a reserve file is kept."""
+"""Least free space at which a reserve file is kept."""
 STORAGE_S = 5.0
-"""Deadline in seconds of the first change while storage does not work."""
+"""Seconds after which the start gives up on a change if storage does not work."""
 WATCH_S = 5.0
 IDLE_LOOK_S = 0.5
 
 
 class Daemon:
-    """The daemon of one state folder. ``await run()`` returns after :meth:`stop` was called.
+    """Serve one state folder. ``await run()`` returns after :meth:`stop` was called.
 
     Implements :class:`acceld.http.control.Control`.
     """
@@ -97,7 +97,7 @@ class Daemon:
     ) -> None:
         """Prepare the daemon. ``configured`` are the dotted keys that the configuration sets, in ``files``.
 
-        ``folder`` is the one whose acceld.toml is looked up. If it is given, saves of the settings are followed.
+        ``folder`` is where acceld.toml is looked up. With a folder, the daemon follows saves of the settings.
         """
         self.home = home
         self._config, self._configured = config, configured
@@ -126,12 +126,13 @@ class Daemon:
         self._following: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Start, serve until asked to stop, and stop in order. An error during the start is raised after started parts
-        have ended.
+        """Start, serve until asked to stop, and stop in order.
+
+        An error during the start is raised after the parts that had started have ended.
         """
         free = (await asyncio.to_thread(shutil.disk_usage, self.home.path)).free
         if self.home.path / DATASETS != await asyncio.to_thread(lambda: self.home.datasets):
-            # Releases before this one kept them there.
+            # Earlier releases kept data sets in this folder.
             await asyncio.to_thread(datasets.trim, self.home.path / DATASETS, 0)
         reserve = RESERVE_BYTES if free > RESERVE_NEEDS_BYTES else 0
         redact = redactor(self._keys)
@@ -240,7 +241,10 @@ class Daemon:
                 await self.store.change(write_event, DaemonStopped(self._stop_reason))
 
     async def _watch(self, inode: int | None) -> None:
-        """Watch for idleness, a growing log, a filling disk, and a state folder that is no more the one of ``inode``."""
+        """Stop the daemon when it is idle, or when the state folder is no longer the folder with ``inode``.
+
+        Warns about a growing write-ahead log and a filling disk.
+        """
         looked, warned = time.monotonic(), ""
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
@@ -263,7 +267,7 @@ class Daemon:
             warned = trouble
 
     async def _heed_interruption(self) -> None:
-        """Stop as for a restart if EC2 takes a spot instance back; the next daemon continues the runs."""
+        """Stop in order if EC2 takes a spot instance back, so that the next daemon continues the runs."""
         reported = await interruption.notice()
         hint = "Nothing is lost: start acceld on the next machine with this state folder, and its runs go on."
         await self.store.change(write_notice, None, "warning", reported, hint)
@@ -283,7 +287,7 @@ class Daemon:
     # Requests of the routes.
 
     def hello(self) -> dict[str, Any]:
-        """Return the daemon's identity: version, process, the models that it has."""
+        """Return the daemon's identity: version, process, state folder, and the names of its models."""
         return {
             "version": VERSION,
             "pid": os.getpid(),
@@ -293,12 +297,12 @@ class Daemon:
         }
 
     def hindrances(self) -> list[str]:
-        """Return why the daemon takes no run now; empty if it is ready for one."""
+        """Return the reasons why the daemon takes no run now; an empty list if it is ready for a run."""
         reasons = [] if self._state == "running" else [f"the daemon is {self._state}"]
         return [*reasons, *filter(None, [self.store.writer.degraded])]
 
     async def status(self) -> dict[str, Any]:
-        """Return the current status."""
+        """Return what the daemon does now: runs, queue, storage, cost, and what it waits for."""
         writer = self.store.writer
         counts = await self.store.read(listing.counts)
         active = await self.store.read(listing.run_rows, state="running,paused,queued", limit=50)
@@ -331,7 +335,7 @@ class Daemon:
         }
 
     async def queue(self) -> dict[str, Any]:
-        """Return the running and waiting evaluations."""
+        """Return the running and waiting evaluations, and the devices."""
         return {
             "queue": self._parts.evaluator.statistics(),
             "degraded": self.store.writer.degraded,
@@ -349,18 +353,18 @@ class Daemon:
         return control is not None and control.cancelled
 
     async def hosts(self) -> list[dict[str, Any]]:
-        """Return the hosts of the fleet, with their cost."""
+        """Return the hosts of the fleet, each with its cost; an empty list without a fleet."""
         hosts: Any = self._parts.evaluator.statistics().get("hosts", [])
         prices = {row["name"]: row for row in await self.store.read(listing.host_rows)}
         unknown = {"usd_per_hour": None, "slot_hours": 0.0, "usd": None}
         return [{**host, **{k: prices.get(host["host"], unknown)[k] for k in unknown}} for host in hosts]
 
     async def doctor_of(self, host: str) -> list[dict[str, Any]]:
-        """Return the findings of a host's own doctor."""
+        """Return the findings of a host's own doctor. Raise UsageError without a fleet or for an unknown host."""
         return [asdict(one) for one in await self._fleet().doctor(host)]
 
     async def change_host(self, host: str, action: str) -> None:
-        """Drain or undrain a host."""
+        """Drain a host, or give it work again if ``action`` is not ``drain``. Raise UsageError for an unknown host."""
         self._touch()
         await (self._fleet().drain(host) if action == "drain" else self._fleet().undrain(host))
 
@@ -370,7 +374,10 @@ class Daemon:
         return self._parts.fleet
 
     async def submit(self, spec: Mapping[str, Any]) -> int:
-        """Start a run, and return its id."""
+        """Start a run, and return its id.
+
+        Raises UsageError for a specification that can not be used, ConflictError if the daemon is stopping.
+        """
         if self._state == "stopping":
             raise ConflictError("the daemon is stopping")
         self._touch()
@@ -385,7 +392,7 @@ class Daemon:
         return run.id
 
     async def _read_settings(self) -> None:
-        """Take over what was saved or trusted a moment ago, which may not have been noticed yet."""
+        """Use settings that were saved or trusted a moment ago, and that the daemon may not have noticed yet."""
         if self._settings is None:
             return
         used = self._settings.settings
@@ -396,7 +403,7 @@ class Daemon:
             await self.store.change(write_event, Watch(str(found.path), STAGE, found.text, True))
 
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
-        """Steer a run, and return a message about the action."""
+        """Steer a run, and return a message about the action. Raise AcceldError if the action is refused."""
         self._touch()
         steering.check(action, arguments)
         record = await self.store.read(load_run, run)
@@ -419,7 +426,7 @@ class Daemon:
     async def _steer(
         self, record: Run, candidate: Candidate | None, action: str, arguments: Mapping[str, Any], by: str
     ) -> str:
-        """Change what a run decides from now on."""
+        """Apply an action that changes what a run decides from now on, and return a message about it."""
         run = record.id
         try:
             steering.refuse_idle(action, record.spec, candidate)
@@ -493,10 +500,10 @@ class Daemon:
             self._remeasuring.discard(number)
 
     async def _apply(self, run: int, path: Path, expected_sha256: str, even_if_tied: bool) -> str:
-        """Write the best kernel over a file.
+        """Write the best kernel over a file, and return a message with the gain and the backup's path.
 
-        The file must be unchanged since the person saw it, and the kernel must be a drop-in that passes now. It must be
-        a certain or likely gain over the baseline, unless the person wants a tie too.
+        The file must be unchanged since the person saw it, and the kernel must be a drop-in that passes now. The kernel
+        must be a certain or likely gain over the baseline, unless the person wants a tie too.
         """
         record = await self.store.read(load_run, run)
         if record.best is None:
@@ -517,12 +524,12 @@ class Daemon:
         return f"wrote c{best.id} ({gained}) to {path}; the former content is in {backup}"
 
     def steering(self, run: int) -> dict[str, Any]:
-        """Return the steering of an active run."""
+        """Return the steering of an active run; an empty mapping for another run."""
         control = self._runs.control(run)
         return steering.shown(control) if control else {}
 
     async def evaluate(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Evaluate one kernel now, without storing a candidate."""
+        """Evaluate one kernel now, and return the evaluation as JSON-able data. No candidate is stored."""
         self._touch()
         request = await asyncio.to_thread(outside.request_of, asked, self._config)
         evaluation = await self._parts.evaluator.evaluate(request)
@@ -562,23 +569,23 @@ class Daemon:
         self._touch()
 
     def client_left(self) -> None:
-        """Discount a client, whose websocket was closed."""
+        """Stop counting a client, whose websocket was closed."""
         self._clients -= 1
         self._touch()
 
     def touched(self) -> None:
-        """Record that a request came."""
+        """Record that a request came, so that the daemon is not idle."""
         self._touch()
 
 
 def _waits(statistics: Mapping[str, Any]) -> list[str]:
-    """Return what the evaluators wait for, in words."""
+    """Return what the evaluators wait for, in words, from their statistics."""
     own: list[Any] = [statistics.get("waits_for"), *map(_waits, (statistics.get("backends") or {}).values())]
     return [text for one in own for text in ([one] if isinstance(one, str) else one or []) if text]
 
 
 def _inode(folder: Path) -> int | None:
-    """Return the inode of a folder; None if there is no folder."""
+    """Return the inode of a folder; None if the folder does not exist."""
     try:
         return folder.stat().st_ino
     except FileNotFoundError:
@@ -586,7 +593,7 @@ def _inode(folder: Path) -> int | None:
 
 
 async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Run a background task. Its failure is logged and ends nothing else."""
+    """Run a background task, and log its failure, so that the failure ends nothing else."""
     try:
         await work(*args, **kwargs)
     except Exception:  # housekeeping may fail in any way, and must not end the runs
@@ -594,7 +601,7 @@ async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args,
 
 
 def _asked_by_a_person(candidate: Candidate, record: Run, gate: Gate) -> EvaluationRequest:
-    """Return a request for a stored candidate's kernel, ahead of all others. The candidate's row stays as it is."""
+    """Return a request for a stored candidate's kernel, ahead of all others. The candidate's row is not changed."""
     return EvaluationRequest(
         kernel=candidate.kernel,
         workload=record.spec.workload,

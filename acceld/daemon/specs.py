@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 TEXT_LIMIT = 4 << 20
 MODELS_REPAIRS = 2
-"""Repairs of a failed candidate by default, if models propose."""
+"""Default number of repairs of a failed candidate, if models propose."""
 _TEXTS = ("workload", "chip", "api", "backend", "proposer", "preset", "workload_folder", "name")
 
 
 def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[str] = ()) -> RunSpec:
-    """Return a run's specification. UsageError for a key or value that can not be used.
+    """Return a run's specification. Raise UsageError for a key or value that can not be used.
 
     Missing values come from the configuration. ``configured`` are the dotted keys that the configuration sets.
     """
@@ -58,7 +58,7 @@ def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[st
 
 
 def workload_of(asked: Mapping[str, Any], config: Config) -> Workload:
-    """Return the workload that a request names. WorkloadError if no such workload can be loaded."""
+    """Return the workload that a request names. Raise WorkloadError if no such workload can be loaded."""
     folder = str(asked.get("workload_folder", ""))
     return load_workload(folder) if folder else workload(str(asked["workload"]), config.paths.workloads)
 
@@ -84,8 +84,9 @@ def memory_policy(
 ) -> MemoryPolicy:
     """Return the policy of the optimization memory.
 
-    ``auto`` is off for rules, which do not read it, and at B = 1, where it does harm. Otherwise it is that of the preset,
-    if that has one (the paper's has fifo), else ``value``, the one policy that shows what earlier runs learned.
+    ``auto`` is off for rules, which do not read the memory, and at a beam width of 1, where the memory does harm.
+    Otherwise ``auto`` is the policy of the preset, if the preset has one (``fifo`` for ``paper``), else ``value``, the
+    only policy that shows what earlier runs learned.
     """
     if asked != "auto":
         return asked
@@ -95,7 +96,7 @@ def memory_policy(
 
 
 def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
-    """Return the preset's parameters, overridden by the request."""
+    """Return the preset's parameters, overridden by the request. Raise UsageError for a bad key or value."""
     if not isinstance(asked, Mapping):
         raise UsageError("search is not an object")
     _refuse_unknown("search", asked, SEARCH_OPTIONS)
@@ -109,9 +110,11 @@ def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
 
 
 def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
-    """Return a kernel that a person gives. It is trusted: the import policy does not apply.
+    """Return a kernel that a person gives. Unless the request says otherwise it is trusted: the import policy does not
+    apply.
 
-    Its API is the first known of: the kernel's own, ``api``, the API of its imports, ``otherwise``.
+    The kernel's API is the first that is known: its own field ``api``, the argument ``api``, the API of its imports,
+    ``otherwise``. Raises UsageError for a bad field.
     """
     if not isinstance(asked, Mapping):
         raise UsageError("a kernel is an object with a text")
@@ -136,7 +139,7 @@ def arguments(asked: Any) -> Arguments:
 
 
 def gate(asked: Any) -> Gate:
-    """Return a gate by name."""
+    """Return the gate with a name. Raise UsageError for an unknown name."""
     try:
         return Gate(asked)
     except ValueError as error:
@@ -144,7 +147,7 @@ def gate(asked: Any) -> Gate:
 
 
 def _record(raw: Any, kind: type[T], what: str) -> T:
-    """Return a JSON value as a record. UsageError for a value of the wrong type."""
+    """Return a JSON value as a record. Raise UsageError for a value of the wrong type."""
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Check what people ask of runs, and show a run's steering."""
+"""Check what people ask of runs, and describe a run's steering."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "apply": ("path", "expected_sha256"),
     "note": ("text",),
 }
-"""Every action and the arguments that it needs."""
+"""Every action, with the arguments that the action needs."""
 
 OPTIONAL = {"note": ("candidate",), "apply": ("even_if_tied",)}
 
 
 def check(action: str, arguments: Mapping[str, Any]) -> None:
-    """Raise UsageError for an unknown action, or wrong arguments."""
+    """Raise UsageError for an unknown action, or for arguments that do not fit the action."""
     if action not in ACTIONS:
         raise UsageError(
             f"there is no action {action!r}. {did_you_mean(action, ACTIONS)}".rstrip(),

@@ -1,8 +1,8 @@
 """Export runs, model calls and evaluations as OpenTelemetry spans and metrics, if [telemetry] names an endpoint.
 
 Everything is derived from events, so that the export never delays or changes a run. Attributes of calls have the names
-of OpenTelemetry's conventions for generative AI. Texts of prompts, answers and kernels are never exported. Needs the
-extra ``otel``.
+of OpenTelemetry's conventions for generative AI. Texts of prompts, answers and kernels are never exported. The export
+needs the extra ``otel``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Telemetry:
         self._started_at: dict[int, float] = {}
 
     def take(self, event: Event) -> None:
-        """Handle one event."""
+        """Add one event to the spans and metrics."""
         match event.data:
             case RunCreated() as made:
                 self._begin(event, {"acceld.workload": made.workload, "acceld.proposer": made.proposer})
@@ -176,7 +176,7 @@ def _ns(at: float) -> int:
 
 
 async def export(store: Store, config: TelemetryConfig, statistics: Statistics) -> None:
-    """Export from now on, without end. Does nothing if no endpoint is configured."""
+    """Export events from now on, without end. Return at once if no endpoint is configured."""
     if not config.endpoint:
         return
     telemetry, shut_down = _exporting(config, statistics)
@@ -189,7 +189,9 @@ async def export(store: Store, config: TelemetryConfig, statistics: Statistics) 
 
 
 def _exporting(config: TelemetryConfig, statistics: Statistics) -> tuple[Telemetry, Callable[[], None]]:
-    """Return telemetry to an OTLP endpoint, and a function that ends it. ConfigError if the extra is missing."""
+    """Return telemetry to an OTLP endpoint, and a function that ends it. Raise ConfigError if the extra ``otel`` is
+    missing.
+    """
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

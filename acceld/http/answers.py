@@ -21,20 +21,22 @@ PAGE_LIMIT = 5000
 
 
 class ConflictError(AcceldError):
-    """A request can not be done in the present state."""
+    """Report that a request can not be done in the present state."""
 
 
 class NotJsonError(UsageError):
-    """A request's body is not JSON, or nested too deep."""
+    """Report that a request's body is not a JSON object, or is nested too deeply."""
 
 
 def answer(value: Any, status: int = 200) -> web.Response:
-    """Return a JSON answer; figures that are not finite become null."""
+    """Return a JSON response; figures that are not finite become null."""
     return web.Response(text=dump(value), status=status, content_type="application/json")
 
 
 def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
-    """Return an error as JSON."""
+    """Return an error as a JSON response. ``kind`` is the error class that clients are told, by default the class of
+    ``error``.
+    """
     reported = {
         "kind": kind or _public_kind(error),
         "message": error.message,
@@ -45,7 +47,7 @@ def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
 
 
 def _public_kind(error: AcceldError) -> str:
-    """Return the nearest error class that clients know."""
+    """Return the name of the nearest error class that clients know."""
     for kind in type(error).__mro__:
         if kind.__module__ == "acceld.errors":
             return kind.__name__
@@ -69,7 +71,7 @@ def status_of(error: AcceldError) -> int:
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every failure as JSON. A fault of ours is logged, and the server continues."""
+    """Answer every failure as JSON. A defect of the daemon is logged, and the server continues."""
     try:
         return await handler(request)
     except AcceldError as error:
@@ -94,7 +96,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def number(request: web.Request, name: str = "id") -> int:
-    """Return an id from the path: a number, or one with its letter."""
+    """Return an id from the path as a number. The id may begin with its letter. Raise NotFoundError for any other text."""
     text = request.match_info[name]
     digits = text[1:] if text[:1] in "rciep" else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
@@ -103,7 +105,9 @@ def number(request: web.Request, name: str = "id") -> int:
 
 
 def integer(request: web.Request, name: str, default: int, most: int = 2**53) -> int:
-    """Return a whole number from the query, from 0 to ``most``. UsageError for anything else."""
+    """Return a whole number from the query, cut to ``most``; ``default`` if it is missing. Raise UsageError for any
+    other text.
+    """
     text = request.query.get(name)
     if text is None:
         return default
@@ -113,12 +117,15 @@ def integer(request: web.Request, name: str, default: int, most: int = 2**53) ->
 
 
 def page(request: web.Request, default: int = 500) -> int:
-    """Return ``limit`` from the query."""
+    """Return the greatest number of rows for a page: ``limit`` in the query, cut to :data:`PAGE_LIMIT`."""
     return integer(request, "limit", default, PAGE_LIMIT)
 
 
 def run_filter(request: web.Request) -> int | None:
-    """Return ``run`` from the query, with or without its letter; None if it is missing."""
+    """Return the number of the run that ``run`` in the query names, with or without its letter; None if it is missing.
+
+    Raises UsageError for anything else.
+    """
     text = request.query.get("run", "")
     if not text:
         return None
@@ -129,7 +136,10 @@ def run_filter(request: web.Request) -> int | None:
 
 
 async def body(request: web.Request) -> dict[str, Any]:
-    """Return the JSON object in a request's body. NotJsonError if it is not valid."""
+    """Return the JSON object in a request's body. Raise NotJsonError if the body is no JSON object.
+
+    Another content type than JSON raises HTTPUnsupportedMediaType.
+    """
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:

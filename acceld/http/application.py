@@ -1,4 +1,4 @@
-"""Build the application with every route, for a daemon or for a database alone."""
+"""Build the application with every route, for a daemon or for a database without a daemon."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def application(
     middlewares: Sequence[Handler] = (),
     log_file: Path | None = None,
 ) -> web.Application:
-    """Return the application over ``reading``. Routes that change something need ``control``."""
+    """Return the application over ``reading``. Without ``control``, routes that change something answer with an error."""
     app = web.Application(client_max_size=BODY_LIMIT, middlewares=[errors_as_json, *middlewares, _touch])  # type: ignore[list-item]
     app[READING] = reading
     app[CONTROL] = control
@@ -94,7 +94,7 @@ def application(
 
 @web.middleware
 async def _touch(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Report each request to the daemon's idle timer, except checks of its status."""
+    """Report each request to the daemon's idle timer, except requests of its identity and status."""
     control = request.app[CONTROL]
     if control is not None and request.path not in ("/v1/hello", "/v1/status"):
         control.touched()

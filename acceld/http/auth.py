@@ -1,6 +1,6 @@
 """Authorize requests: from the same user, with the token, and not from a foreign web page.
 
-All methods and the websocket use the same allow-list.
+All routes and the websocket use this middleware.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def authorize(token: str, hosts: frozenset[str]) -> Handler:
-    """Return the middleware. ``hosts`` are the exact values of Host allowed over TCP, such as ``127.0.0.1:7431``."""
+    """Return the middleware that refuses unauthorized requests with status 401 or 403.
+
+    ``hosts`` are the exact values of the header Host that are allowed over TCP, such as ``127.0.0.1:7431``.
+    """
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -35,7 +38,7 @@ def authorize(token: str, hosts: frozenset[str]) -> Handler:
 
 
 def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
-    """Return the reason to refuse the sender; empty if there is none."""
+    """Return the reason to refuse the sender; an empty text if there is no reason."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None:
         return "the sender can not be identified"

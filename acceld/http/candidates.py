@@ -1,4 +1,4 @@
-"""Routes about candidates, evaluations and model calls."""
+"""Answer the routes about candidates, evaluations and model calls."""
 
 from __future__ import annotations
 
@@ -33,15 +33,18 @@ async def get_candidate(request: web.Request) -> web.Response:
 
 
 async def get_diff(request: web.Request) -> web.Response:
-    """Return the difference between a candidate's text and the text of its parent, the baseline, the best candidate or
-    another one.
+    """Return the difference between a candidate's text and the text of its parent, the baseline, the best or another
+    candidate.
     """
     candidate, against = number(request), request.query.get("against", "parent")
     return answer(await request.app[READING].read(diff, candidate, against))
 
 
 def diff(connection: sqlite3.Connection, candidate: int, against: str) -> dict[str, object]:
-    """Return the unified diff from ``against`` (parent, baseline, best or an id) to ``candidate``."""
+    """Return the unified diff from ``against`` (parent, baseline, best or an id) to ``candidate``, with both ids.
+
+    Raises NotFoundError for an unknown candidate, UsageError for another word in ``against``.
+    """
     row = connection.execute(
         "SELECT c.parent, r.baseline, r.best FROM candidates c JOIN runs r ON r.id = c.run WHERE c.id = ?", (candidate,)
     ).fetchone()
@@ -76,12 +79,15 @@ async def get_call(request: web.Request) -> web.Response:
 
 
 async def get_evaluation(request: web.Request) -> web.Response:
-    """Return one evaluation."""
+    """Return one stored evaluation."""
     return answer(await request.app[READING].read(listing.evaluation_row, number(request)))
 
 
 async def post_evaluation(request: web.Request) -> web.StreamResponse:
-    """Evaluate one kernel now. For ``{"items": [...]}`` evaluate each, and answer a JSON object a line, in their order."""
+    """Evaluate one kernel now, and return the evaluation.
+
+    For ``{"items": [...]}``, evaluate every item, and return one line of JSON for each, in the order of the items.
+    """
     control, asked = control_of(request), await body(request)
     if "items" not in asked:
         device = DEVICE_OF.get(str(asked.get("backend")))
@@ -105,7 +111,9 @@ async def post_evaluation(request: web.Request) -> web.StreamResponse:
 
 
 async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """Return the result of a compilation. It is cancelled when the client disconnects, as a watch does at a newer save."""
+    """Return the result of a compilation, which is cancelled when the client disconnects, as a watch does at a newer
+    save.
+    """
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:
@@ -117,7 +125,9 @@ async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[st
 
 
 async def _evaluated(asked: dict[str, Any], control: Control, places: asyncio.Semaphore) -> dict[str, Any]:
-    """Evaluate one of many kernels. If it can not be evaluated, answer its error and continue with the others."""
+    """Return the evaluation of one of many kernels, or the error if it can not be evaluated, so that the others
+    continue.
+    """
     async with places:
         try:
             return await control.evaluate(asked)

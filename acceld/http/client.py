@@ -15,7 +15,7 @@ from acceld.events import Event, EventKind, event_of
 from acceld.home import Home
 
 if TYPE_CHECKING:
-    import aiohttp  # imported by the first request: the terminal UI draws its first picture before
+    import aiohttp  # the first request imports aiohttp, so that the terminal UI draws its first picture earlier
 
 KINDS = frozenset(EventKind)
 LOOK_S = 1.0
@@ -24,7 +24,7 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of a server, and the token that authorizes requests to it."""
+    """Hold the address of a server, and the token that authorizes requests to the server."""
 
     token: str
     socket_path: Path | None = None
@@ -34,7 +34,7 @@ class Address:
 
 
 class HttpClient:
-    """Client of the daemon (or history server) on a socket, or of one behind a URL."""
+    """Send requests to the daemon (or history server) on a socket, or behind a URL."""
 
     def __init__(
         self,
@@ -50,8 +50,10 @@ class HttpClient:
 
     @classmethod
     def of(cls, home: Home, *, otherwise: Address | None = None, timeout_s: float = 60.0) -> HttpClient:
-        """Return a client of the daemon that currently serves a state folder, or of ``otherwise`` if none does.
-        Requests raise DaemonError if there is neither.
+        """Return a client of the daemon that currently serves a state folder; without a daemon, of the address
+        ``otherwise``.
+
+        Requests raise DaemonError if there is neither a daemon nor ``otherwise``.
         """
         made = cls.__new__(cls)
         made._begin(otherwise, home, timeout_s)
@@ -59,8 +61,9 @@ class HttpClient:
 
     @classmethod
     def looked_up(cls, find: Callable[[], Address], *, timeout_s: float = 60.0) -> HttpClient:
-        """Return a client of the address that ``find`` returns. It is called now and, as it may be slow, again only
-        after a refusal.
+        """Return a client of the address that ``find`` returns.
+
+        ``find`` may be slow, so it is called now, and again only after a refused or failed request.
         """
         made = cls.__new__(cls)
         made._begin(find(), None, timeout_s)
@@ -77,7 +80,7 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
 
     def _serving(self) -> Address:
-        """Return the current address. A restarted daemon has a new token. DaemonError if there is no daemon."""
+        """Return the current address, because a restarted daemon has a new token. Raise DaemonError without a daemon."""
         reported = self._home.daemon() if self._home else None
         if self._home is not None and reported is not None:
             return Address(self._home.token(), Path(reported["socket"]), where=str(self._home.path))
@@ -100,14 +103,14 @@ class HttpClient:
         return self._session
 
     async def hello(self) -> dict[str, Any]:
-        """Return the daemon's identity. DaemonError if it has another version of the protocol."""
+        """Return the daemon's identity. Raise DaemonError if the daemon has another version of the protocol."""
         reported: dict[str, Any] = await self.get("/v1/hello")
         check_version(reported)
         self.read_only = reported["read_only"]
         return reported
 
     async def get(self, path: str, **parameters: Any) -> Any:
-        """Return the JSON answer to GET; parameters that are None are left out."""
+        """Return the JSON answer to GET. Parameters that are None are left out of the query."""
         return await self._request("GET", path, parameters, None)
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -131,14 +134,14 @@ class HttpClient:
                 return response.status, await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if self._find is not None and not isinstance(error, TimeoutError):
-                # for the next request; DaemonError is the clearer error here
+                # for the next request; this one fails with DaemonError, which is clearer than aiohttp's error
                 self._fixed = await asyncio.to_thread(self._find)
             raise DaemonError(f"{self.where}: no answer ({_said(error)})", hint="acceld status") from error
 
     async def events(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
-        """Yield batches of events after a number, until the connection ends with DaemonError.
+        """Yield batches of events whose numbers are greater than ``after``, until the connection ends with DaemonError.
 
-        A caller that asks again with the last number it got misses nothing.
+        A caller that calls again with the last event's number misses no event.
         """
         import aiohttp
 
@@ -167,7 +170,7 @@ class HttpClient:
         raise DaemonError(f"{self.where}: the daemon closed the connection")
 
     async def follow(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
-        """Yield batches as :meth:`events` does. Reconnect after every break, at most once in two seconds, without end."""
+        """Yield batches as :meth:`events` does, without end, and reconnect after every break, within two seconds."""
         delay_s = 0.1
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Define the interface between routes and daemon. The read-only history server has a database but no control."""
+"""Define the interface between routes and daemon. The read-only history server has a database but no daemon."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ Json = dict[str, Any]
 
 
 class Reading(Protocol):
-    """A database to read: a :class:`store.database.Store` or a :class:`store.reader.HistoryFile`."""
+    """Define a database to read: a :class:`store.database.Store` or a :class:`store.reader.HistoryFile`."""
 
     path: Path
 
     async def read(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a function with a read-only connection."""
+        """Return the result of ``function``, which is called with a read-only connection and the other arguments."""
         ...
 
     def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """Yield the events after a number, in batches."""
+        """Yield, in batches, the events whose numbers are greater than ``after_seq``."""
         ...
 
 
 class Control(Protocol):
-    """Interface to a running daemon. Errors are AcceldErrors."""
+    """Define the interface to a running daemon. Methods raise AcceldError."""
 
     def hello(self) -> Json:
         """Return the daemon's identity."""
         ...
 
     def hindrances(self) -> list[str]:
-        """Return why it takes no run now; empty if it is ready for one."""
+        """Return the reasons why the daemon takes no run now; an empty list if it is ready for a run."""
         ...
 
     async def status(self) -> Json:
-        """Return the current status."""
+        """Return what the daemon does now."""
         ...
 
     async def queue(self) -> Json:
@@ -50,7 +50,7 @@ class Control(Protocol):
         ...
 
     async def hosts(self) -> list[Json]:
-        """Return hosts of a fleet; empty without one."""
+        """Return the hosts of the fleet; an empty list without a fleet."""
         ...
 
     async def doctor_of(self, host: str) -> list[Json]:
@@ -58,11 +58,11 @@ class Control(Protocol):
         ...
 
     async def change_host(self, host: str, action: str) -> None:
-        """Drain or undrain a host. UsageError for an unknown host."""
+        """Drain or undrain a host. Raise UsageError for an unknown host."""
         ...
 
     async def submit(self, spec: Mapping[str, Any]) -> int:
-        """Start a run, and return its id. UsageError for a specification that can not be used."""
+        """Start a run, and return its id. Raise UsageError for a specification that can not be used."""
         ...
 
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
@@ -70,11 +70,11 @@ class Control(Protocol):
         ...
 
     def steering(self, run: int) -> Json:
-        """Return the steering of an active run; empty for another run."""
+        """Return the steering of an active run; an empty mapping for another run."""
         ...
 
     async def evaluate(self, asked: Mapping[str, Any]) -> Json:
-        """Evaluate one kernel now."""
+        """Evaluate one kernel now, and return the evaluation as JSON-able data."""
         ...
 
     async def change_insight(self, insight: int, changes: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ class Control(Protocol):
         ...
 
     def touched(self) -> None:
-        """Record a request other than a check of the status."""
+        """Record a request, other than a request of the identity or status, so that the daemon is not idle."""
         ...
 
     def client_came(self) -> None:

@@ -1,4 +1,4 @@
-"""Serve events: as a page, as a page that waits for the first event, and over the websocket."""
+"""Serve events: as a page, as a page that waits for its first event, and over the websocket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAIT_LIMIT_S = 60.0
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
-    """Return a page of events, or the websocket."""
+    """Return a page of events; to a client that asks for a websocket, serve all events there."""
     if request.headers.get("Upgrade", "").lower() == "websocket":
         return await _websocket(request)
     return await _page(request, run_filter(request))
@@ -35,8 +35,9 @@ async def get_run_events(request: web.Request) -> web.StreamResponse:
 
 
 async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
-    """Return the events after ``after``, with ``kind`` those of one kind. With ``wait_s``, an answer without events waits
-    up to that long for the first.
+    """Return the events after number ``after`` of the query; with ``kind``, only events of that kind.
+
+    If there is no such event, wait up to ``wait_s`` seconds for one.
     """
     reading = request.app[READING]
     after, limit, kind = integer(request, "after", 0), page(request), _kind(request)
@@ -55,7 +56,7 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
 
 
 def _seconds(request: web.Request) -> float:
-    """Return ``wait_s`` from the query, at most a minute. UsageError if it is not a time span."""
+    """Return ``wait_s`` from the query in seconds, at most a minute. Raise UsageError if it is not a time span."""
     text = request.query.get("wait_s", "0")
     try:
         value = float(text)
@@ -67,7 +68,7 @@ def _seconds(request: web.Request) -> float:
 
 
 def _kind(request: web.Request) -> str:
-    """Return ``kind`` from the query; empty if it is missing. UsageError if no event is of that kind."""
+    """Return ``kind`` from the query; an empty text if it is missing. Raise UsageError if no event is of that kind."""
     text = request.query.get("kind", "")
     if text and text not in KINDS:
         raise UsageError(f"kind={text!r} is no kind of event", hint=f"one of {', '.join(EventKind)}")
@@ -101,7 +102,7 @@ async def _websocket(request: web.Request) -> web.StreamResponse:
             listener.cancel()
             sender.cancel()
     except* (ConnectionError, TimeoutError):
-        pass  # the client left or stopped reading; it returns with its last number
+        pass  # the client left or stopped reading; a client that returns names the last event that it got
     finally:
         sockets.discard(stream)
         if control is not None:
@@ -121,9 +122,9 @@ async def _listen(stream: web.WebSocketResponse) -> None:
 
 
 async def _send(stream: web.WebSocketResponse, reading: Reading, progress: list[int], run: int | None) -> None:
-    """Send events in batches until the daemon stops. ``progress`` holds the number of the last one sent.
+    """Send events in batches until the daemon stops. ``progress`` holds the number of the last event that was sent.
 
-    TimeoutError for a client that reads nothing for ``SEND_S``.
+    Raises TimeoutError for a client that reads nothing for ``SEND_S`` seconds.
     """
     async for batch in reading.pages(progress[0]):
         chosen = [event_json(event) for event in batch if run is None or event.run in (run, None)]

@@ -1,4 +1,4 @@
-"""Routes over all runs: costs, full-text search, saved queries and plain SQL."""
+"""Answer the routes over all runs: costs, full-text search, saved queries and plain SQL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def get_search(request: web.Request) -> web.Response:
 
 
 async def get_history(request: web.Request) -> web.Response:
-    """Return the names of the saved queries."""
+    """Return the saved queries: name, description and SQL of each."""
     return answer(
         {
             "saved": [

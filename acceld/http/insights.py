@@ -1,4 +1,4 @@
-"""Routes about the optimization memory."""
+"""Answer the routes about the optimization memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXTS = ("title", "strategy", "slow", "fast")
 
 
 async def get_insights(request: web.Request) -> web.Response:
-    """Return insights, newest first, or those with certain words."""
+    """Return insights, newest first; with ``q`` in the query, only insights with these words."""
     found = await request.app[READING].read(
         listing.insight_rows,
         run=run_filter(request),
@@ -32,7 +32,7 @@ async def get_insight(request: web.Request) -> web.Response:
 
 
 async def patch_insight(request: web.Request) -> web.Response:
-    """Pin, mute, withdraw or edit an insight."""
+    """Pin, mute, withdraw or edit an insight, and return the changed insight."""
     insight, changes = number(request), await body(request)
     for name, value in changes.items():
         if name in FLAGS:
@@ -50,7 +50,7 @@ async def patch_insight(request: web.Request) -> web.Response:
 
 
 async def delete_insight(request: web.Request) -> web.Response:
-    """Forget an insight."""
+    """Delete an insight."""
     insight = number(request)
     await control_of(request).forget_insight(insight)
     return answer({"deleted": insight})

@@ -1,4 +1,4 @@
-"""Routes about runs."""
+"""Answer the routes about runs."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ async def get_runs(request: web.Request) -> web.Response:
 
 
 async def post_run(request: web.Request) -> web.Response:
-    """Start a run."""
+    """Start a run, and return it."""
     run = await control_of(request).submit(await body(request))
     return answer(await request.app[READING].read(listing.run_row, run), 201)
 
 
 async def get_run(request: web.Request) -> web.Response:
-    """Return one run."""
+    """Return one run with its steering."""
     run = number(request)
     row = await request.app[READING].read(listing.run_row, run)
     control = request.app[CONTROL]
@@ -61,13 +61,13 @@ async def get_run(request: web.Request) -> web.Response:
 
 
 def shown(row: Json, control: Control | None) -> Json:
-    """Return a run's row with its state for people."""
+    """Return a run's row with the state that people are shown."""
     steered = control.steering(row["id"]) if control else {}
     return {**row, "state": shown_state(row["state"], control is not None, bool(steered.get("cancelling")))}
 
 
 def stored_states(asked: str, live: bool) -> str:
-    """Return the stored states that can be shown as one of the requested states.
+    """Return the stored states whose rows can be shown in one of the requested states.
 
     :func:`~acceld.model.shown_state` then decides for each row.
     """
@@ -107,7 +107,7 @@ async def get_candidates(request: web.Request) -> web.Response:
 
 
 async def get_tree(request: web.Request) -> web.Response:
-    """Return every candidate as a short node."""
+    """Return every candidate of a run as a short node of the run's tree."""
     run = number(request)
     text = await request.app[READING].read(lambda connection: dump(listing.tree(connection, run)))
     return web.Response(text=text, content_type="application/json")
@@ -130,7 +130,7 @@ async def get_calls(request: web.Request) -> web.Response:
 
 
 async def post_action(request: web.Request) -> web.Response:
-    """Steer a run."""
+    """Steer a run, and return a message and the run."""
     run, asked = number(request), await body(request)
     action = asked.pop("action", None)
     if not isinstance(action, str):

@@ -20,11 +20,11 @@ from acceld.http.control import Control, Reading
 from acceld.store.reader import HistoryFile
 
 SHORT = 60
-"""Longest folder in which a socket's path stays within the limit of 107 bytes."""
+"""Longest path of a folder with which a socket's path stays within the limit of 107 bytes."""
 
 
 class Server:
-    """An application that listens between ``await start()`` and ``await stop()``."""
+    """Serve the application between ``await start()`` and ``await stop()``."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Server:
         self._inode = 0
 
     async def start(self) -> None:
-        """Listen."""
+        """Listen on the socket, and on the TCP port if one is configured. Raise DaemonError if that is not possible."""
         await self._runner.setup()
         listening = await asyncio.to_thread(bind_private, self._socket_path)
         self._inode = (await asyncio.to_thread(self._socket_path.stat)).st_ino
@@ -60,7 +60,7 @@ class Server:
                 ) from error
 
     async def stop(self) -> None:
-        """Finish answers, close every connection, and remove the socket."""
+        """Finish answers, close every connection, and remove the socket file."""
         if self._closed:
             return
         self._closed = True
@@ -68,15 +68,16 @@ class Server:
         await asyncio.to_thread(self._unlink)
 
     def _unlink(self) -> None:
-        """Remove the socket, unless another server listens there."""
+        """Remove the socket file, unless it belongs to another server."""
         with contextlib.suppress(FileNotFoundError):
             if self._socket_path.stat().st_ino == self._inode:
                 self._socket_path.unlink()
 
 
 def bind_private(path: Path) -> socket.socket:
-    """Return a unix socket that has mode 0600 from its first instant. A stale socket is replaced, since the caller
-    holds the lock.
+    """Return a listening unix socket that has mode 0600 from its first instant. Raise DaemonError if it can not listen.
+
+    A socket file of an ended server is replaced, because the caller holds the lock of the state folder.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
@@ -94,7 +95,7 @@ def bind_private(path: Path) -> socket.socket:
 
 
 def parse_tcp(text: str) -> tuple[str, int]:
-    """Return a loopback address and port. ConfigError for anything else."""
+    """Return the loopback address and the port that a text names. Raise ConfigError for any other text."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     try:
@@ -114,7 +115,7 @@ def _bracketed(host: str) -> str:
 
 
 class HistoryServer:
-    """Serve the same routes over a database alone, read-only, for the length of the block.
+    """Serve the same routes over a database without a daemon, read-only, for the length of the block.
 
     ``async with HistoryServer(path) as server``: ``server.socket_path`` and ``server.token`` are what a client needs.
     """

@@ -1,4 +1,4 @@
-"""Routes about the daemon itself."""
+"""Answer the routes about the daemon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def control_of(request: web.Request) -> Control:
-    """Return the daemon. ConflictError on the read-only history server."""
+    """Return the daemon. Raise ConflictError on the read-only history server."""
     control = request.app[CONTROL]
     if control is None:
         raise ConflictError("no daemon runs: the history is read-only", hint="start one with: acceld start")
@@ -32,7 +32,7 @@ async def get_hello(request: web.Request) -> web.Response:
 
 
 async def get_status(request: web.Request) -> web.Response:
-    """Return what the daemon does now; without a daemon, the counts of the history."""
+    """Return what the daemon does now; without a daemon, the numbers of runs in the history by state."""
     control = request.app[CONTROL]
     if control is not None:
         return answer(await control.status())
@@ -47,7 +47,7 @@ async def get_ready(request: web.Request) -> web.Response:
 
 
 async def get_queue(request: web.Request) -> web.Response:
-    """Return running and waiting evaluations."""
+    """Return running and waiting evaluations, and the devices."""
     control = request.app[CONTROL]
     if control is not None:
         return answer(await control.queue())
@@ -55,7 +55,7 @@ async def get_queue(request: web.Request) -> web.Response:
 
 
 async def post_stop(request: web.Request) -> web.Response:
-    """Begin to stop in order."""
+    """Begin to stop the daemon in order."""
     grace = (await body(request)).get("grace_s")
     if grace is not None and not (isinstance(grace, int | float) and grace >= 0):
         raise UsageError(f"grace_s={grace!r} is not a number of seconds")
@@ -64,7 +64,7 @@ async def post_stop(request: web.Request) -> web.Response:
 
 
 async def get_logs(request: web.Request) -> web.Response:
-    """Return lines of the daemon's log after a byte position; without ``after``, the newest."""
+    """Return lines of the daemon's log after a byte position; without ``after``, the newest lines."""
     place = request.app[LOG_FILE]
     level = request.query.get("level", "debug")
     if level not in LEVELS:
@@ -77,7 +77,8 @@ async def get_logs(request: web.Request) -> web.Response:
 
 
 def log_lines(place: Path, after: int, limit: int, level: str = "debug") -> tuple[list[dict[str, Any]], int]:
-    """Return parsed lines of a log, and the byte position after them; ``after`` -1 means the newest ``limit`` lines.
+    """Return parsed lines of a log, and the byte position after these lines; ``after`` -1 means the newest ``limit``
+    lines.
 
     A position beyond the end means that the log was rotated, so reading starts from the beginning.
     """

@@ -1,9 +1,9 @@
 """Read the checkpoints of AccelOpt: a folder for each case, in it a folder for each iteration with JSON files.
 
-``log.txt`` of a case lists its iterations in order. ``planner_results.json`` of an iteration holds the plans of each
-parent, ``executor_results.json`` their results (latencies in milliseconds, from neuron-profile), and
+``log.txt`` of a case lists the case's iterations in order. ``planner_results.json`` of an iteration holds the plans of
+each parent, ``executor_results.json`` the results of the plans (latencies in milliseconds, from neuron-profile), and
 ``rewrites/aggregated_rewrites_list.json`` the memory. A parent is identified only by its text. Checkpoints do not say
-which chip they were measured on.
+on which chip the latencies were measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ERRORS: Mapping[str, Status] = {
     "benchmarking_error": Status.RUNTIME_ERROR,
     "correctness_error": Status.INCORRECT_NUMERICAL,
 }
-"""Status by AccelOpt's key of a message."""
+"""Status by the key in AccelOpt's metadata that has the error's message."""
 US_PER_MS = 1000.0
 HEADER = """import numpy as np
 import neuronxcc.nki as nki
@@ -43,7 +43,7 @@ from neuronxcc.nki.language import par_dim
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer to one plan: a kernel with its result, or none."""
+    """Describe one answer to one plan: a kernel with its result, or an answer without code."""
 
     parent: str
     """Text of the plan's parent kernel."""
@@ -56,7 +56,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One entry of the memory."""
+    """Describe one entry of the memory."""
 
     title: str
     strategy: str
@@ -68,19 +68,19 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """Results of one iteration, by the texts of its parents."""
+    """Hold the results of one iteration."""
 
     parents: Mapping[str, float]
-    """Latency in microseconds by text."""
+    """Latency of each parent in microseconds, by the parent's text."""
     plans: Mapping[tuple[str, int], str]
-    """Text by parent and number."""
+    """Text of each plan, by the parent's text and the plan's number."""
     answers: Sequence[Answer]
     rewrites: Sequence[Rewrite]
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One case: a search on one workload."""
+    """Hold one case: a search on one workload."""
 
     name: str
     baseline: Kernel
@@ -94,7 +94,9 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def checkpoints(folder: Path, chip: str) -> Iterator[Checkpoint]:
-    """Yield the cases in a folder, or the folder itself as one case. UsageError if a file is not in AccelOpt's format."""
+    """Yield the cases in a folder, or the folder itself as one case. Raise UsageError if a file is not in AccelOpt's
+    format.
+    """
     for case in _cases(folder):
         try:
             found = _checkpoint(case, chip)
@@ -111,7 +113,7 @@ def _cases(folder: Path) -> Iterator[Path]:
 
 
 def _checkpoint(case: Path, chip: str) -> Checkpoint | None:
-    """Return the case; None if no iteration has results."""
+    """Return the case as a record; None if no iteration has results."""
     names = [line.strip() for line in (case / "log.txt").read_text("utf-8").splitlines() if line.strip()]
     folders = [case / name for name in dict.fromkeys(names) if (case / name / RESULTS).is_file()]
     iterations, first = [], None
@@ -130,7 +132,7 @@ def _checkpoint(case: Path, chip: str) -> Checkpoint | None:
 def _iteration(
     folder: Path, services: Sequence[Mapping[str, Any]], chip: str
 ) -> tuple[Iteration, list[Mapping[str, Any]]]:
-    """Return the iteration, and its raw records, which name their parent."""
+    """Return the iteration, and its raw records that name their parent's text."""
     written = folder / "planner_results.json"
     planned = {row["service_name"]: row["plans"] for row in _list(written)}
     plans: dict[tuple[str, int], str] = {}
@@ -163,7 +165,7 @@ def _answer(parent: str, number: int, index: int, record: Mapping[str, Any], chi
 
 
 def evaluation_of(kernel: Kernel, record: Mapping[str, Any], chip: str) -> Evaluation:
-    """Return AccelOpt's result as an evaluation."""
+    """Return AccelOpt's result for a kernel as an evaluation."""
     metadata = json.loads(record.get("kernel_metadata") or "{}")
     latency_ms, error = record.get("latency"), str(record.get("error") or "")
     if not error and latency_ms:
@@ -174,8 +176,8 @@ def evaluation_of(kernel: Kernel, record: Mapping[str, Any], chip: str) -> Evalu
 
 
 def passed(kernel: Kernel, latency_us: float, metadata: Mapping[str, Any], chip: str) -> Evaluation:
-    """Return the measured evaluation of a kernel that passed AccelOpt's gate; neuron-profile's counters keep their
-    names.
+    """Return the measured evaluation of a kernel that passed AccelOpt's gate, with neuron-profile's counters under
+    their names.
     """
     worst = float(metadata.get("rel_diffs") or 0.0)
     correctness = Correctness(Gate.SEARCH, worst, worst, checks=(Check("AccelOpt's gate", True, worst),))
@@ -199,7 +201,7 @@ def _rewrite(row: Mapping[str, Any]) -> Rewrite | None:
 
 
 def kernel_of(text: str) -> Kernel:
-    """Return a kernel of the checkpoint, with the imports that AccelOpt adds if the text has none."""
+    """Return a kernel of the checkpoint. A text without imports gets the imports that AccelOpt adds."""
     whole = text if "import neuronxcc" in text or "from neuronxcc" in text else HEADER + text
     return Kernel(whole, API, filename="kernel.py")
 

@@ -1,7 +1,7 @@
-"""Convert the history to training data: rows, their rewards, and their split. Pure.
+"""Convert the history to training data: rows, their rewards, and their split.
 
-Rewards follow AccelOpt's write-up. An empty answer is worst, then one that does not compile, then a wrong one. A right
-but slower kernel costs a little, and a faster one earns the logarithm of its speed-up. A tie earns nothing.
+Rewards follow AccelOpt's write-up. An empty answer is worst, then an answer that does not compile, then a wrong answer.
+A right but slower kernel costs a little, and a faster kernel earns the logarithm of its speed-up. A tie earns nothing.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ REWARDS: Mapping[Status, float] = {
     Status.INCORRECT_DTYPE: -0.6,
     Status.INCORRECT_NUMERICAL: -0.5,
 }
-"""Reward by status of a kernel that did not pass. Statuses that say nothing about the kernel (unsupported, suspect,
-untested) have none.
+"""Reward of a kernel that did not pass, by status. Statuses that say nothing about the kernel (unsupported, suspect,
+untested) have no reward.
 """
 LEAST, MOST = -0.2, 2.0
 """Least and greatest reward of a kernel that passes."""
 MARGIN = 0.1
-"""Least difference of two rewards for a preference: 7 percent of latency."""
+"""Least difference between the rewards of the preferred and the rejected answer of a pair: 7 percent of latency."""
 NUMBERS = ("run", "candidate", "index")
 """Fields that identify a row, and are not part of its content."""
 TEST_SHARE = 10
-"""One workload in this many belongs to the test split."""
+"""Number of workloads of which one belongs to the test split."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """One run's records, for the exports."""
+    """Hold one run's records, for the exports."""
 
     run: Run
     candidates: Sequence[Candidate]
@@ -54,15 +54,15 @@ class Material:
     """Text of the workload's numpy reference; empty if unknown."""
     calls: Sequence[AnsweredCall] = ()
     insights: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    """By slow and fast candidate: wins less losses of the plans that cited the insight."""
+    """Wins minus losses of the plans that cited an insight, by the insight's slow and fast candidate."""
 
     def by_id(self) -> dict[int, Candidate]:
-        """Return candidates by id."""
+        """Return the candidates by id."""
         return {candidate.id: candidate for candidate in self.candidates}
 
 
 def reward(candidate: Candidate, parent: Candidate) -> float | None:
-    """Return the reward of an answer; None if its result says nothing about it."""
+    """Return the reward of an answer; None if the answer's result says nothing about the kernel."""
     evaluation = candidate.evaluation
     if evaluation is None:
         return None
@@ -70,7 +70,9 @@ def reward(candidate: Candidate, parent: Candidate) -> float | None:
 
 
 def worth(status: Status, found: Gain | None) -> float | None:
-    """Return the reward of a result with its gain over an earlier kernel; None if it says nothing about the kernel."""
+    """Return the reward of a result with its gain over an earlier kernel; None if the result says nothing about the
+    kernel.
+    """
     if status is not Status.PASSED:
         return REWARDS.get(status)
     if found is None:
@@ -79,14 +81,14 @@ def worth(status: Status, found: Gain | None) -> float | None:
 
 
 def split(workload: str) -> str:
-    """Return ``train`` or ``test``. The split is by workload, so that no kernel of a test workload is used for
-    training.
-    """
+    """Return the split of a workload, ``train`` or ``test``, so that no kernel of a test workload is used for training."""
     return "test" if int(hashlib.sha256(workload.encode()).hexdigest(), 16) % TEST_SHARE == 0 else "train"
 
 
 def three_way_split(key: str) -> str:
-    """Return ``train``, ``validation`` or ``test``: as :func:`split`, with as many for validation as for the test."""
+    """Return ``train``, ``validation`` or ``test``: the same test split as :func:`split`, and as many keys for
+    validation.
+    """
     place = int(hashlib.sha256(key.encode()).hexdigest(), 16) % TEST_SHARE
     return {0: "test", 1: "validation"}.get(place, "train")
 
@@ -104,7 +106,7 @@ def prompt(material: Material, parent: Candidate, plan: Plan | None) -> str:
 
 
 def answer(candidate: Candidate) -> str:
-    """Return the answer that a model should give."""
+    """Return the answer that a model should give: the candidate's kernel in a code block."""
     return scrubbed(_fenced(candidate.kernel))
 
 
@@ -125,7 +127,7 @@ def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | Non
 
 
 def pairs(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield slow and fast kernel of each rewrite that passed and clearly gained."""
+    """Yield slow and fast kernel of each rewrite whose child passed and clearly gained."""
     for parent, child, plan, value in edges(material):
         if value <= 0 or parent.evaluation is None or child.evaluation is None:
             continue
@@ -143,7 +145,7 @@ def pairs(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield the numpy reference with the first kernel written from it, if there is one, and with the best kernel."""
+    """Yield the numpy reference with the best kernel, and with the first kernel if that was written from the reference."""
     known = material.by_id()
     first = material.run.baseline if material.run.spec.search.from_reference else None
     for kind, number in (("first", first), ("best", material.run.best)):
@@ -169,11 +171,11 @@ def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield pairs of answers to the same prompt: a clearly faster one, and a slower or failed one. Each answer is used
-    once.
+    """Yield pairs of answers to the same prompt: a clearly faster answer, and a slower or failed one. Each answer is
+    used once.
 
     Answers to one plan share a prompt that shows the plan. For the remaining answers of a parent the prompt shows no
-    plan, because the two were written for different plans.
+    plan, because the answers were written for different plans.
     """
     parents = material.by_id()
     by_plan: dict[tuple[int, int], list[tuple[Candidate, float]]] = {}
@@ -208,11 +210,11 @@ def _preference(
 
 
 def roles(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield every answered call of every role unchanged: system and user text, reasoning, answer, reward.
+    """Yield every answered call of every role: system and user text, reasoning, answer, reward.
 
-    The reward of an executor's or fixer's answer is the reward of its kernel. A planner's is that of the best kernel of
-    its plan. A summarizer's is the number of wins its insight led to, minus the number of losses. The reward is None if
-    nothing is known.
+    Keys, tokens and home folders are removed from texts. The reward of an executor's or fixer's answer is the reward of
+    its kernel. A planner's reward is that of the best kernel of its plan. A summarizer's reward is the number of wins
+    that its insight led to, minus the number of losses. A reward that is not known is None.
     """
     of_attempt: dict[int, float] = {}
     of_plan: dict[int, float] = {}
@@ -253,7 +255,7 @@ def roles(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def distinct(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield each row once. Rows that differ only in their identifying numbers count as one."""
+    """Yield each row once. Rows that differ only in the fields of :data:`NUMBERS` count as one."""
     seen: set[str] = set()
     for row in rows:
         extra = {name: value for name, value in row.get("extra_info", {}).items() if name not in NUMBERS}

@@ -11,7 +11,7 @@ from acceld.gains import APART, TWO_MODELS, UNVALIDATED, Verdict
 from acceld.model import PROPOSERS, RunState, Source
 
 NEAR_PERCENT = 90.0
-"""Percent of attainable from which little is left to gain."""
+"""Percent of attainable at which a kernel has little left to gain."""
 _BANDLESS = {
     UNVALIDATED: "the simulator's error is not known for kernels like these, so that no predicted gain counts",
     TWO_MODELS: "the two latencies come from different versions or calibrations of the performance model",
@@ -21,7 +21,7 @@ _BANDLESS = {
 
 
 def why(result: Mapping[str, Any]) -> str:
-    """Return why a run that ended has no win; empty for a win, and for a run that goes on."""
+    """Return the reason why a run that ended has no win; an empty text for a win, and for a run that goes on."""
     if result["improved"] or not RunState(result["state"]).ended:
         return ""
     counts = {status: count for status, count in result["counts"].items() if count}
@@ -67,7 +67,7 @@ def _tie(result: Mapping[str, Any]) -> str:
 
 
 def next_steps(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield commands that may lead on after a run without a win, each with what it does."""
+    """Yield commands that may lead on after a run without a win, each with a description."""
     run, best, baseline = f"r{result['run']}", result["best"], result["baseline"]
     models = PROPOSERS[result["proposer"]].uses_models
     if result["baseline_latency_us"] is None:

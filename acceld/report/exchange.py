@@ -1,4 +1,4 @@
-"""Convert the history to the formats of flashinfer-bench and of NKIBench. Pure."""
+"""Convert the history to the formats of flashinfer-bench and of NKIBench."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload
 
 FLASHINFER_LANGUAGE = {"triton": "triton"}
-"""Language by API. flashinfer-bench has no name for NKI, so it becomes python; the target hardware shows which."""
+"""Language by API. flashinfer-bench has no name for NKI, so NKI is called python; the target hardware shows that it is
+NKI.
+"""
 
 NKI_APIS = TARGETS[SIMULATOR].apis
-"""APIs of kernels for Trainium, the only ones in NKIBench's layout."""
+"""APIs of kernels for Trainium, the only kernels that NKIBench's layout has."""
 
 SIMULATED = " (simulated)"
 """Suffix of the hardware's name for simulated results."""
 
 
 def solutions(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every candidate as a solution; of the public definition in ``public``, if given."""
+    """Yield every candidate as a solution of the workload's definition, or of the public definition that ``public``
+    names.
+    """
     spec = material.run.spec
     for candidate in material.candidates:
         yield {
@@ -44,7 +48,9 @@ def solutions(material: Material, public: Workload | None = None) -> Iterator[di
 
 
 def traces(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every result as a trace. By flashinfer-bench's rules its status decides if it has correctness or a latency."""
+    """Yield every result as a trace. By flashinfer-bench's rules the result's status decides if it has correctness or a
+    latency.
+    """
     baseline = material.by_id().get(material.run.baseline or 0)
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
     at = datetime.fromtimestamp(material.run.ended_at or material.run.created_at, UTC).isoformat()
@@ -66,7 +72,9 @@ def _definition(workload: str, public: Workload | None) -> str:
 
 
 def _hardware(evaluation: Evaluation, spec: RunSpec) -> str:
-    """Return the chip, marked if simulated. The profile decides; without a profile, the backend does."""
+    """Return the chip's name, marked if the result is simulated. The profile decides; without a profile, the backend
+    does.
+    """
     profile = evaluation.profile
     simulated = profile.source is Source.SIMULATED if profile is not None else spec.backend == SIMULATOR
     return spec.chip + (SIMULATED if simulated else "")
@@ -96,7 +104,7 @@ def _evaluation(evaluation: Evaluation, base_us: float | None, hardware: str, at
 
 
 def _number(value: float) -> float | str:
-    """Return a number, or text for an infinity, which JSON lacks: that is flashinfer-bench's format."""
+    """Return a number, or, as flashinfer-bench does, a text for NaN and infinity, which JSON lacks."""
     if math.isnan(value):
         return "NaN"
     return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
@@ -113,7 +121,7 @@ def definition_name(workload: str) -> str:
 
 
 def nkibench(materials: Iterable[Material]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return NKIBench's summary and its files: the reference and the best kernel of each workload."""
+    """Return NKIBench's summary, and by path the files that it names: reference and best kernel of each workload."""
     summary: dict[str, Any] = {}
     files: dict[str, str] = {}
     chosen: dict[str, tuple[float, Material]] = {}

@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """The facts of one run. ``outcome`` is the record of ``acceld optimize --json``."""
+    """Hold the facts of one run. ``outcome`` is the record of ``acceld optimize --json``."""
 
     run: Json
     outcome: Json
@@ -33,22 +33,24 @@ class RunFacts:
 
     @property
     def number(self) -> int:
-        """Id of the run."""
+        """Return the id of the run."""
         return int(self.run["id"])
 
     @property
     def title(self) -> str:
-        """Title such as ``silu on trn1``."""
+        """Return a title such as ``silu on trn1``."""
         return f"{self.run['name'] or self.run['workload']} on {self.run['chip']}"
 
     @property
     def improved(self) -> bool:
-        """True if the best kernel is faster by more than a tie."""
+        """Return True if the run has a win."""
         return bool(self.outcome["improved"])
 
 
 def gather(get: Get, number: int, *, redact: bool = False) -> RunFacts:
-    """Return everything for a report on one run. ``redact`` leaves out models' prose, and messages."""
+    """Return everything for a report on one run. ``redact`` leaves out insights, failures' messages and what people
+    wrote.
+    """
     run = get(f"/v1/runs/{number}")
     rows: list[Json] = []
     while True:

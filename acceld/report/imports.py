@@ -1,7 +1,7 @@
 """Read other projects' files: NKIBench's summary, flashinfer-bench's solutions and traces.
 
-They become finished runs that name their origin. Latencies are ``measured`` on the hardware named in the files, and the
-kernels have not been evaluated here.
+The results become finished runs that name their origin. Latencies are ``measured`` on the hardware named in the files,
+and the kernels have not been evaluated here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ METHOD = "flashinfer-bench"
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A definition on one workload, with the results of its solutions."""
+    """Hold a definition on one workload, with the results of its solutions."""
 
     workload: str
     hardware: str
@@ -41,18 +41,18 @@ class Imported:
 
     @property
     def chip(self) -> str:
-        """Name of the hardware, without the mark of a simulation."""
+        """Return the name of the hardware, without the mark of a simulation."""
         return self.hardware.removesuffix(SIMULATED)
 
     @property
     def backend(self) -> str:
-        """Backend of the results; ``simulator`` if they were not measured."""
+        """Return the backend of the results; ``simulator`` if they were not measured."""
         return "simulator" if self.hardware.endswith(SIMULATED) else "imported"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kernel of NKIBench with its reference."""
+    """Describe a kernel of NKIBench with its reference."""
 
     name: str
     values: Mapping[str, int]
@@ -61,8 +61,9 @@ class Case:
 
 
 def cases(summary: Path) -> Iterator[Case]:
-    """Yield the cases of NKIBench's summary.json. Paths in that file are relative to its folder. UsageError for an
-    invalid file.
+    """Yield the cases of NKIBench's summary.json. Paths in that file are relative to the file's folder.
+
+    Raises UsageError for an invalid file.
     """
     found = _load(summary)
     if not isinstance(found, dict):
@@ -78,8 +79,9 @@ def cases(summary: Path) -> Iterator[Case]:
 
 
 def write_workload(case: Case, folder: Path) -> Path:
-    """Write the workload folder of a case: workload.toml, reference.py and the kernel. Return its path. UsageError if
-    it exists.
+    """Write the workload folder of a case: workload.toml, reference.py and the kernel. Return the folder's path.
+
+    Raises UsageError if the folder exists already, or a file of the case is missing.
     """
     place = folder / case.name
     if place.exists():

@@ -45,7 +45,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px
 
 
 def page(runs: Sequence[RunFacts], version: str) -> str:
-    """Return the whole document for one run or several."""
+    """Return one HTML document with a report on each run."""
     title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs"
     parts = [f"<h1>{escape(title)}</h1>"]
     parts += _several(runs) if len(runs) > 1 else []
@@ -68,7 +68,7 @@ TWO_MODELS = "These runs were timed by different versions or calibrations of the
 
 
 def headline(facts: RunFacts) -> str:
-    """Return the run's outcome in one sentence with interval and label."""
+    """Return the run's outcome in one sentence, with the speed-up's interval and label."""
     o = facts.outcome
     if o["best_latency_us"] is None:
         return f"Nothing passed: {o['message'] or 'no reason given'}."
@@ -82,7 +82,7 @@ def headline(facts: RunFacts) -> str:
 
 
 def _gained(o: Mapping[str, Any]) -> str:
-    """Return a run's speed-up with its uncertainty, and ``tie`` if it is no win."""
+    """Return a run's speed-up with its uncertainty, and ``tie`` if the speed-up is no win."""
     return figures.gained(o["speedup"], o["verdict"], o["tie_band"], o["tie_reason"])
 
 
@@ -170,7 +170,7 @@ def _one(facts: RunFacts) -> Iterable[str]:
 
 
 def _steering(facts: RunFacts) -> Iterable[str]:
-    """Yield what people did to the run, because the command alone does not repeat that."""
+    """Yield what people did to the run, because the command that starts the search does not repeat that."""
     rows = [(figures.moment(event["at"]), *steered(event["data"])) for event in facts.steering]
     if rows:
         yield _section("Steering", _table(("when", "by", "action", "result"), rows))
@@ -329,8 +329,10 @@ _NO_FLAG = frozenset({"top_k", "memory_size", "t_pos", "t_neg", "own_insights"})
 
 
 def command(run: Mapping[str, Any], baseline: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    """Return the command that starts the same search, with every option that differs from the preset; the lines of
-    acceld.toml that it needs; and the parameters that neither can set. The last two are often empty.
+    """Return what starts the same search: a command, lines of acceld.toml, and other parameters by name.
+
+    The command has every option that differs from the preset. The lines and the other parameters, which neither an
+    option nor acceld.toml can set, are often empty.
     """
     target = [run["workload"]]
     if run.get("root_sha256"):

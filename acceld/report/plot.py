@@ -1,4 +1,4 @@
-"""Draw curves as text, for terminals and logs. Pure."""
+"""Draw curves as text, for terminals and logs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ MARKS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def text_plot(curves: Mapping[str, Sequence[float]], *, x_title: str, width: int = 64, height: int = 14) -> str:
-    """Draw step curves over their positions (1, 2, 3 ...), each with its own letter; ``*`` where several meet.
+    """Return step curves over their positions (1, 2, 3 ...) as text, each with its own letter; ``*`` where several
+    meet.
 
-    The y axis begins at 1 and is a ratio, such as 1.25x. Empty without a point.
+    The y axis begins at 1 and is a ratio, such as 1.25x. The text is empty without a point.
     """
     drawn = {name: values for name, values in curves.items() if values}
     if not drawn:

@@ -16,7 +16,9 @@ PROPOSER = "imported"
 
 
 async def record_results(store: Store, found: imports.Imported, origin: str) -> Mapping[str, Any]:
-    """Store a run whose baseline is the slowest kernel that passed. Return its ``run``, ``workload`` and
+    """Store a run whose baseline is the slowest kernel that passed.
+
+    Returns the run's id, the workload's name and the number of candidates, under ``run``, ``workload`` and
     ``candidates``.
     """
     spec = RunSpec(found.workload, chip=found.chip, api="imported", backend=found.backend, proposer=PROPOSER)
@@ -101,8 +103,9 @@ class _CheckpointWriter:
             await self._store.change(select_beam, self._run, number, [one.id for one in kept[:width]], self._best.id)
 
     async def _parent(self, number: int, text: str, latency_us: float) -> Candidate:
-        """Return the candidate with a text. One that the checkpoint does not mention is from an iteration that is no
-        longer stored.
+        """Return the candidate with a text, which is written first if it is unknown.
+
+        An unknown parent is from an iteration that the checkpoint no longer has.
         """
         kernel = checkpoints.kernel_of(text)
         found = self._by_text.get(kernel.sha256)
@@ -160,7 +163,7 @@ async def _write_evaluation(
 
 
 def _title(prose: str) -> str:
-    """Return the first line with content."""
+    """Return the first line of a plan that has content, without markup; an empty text if no line has content."""
     for line in prose.splitlines():
         text = line.replace("**", "").strip("#*- \t")
         if text:

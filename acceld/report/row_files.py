@@ -11,7 +11,7 @@ from acceld.errors import UsageError
 
 
 def write_lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:
-    """Write one JSON object a line, and return their number."""
+    """Write rows as one JSON object a line, and return the number of rows."""
     count = 0
     with place.open("w", encoding="utf-8") as file:
         for row in rows:
@@ -21,7 +21,7 @@ def write_lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:
 
 
 def write_parquet(place: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows as Parquet. UsageError if pyarrow is not installed."""
+    """Write rows as Parquet. Raise UsageError if pyarrow is not installed."""
     try:
         import pyarrow
         from pyarrow import parquet

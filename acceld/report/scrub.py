@@ -1,4 +1,4 @@
-"""Remove secrets and personal paths from texts that leave the machine. Pure."""
+"""Remove secrets and personal paths from texts that leave the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw the figures of a report as SVG. In a page they have its colors, by themselves those of :data:`STYLE`. Pure."""
+"""Draw the figures of a report as SVG. In a page a figure has the page's colors, alone the colors of :data:`STYLE`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ circle.dot { fill: var(--main, #2f6592); } circle.leaf { fill: var(--soft, #b9c6
 circle.dead { fill: var(--bad, #b03a3e); opacity: .5; }
 line.twig { stroke: var(--line, #e2ded5); } line.way { stroke: var(--main, #2f6592); stroke-width: 2; }
 """
-"""Colors of a figure, in every one, so that a figure in a file of its own is not black."""
+"""Style with the colors of a figure. Every figure contains it, so that a figure in a file of its own is not black."""
 
 
 def standalone(drawing: str, paper: str) -> str:
-    """Return a figure for readers that know no variables of CSS: in the light colors, on ``paper``."""
+    """Return a figure for viewers that know no CSS variables: in the light colors, on ``paper``."""
     plain = re.sub(r"var\(--\w+, (#\w+)\)", r"\1", drawing)
     return plain.replace("</style>", f'</style><rect width="100%" height="100%" fill="{paper}"/>', 1)
 
@@ -37,7 +37,7 @@ def figure(body: Sequence[str], height: float, label: str) -> str:
 
 
 def peak_bars(rows: Sequence[tuple[str, float | None, float | None]], unit: str = "% of peak") -> str:
-    """Draw bars before and after for each name, from 0 to 100 percent."""
+    """Return a drawing of two bars, before and after, for each name, from 0 to 100 percent."""
     left, right = 190, WIDTH - 60
     body = []
     for tick in range(0, 101, 25):
@@ -75,8 +75,10 @@ def steps(
     *,
     counted: bool = False,
 ) -> str:
-    """Return a curve that stays until the next point, from the first x to ``end``; y begins at 1. ``counted``: x counts
-    something, so its labels are whole numbers.
+    """Return a drawing of a curve that stays until the next point, from the first x to ``end``; the y axis begins at 1
+    or below.
+
+    With ``counted``, x is a count, so its labels are whole numbers.
     """
     if not points:
         return ""
@@ -118,7 +120,7 @@ def whole_ticks(low: float, high: float) -> list[float]:
 
 
 def curves(named: Mapping[str, Sequence[float]], x_title: str, y_title: str) -> str:
-    """Draw several step curves over their positions (1, 2, 3 ...), with a legend; empty without a point."""
+    """Return a drawing of step curves over their positions (1, 2, 3 ...), with a legend; an empty text without a point."""
     drawn = {name: values for name, values in named.items() if values}
     if not drawn:
         return ""
@@ -153,7 +155,7 @@ def curves(named: Mapping[str, Sequence[float]], x_title: str, y_title: str) -> 
 
 
 def shares(counts: Mapping[str, int]) -> str:
-    """Draw the number of candidates that ended in each status, as bars."""
+    """Return a drawing of the number of candidates that ended in each status, as bars."""
     most = max(counts.values(), default=1)
     left, right = 190, WIDTH - 60
     body = []
@@ -168,9 +170,10 @@ def shares(counts: Mapping[str, int]) -> str:
 
 
 def tree(nodes: Sequence[tuple[int, int | None, int, float | None]], best: int | None) -> str:
-    """Draw candidates as dots: an iteration a column, speed-up upwards, failed ones on the bottom line.
+    """Return a drawing of candidates as dots: a column for each iteration, speed-up upwards, failed ones on the bottom
+    line.
 
-    ``nodes`` are id, parent, iteration and speed-up (None if it did not pass).
+    ``nodes`` are id, parent, iteration and speed-up (None for a candidate that did not pass).
     """
     known = {number: (parent, iteration, speedup) for number, parent, iteration, speedup in nodes}
     values = [speedup for *_, speedup in nodes if speedup]

@@ -1,7 +1,8 @@
-"""Write a run's history as a folder for flashinfer-bench: definitions, workloads, solutions and traces. Pure.
+"""Write a run's history as a folder for flashinfer-bench: definitions, workloads, solutions and traces.
 
-Workloads that name a public definition (``[flashinfer]`` in workload.toml) are written, with acceld's reference as its
-code. Index arrays are stored as safetensors, because random numbers would not be valid.
+A definition and a workload record are written for each workload that names a public definition (``[flashinfer]`` in
+workload.toml), with acceld's reference as the definition's code. Index arrays are stored as safetensors, because random
+numbers would not be valid indices.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _SAFETENSORS = {"int32": "I32", "int64": "I64", "int16": "I16", "int8": "I8", "u
 
 
 def trace_set(materials: Iterable[Material], public: Mapping[str, Workload]) -> dict[str, bytes]:
-    """Return every file of the folder. ``public`` are workloads by name; those without a public definition add none."""
+    """Return the content of every file of the folder by path.
+
+    ``public`` are workloads by name. Workloads without a public definition add only solutions and traces.
+    """
     files: dict[str, bytes] = {}
     lines: dict[str, list[dict[str, Any]]] = {}
     for material in materials:
@@ -43,7 +47,7 @@ def trace_set(materials: Iterable[Material], public: Mapping[str, Workload]) -> 
 
 
 def _declared(workload: Workload) -> dict[str, bytes]:
-    """Return the definition, the workload and its index arrays."""
+    """Return the files of a workload by path: its definition, its workload record and its index arrays."""
     public = workload.definition
     assert public is not None
     files = {f"definitions/{public.op_type}/{public.name}.json": _json(definition_of(workload))}
@@ -56,7 +60,7 @@ def _declared(workload: Workload) -> dict[str, bytes]:
 
 
 def definition_of(workload: Workload) -> dict[str, Any]:
-    """Return the workload's public definition. ValueError if it names none."""
+    """Return the workload's public definition. Raise ValueError if the workload names none."""
     public = workload.definition
     if public is None:
         raise ValueError(f"workload {workload.name} names no public definition")
@@ -101,8 +105,9 @@ def workload_record(workload: Workload) -> dict[str, Any]:
 
 
 def _reference(workload: Workload) -> str:
-    """Return the reference's file, with the entry that flashinfer-bench calls. It computes in float32 and returns the
-    outputs' dtypes.
+    """Return the reference's source text, with the entry that flashinfer-bench calls.
+
+    The entry computes in float32, and returns the outputs in their dtypes.
     """
     assert workload.reference is not None
     names = [one.name for one in workload.arguments]
@@ -129,7 +134,9 @@ def _reference(workload: Workload) -> str:
 
 
 def _indices(workload: Workload) -> list[Argument]:
-    """Return the arguments of fixed whole numbers, such as indices. They must be stored; others can be drawn at random."""
+    """Return the arguments of fixed whole numbers, such as indices, which must be stored; other arguments can be drawn
+    at random.
+    """
     return [
         one
         for one in workload.arguments

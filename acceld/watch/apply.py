@@ -24,7 +24,7 @@ NO_KERNEL = "the file has no kernel of that name"
 
 
 def seen(path: Path) -> str:
-    """Return the sha256 of a file's present content. UsageError if the file does not exist or can not be read."""
+    """Return the sha256 of a file's present content. Raise UsageError if the file does not exist or can not be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError as error:
@@ -77,8 +77,10 @@ def backup_of(path: Path, sha256: str) -> Path:
 
 
 def apply(path: Path, text: str, expected_sha256: str) -> Path:
-    """Replace the content of ``path`` by ``text``, and return the backup's path. UsageError if the file has changed
-    since ``expected_sha256``.
+    """Replace the content of ``path`` by ``text``, and return the backup's path.
+
+    Raises UsageError if the hash of the file's present content is not ``expected_sha256``, or the file can not be
+    written.
     """
     path = path.resolve()  # for a link, the file that it points to is written
     if seen(path) != expected_sha256:
@@ -101,8 +103,9 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
 
 
 def restore(path: Path, backup: Path, written_sha256: str) -> None:
-    """Put the backup back in place of what :func:`apply` wrote, and leave no other file. UsageError if the file has
-    changed since.
+    """Put the backup back in place of what :func:`apply` wrote, so that no backup is left.
+
+    Raises UsageError if the file has changed since.
     """
     path = path.resolve()
     if seen(path) != written_sha256:
@@ -114,11 +117,11 @@ def restore(path: Path, backup: Path, written_sha256: str) -> None:
 
 
 def python_differences(old: str, new: str, entry: str) -> list[str]:
-    """Return the parts that the old file offers and the new one lacks, as text; empty for a drop-in. SyntaxError if one
-    is not Python.
+    """Return, as texts, the parts of the old file that the new file lacks or changes; an empty list for a drop-in.
 
     Compared are name, decorators and arguments of the kernel, all imports at the top level (their source and name), and
-    public names defined there. The new file may import and define more.
+    public names defined there. The new file may import and define more. Raises SyntaxError if one of the texts is not
+    Python.
     """
     before, after = signature(old, entry), signature(new, entry)
     if not before:
@@ -135,7 +138,9 @@ def python_differences(old: str, new: str, entry: str) -> list[str]:
 
 
 def c_differences(old: str, new: str, entry: str) -> list[str]:
-    """Return the differences that matter to callers of a C kernel: its parameters and its included headers."""
+    """Return, as texts, the differences that matter to callers of a C kernel: its result, parameters and included
+    headers.
+    """
     name = entry or "kernel"
     before, after = _declaration(old, name), _declaration(new, name)
     if not before:
@@ -148,7 +153,7 @@ def c_differences(old: str, new: str, entry: str) -> list[str]:
 
 
 def _imported(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the names that imports bind at the top level, with the imported objects."""
+    """Yield each name that an import binds at the top level, with the imported object's name."""
     for node in parse(text).body:
         if isinstance(node, ast.Import):
             for one in node.names:
@@ -172,7 +177,10 @@ def _defined(text: str) -> set[str]:
 
 
 def _declaration(text: str, name: str) -> str:
-    """Return result and parameters of a C function as tokens, without ``restrict``, which callers do not see."""
+    """Return result and parameters of a C function as tokens; an empty text if the source does not define the function.
+
+    ``restrict`` is left out, because callers do not see it.
+    """
     found = re.search(rf"([\w \t*]+?)\b{re.escape(name)}\s*\(([^)]*)\)\s*\{{", without_comments(text))
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""Compare two profiles of a kernel: exact counts first, then the model's figures. Pure."""
+"""Compare two profiles of a kernel: exact counts first, then the model's figures."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EXACT: Mapping[str, str] = {
 }
 MODELLED: Mapping[str, str] = {"spill_save_bytes": "spilled", "spill_reload_bytes": "reloaded"}
 LEAST = 0.005
-"""Relative changes below this are not reported."""
+"""Least relative change that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """One figure, before and after."""
+    """Describe one figure of a profile, before and after a change of the kernel."""
 
     name: str
     title: str
@@ -33,20 +33,22 @@ class Delta:
 
     @property
     def columns(self) -> tuple[str, str, str, str]:
-        """Title, value before, value after and change, such as ``read from HBM``, ``32.0 MB``, ``16.0 MB``, ``-50 %``."""
+        """Return title, value before, value after and change, such as ``read from HBM``, ``32.0 MB``, ``16.0 MB``,
+        ``-50 %``.
+        """
         change = f"{100 * (self.after / self.before - 1):+.0f} %" if self.before else ""
         shown = size if "bytes" in self.name else engine if self.name.startswith("engine ") else count
         return self.title, shown(self.before), shown(self.after), change
 
     @property
     def text(self) -> str:
-        """The change as text: ``read from HBM 32.0 MB -> 16.0 MB (-50 %)``."""
+        """Return the change as text: ``read from HBM 32.0 MB -> 16.0 MB (-50 %)``."""
         title, before, after, change = self.columns
         return f"{title} {before} -> {after}" + (f" ({change})" if change else "")
 
 
 def deltas(before: Profile, after: Profile) -> tuple[Delta, ...]:
-    """Return the figures that changed, exact ones first. Empty for profiles of different chips or sources."""
+    """Return the figures that changed, exact figures first; an empty tuple for profiles of different chips or sources."""
     if (before.chip, before.source) != (after.chip, after.source):
         return ()
     pairs: list[Delta] = []
@@ -60,18 +62,18 @@ def deltas(before: Profile, after: Profile) -> tuple[Delta, ...]:
 
 
 def title_of(name: str) -> str:
-    """Return a figure's title by its name."""
+    """Return the title that people are shown for a figure's name."""
     return EXACT.get(name) or MODELLED.get(name) or f"{name.removeprefix('engine ')} busy"
 
 
 def new_notes(before: Profile | None, after: Profile) -> Sequence[str]:
-    """Return the new warnings, such as a spill with its line."""
+    """Return the warnings, such as a spill with its line, that only the profile ``after`` has."""
     known = set(before.notes) if before else set()
     return [note for note in after.notes if note not in known]
 
 
 def size(value: float) -> str:
-    """Format a number of bytes: ``16.0 MB``."""
+    """Return a number of bytes as text: ``16.0 MB``."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if value >= factor:
             return f"{value / factor:.1f} {unit}"
@@ -79,10 +81,10 @@ def size(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """Format a count: ``65,536``."""
+    """Return a count as text: ``65,536``."""
     return f"{value:,.0f}"
 
 
 def engine(value: float) -> str:
-    """Format a time in microseconds."""
+    """Return a time in microseconds as text."""
     return figures.duration(value)

@@ -1,7 +1,8 @@
-"""Notice saves of a set of files, however an editor writes them.
+"""Notice saves of a set of files, whatever way an editor writes the files.
 
 Folders are watched, not files: an atomic save replaces the file, and a watch on the old file sees nothing more. Changes
-are collected until there were none for ``quiet_s`` (a formatter runs after the editor), at most ``longest_s``.
+are collected until there was no further change for ``quiet_s`` seconds (a formatter runs after the editor), at most for
+``longest_s``.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ FOLDER_S = 0.5
 """Seconds between checks that the watched folders are still the same."""
 EMPTY = hashlib.sha256(b"").hexdigest()
 MANY = 20
-"""More files at once than this are a checkout, and not a save."""
+"""Greatest number of files that one save changes. A larger change is a checkout, not a save."""
 
 
 class SavedFiles:
-    """Batches of files whose content changed, or that are gone."""
+    """Notice files whose content has changed, or that are gone, and yield them in batches."""
 
     def __init__(self, files: Iterable[Path], *, quiet_s: float = 0.3, longest_s: float = 2.0) -> None:
         self._quiet_s, self._longest_s = quiet_s, longest_s
@@ -36,7 +37,7 @@ class SavedFiles:
         self.watch(files)
 
     def watch(self, files: Iterable[Path]) -> None:
-        """Watch these files from now on. New ones start with their present content."""
+        """Watch exactly these files from now on. The present content of a new file counts as seen."""
         wanted = {file.resolve() for file in files}
         folders = {file.parent for file in self._files}
         for file in wanted - self._files:
@@ -50,7 +51,7 @@ class SavedFiles:
         self._seen[file.resolve()] = digest(file)
 
     async def batches(self) -> AsyncIterator[frozenset[Path]]:
-        """Yield each batch of files whose bytes have changed since they were last yielded."""
+        """Yield each batch of files whose bytes differ from the bytes that were last seen."""
         changes: asyncio.Queue[set[Path]] = asyncio.Queue()
         notifier = asyncio.create_task(self._notify(changes))
         try:
@@ -101,13 +102,15 @@ class SavedFiles:
                 return
 
     async def _look(self, folders: set[Path], watched: Mapping[Path, tuple[int, int]]) -> None:
-        """Watch a folder again when another folder replaces it, because a watch follows the old one."""
+        """Wait until another folder replaces a watched folder, and then start the watch again, because it follows the
+        old folder.
+        """
         while all(_identity(folder) == watched.get(folder) for folder in folders):  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(FOLDER_S)
         self._folders_changed.set()
 
     async def _changed(self, file: Path) -> bool:
-        """Return True if the content is new. Waits a moment for a file that is being written."""
+        """Return True if the file's content is new. Wait a moment for a file that is missing or empty during a save."""
         now = digest(file)
         for _ in range(round(APPEARS_S / LOOK_S)):
             if now not in ("", EMPTY):
@@ -121,7 +124,7 @@ class SavedFiles:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return device and inode of a folder; None if there is none."""
+    """Return device and inode of a folder; None if the folder does not exist."""
     try:
         found = folder.stat()
     except OSError:
@@ -130,7 +133,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def digest(file: Path) -> str:
-    """Return the hash of a file's bytes; empty if there is none."""
+    """Return the hash of a file's bytes; an empty text if the file can not be read."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:

@@ -1,7 +1,8 @@
-"""Compute three hashes of a kernel file: its bytes, its meaning, and its interface. Pure.
+"""Compute three hashes of a kernel file: of its bytes, of its meaning, and of its interface.
 
-The canonical hash leaves out comments, formatting, docstrings and the names of locals. A save that keeps it needs no
-evaluation. If a file asks for names at run time (``locals``, ``eval``), the names are kept.
+The canonical hash, of the meaning, leaves out comments, formatting, docstrings and the names of locals. A save that
+does not change this hash needs no evaluation. If a file asks for names at run time (``locals``, ``eval``), the names
+are kept.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from acceld.parsing import functions_of, parse
 
 ASKS_FOR_NAMES = frozenset({"locals", "vars", "eval", "exec", "globals", "dir"})
 C_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-"""Matches a comment of C, or a string, which can not contain a comment."""
+"""Matches a comment of C, or a string, because a string can not contain a comment."""
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 @dataclass(frozen=True, slots=True)
 class Hashes:
-    """Hex digests of one state of a kernel."""
+    """Hold the hex digests of one state of a kernel."""
 
     content: str
     canonical: str
@@ -32,8 +33,8 @@ class Hashes:
 def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, python: bool = True) -> Hashes:
     """Return the hashes of a kernel with its import closure. ``contract`` is the text of its workload.
 
-    For a kernel in C (not ``python``) only comments and spacing are left out. SyntaxError if ``text`` is not Python; a
-    module of the closure that is not Python counts by its bytes.
+    For a kernel in C (not ``python``) only comments and spacing are left out. Raises SyntaxError if ``text`` is not
+    Python; a module of the closure that is not Python counts by its text.
     """
     if not python:
         meaning_of_c = " ".join(without_comments(text).split())
@@ -90,7 +91,7 @@ def _drop_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef 
 
 
 def _own(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iterator[ast.AST]:
-    """Yield the nodes of a function's own scope, including nested scopes but not their content."""
+    """Yield the nodes of a function's own scope, with nested functions and classes but without their content."""
     waiting: list[ast.AST] = list(function.body) if not isinstance(function, ast.Lambda) else [function.body]
     waiting.reverse()
     while waiting:

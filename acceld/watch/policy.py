@@ -1,4 +1,4 @@
-"""Decide whether a save starts a search: never by itself in ``ask``, within caps in ``auto``. Pure."""
+"""Decide whether a save starts a search: never by itself in ``ask``, within caps in ``auto``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ COOL_DOWN_S = 10.0
 
 @dataclass(slots=True)
 class Policy:
-    """The policy: ``mode`` is ask, auto or off. The caps hold for ``auto``, and for searches that a person asks for."""
+    """Decide by a mode (ask, auto or off) and caps. The caps hold for ``auto``, and for searches that a person asks
+    for.
+    """
 
     mode: str = "ask"
     runs_per_hour: int = 6
@@ -20,7 +22,10 @@ class Policy:
     _starts: deque[float] = field(default_factory=deque)
 
     def refusal(self, now: float) -> str:
-        """Return the reason why no search may start now; empty if one may."""
+        """Return the reason why no search may start now; an empty text if a search may start.
+
+        ``now`` is in seconds of a monotonic clock.
+        """
         while self._starts and now - self._starts[0] > HOUR_S:
             self._starts.popleft()
         if self.mode == "off":

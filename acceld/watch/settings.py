@@ -1,7 +1,7 @@
 """Find and validate the settings files: acceld.toml, prompts and workloads.
 
-Each is validated as a whole: acceld.toml with every other source of configuration, a prompt with all others of its
-library, a workload with its reference. An invalid file changes nothing.
+Each file is validated as a part of a whole: acceld.toml with every other source of configuration, a prompt with all
+others of its library, a workload with its reference. An invalid file changes nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from acceld.workloads.discovery import workload_folders
 RESTART = ("evaluate.", "devices.", "daemon.", "paths.workloads")
 """Prefixes of the keys that a daemon reads only when it starts."""
 AT_ONCE = ("budget.day_usd", "budget.daemon_usd", "budget.allow_unknown_price", "hooks.", "paths.prompts")
-"""Prefixes of the keys that take effect at once. The others take effect when the next run, console or watch begins."""
+"""Prefixes of the keys that take effect at once. Other keys take effect when the next run, console or watch begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of validating one saved file."""
+    """Hold the result of validating one saved file."""
 
     path: Path
     text: str
@@ -37,14 +37,14 @@ class Finding:
     config: config.Config | None = None
     """The new configuration, if acceld.toml was saved and is valid."""
     configured: frozenset[str] = frozenset()
-    """The dotted keys that it sets."""
+    """The dotted keys that the new configuration sets."""
     prompts: PromptLibrary | None = None
     """The new prompts, if a prompt was saved and all are valid."""
 
 
 @dataclass(slots=True)
 class SettingsFiles:
-    """The settings files of one folder, with the settings in use."""
+    """Find the settings files of one folder, and hold the settings in use."""
 
     folder: Path
     settings: config.Config
@@ -67,7 +67,7 @@ class SettingsFiles:
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
     def check(self, saved: Iterable[Path]) -> list[Finding]:
-        """Validate saved files, which are some of :meth:`files`."""
+        """Return a finding for acceld.toml, for the prompts, and for each workload, if ``saved`` has files of it."""
         found: dict[object, Finding] = {}
         for path in sorted(saved):
             if path.name == config.FILE_NAME or path == trust_file().resolve():
@@ -83,7 +83,7 @@ class SettingsFiles:
         return [*map(Path, self.settings.paths.prompts), prompts_folder()]
 
     def configuration(self, path: Path) -> Finding:
-        """Read the configuration again because of a saved file."""
+        """Read the configuration again because of a saved file, use it if it is valid, and return the finding."""
         try:
             resolved = config.load(self.folder)
         except AcceldError as error:
@@ -124,14 +124,15 @@ def changed_keys(old: config.Config, new: config.Config) -> list[str]:
 
 
 MODELS = ("models.", "llm.", "budget.", "paths.prompts")
-"""Prefixes of the keys that a run with models depends on, and its cost."""
+"""Prefixes of the keys that a run with models, and its cost, depend on."""
 PROGRAM = ("command.", "budget.")
 """Prefixes of the keys that a run of a person's own program depends on."""
 
 
 def digests(settings: config.Config, spec: RunSpec) -> dict[str, str]:
-    """Return a digest of the value of each key that a run of ``spec`` depends on beyond the specification. Keys at their
-    default are left out.
+    """Return a digest of the value of each key that a run of ``spec`` depends on beyond the specification.
+
+    Keys that have their default are left out.
     """
     prefixes: tuple[str, ...] = ("paths.workloads",) if not spec.workload_folder else ()
     prefixes += MODELS if PROPOSERS[spec.proposer].asks_models else PROGRAM if spec.proposer == "command" else ()

@@ -1,5 +1,6 @@
-"""Evaluate a save in tiers: first the checks that need no chip, then those on the chip. Each result is reported at
-once.
+"""Evaluate a save in tiers: first the checks that need no chip, then the checks on the chip.
+
+Each result is reported at once.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from acceld.watch.hashes import Hashes
 
 SHOWN_DELTAS = 6
 LINE = 72
-"""Characters of a failure's first line, beside its glyph and time in a terminal of 80 columns."""
+"""Number of characters of a failure's first line that fit beside its glyph and time in a terminal of 80 columns."""
 SAME = 0.005
-"""Latencies whose ratio differs from one by less are reported as equal."""
+"""Least relative difference of two latencies that is not reported as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A result of a save. ``stage`` names it for programs."""
+    """Describe one result of a save. ``stage`` is its name for programs."""
 
     path: Path
     stage: str
@@ -42,21 +43,21 @@ class Step:
 
 
 class Evaluate(Protocol):
-    """Evaluates a version of a watched kernel ahead of all other requests. A bad kernel is a value."""
+    """Evaluate a version of a watched kernel ahead of all other requests. A bad kernel gives a result, not an error."""
 
     async def __call__(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation: ...
 
 
 @dataclass
 class Watched:
-    """A kernel file and its latest results."""
+    """Hold a kernel file and its latest results."""
 
     path: Path
     api: str
     workload: str = ""
     workload_folder: str = ""
     contract: tuple[Path, ...] = ()
-    """Reference and workload files. A change there is a new interface."""
+    """Files of the reference and the workload. A change of such a file is a new interface."""
     entry: str = ""
     hashes: Hashes | None = None
     last: Evaluation | None = None
@@ -64,43 +65,45 @@ class Watched:
     measured: Evaluation | None = None
     """The newest measurement on the device."""
     head: tuple[str, Evaluation] | None = None
-    """Hash of the committed version, and its timing."""
+    """Hash of the version in git HEAD, and the evaluation that timed it."""
     kernel: Kernel | None = None
     run: int | None = None
     best: tuple[str, str] | None = None
     """Base and best text of the newest win."""
     generation: int = 0
     seen: dict[str, Evaluation] = field(default_factory=dict)
-    """Results by canonical and interface hash, so that returning to an earlier state needs no evaluation."""
+    """Results by canonical and interface hash, so that a kernel that returns to an earlier state needs no evaluation.
+    """
 
 
 Report = Callable[..., None]
-"""Called as ``tell(stage, text, good=None, **figures)``."""
+"""Called as ``report(stage, text, good=None, **figures)``."""
 
 
 class Tiers:
     """Evaluate one save, tier by tier.
 
-    ``device`` evaluates on hardware that measures. Without ``simulated``, nothing is predicted first.
+    ``device`` evaluates on hardware that measures. Without ``simulated``, a save is only measured, not predicted.
     """
 
     def __init__(self, predict: Evaluate, device: Evaluate | None = None, *, simulated: bool = True) -> None:
         self._predictor, self._device, self._simulated = predict, device, simulated
 
     async def evaluated(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
-        """Return the last result; None if the kernel is not legal, or nothing could evaluate it."""
+        """Return the last tier's result; None if the kernel is not legal, or nothing could evaluate the kernel."""
         found = await self._predict(watched, kernel, report) if self._simulated else None
         if self._device is None or (self._simulated and found is None):
             return found
         return await self._measure(watched, kernel, found, report)
 
     async def result(self, watched: Watched, kernel: Kernel) -> Evaluation:
-        """Return the result of the last tier. AcceldError without one."""
+        """Return the result of the last tier alone. Raise AcceldError if the kernel can not be evaluated."""
         return await (self._device or self._predictor)(watched, kernel, Gate.SEARCH)
 
     async def _predict(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
-        """Run the tiers that need no chip: legality, changes, prediction, correctness. Return the result; None if the
-        kernel is not legal.
+        """Run the tiers that need no chip: legality, changes, prediction, correctness.
+
+        Returns the result; None if the kernel is not legal.
         """
         timed = await self._predictor(watched, kernel, Gate.TIMING)
         if timed.profile is None:
@@ -172,7 +175,7 @@ class Tiers:
             if other is not None and other.profile is not None:
                 reported.setdefault(deltas(other.profile, timed.profile), []).append(name)
         shown: dict[str, list[tuple[Delta, str]]] = {}
-        # by figure, so that its changes against both stand together
+        # grouped by figure, so that a figure's changes against the last save and git HEAD stand together
         for found, names in reported.items():
             for one in found[:SHOWN_DELTAS]:
                 shown.setdefault(one.name, []).append((one, " and ".join(names)))
@@ -195,7 +198,11 @@ class Tiers:
         watched.last = timed
 
     async def _committed(self, watched: Watched) -> Evaluation | None:
-        """Return the timing of the version in git HEAD; None without a commit. Each commit is timed once."""
+        """Return the evaluation that timed the version in git HEAD; None if there is no such version, or it is the
+        present one.
+
+        Each committed version is timed once.
+        """
         words = ["git", "-C", str(watched.path.parent), "show", f"HEAD:./{watched.path.name}"]
         try:
             shown = await asyncio.to_thread(subprocess.run, words, capture_output=True, timeout=5, check=False)
@@ -216,20 +223,22 @@ class Tiers:
 
 
 def noise_percent(one: Evaluation, other: Evaluation) -> float:
-    """Return the band inside which two measurements tie: both intervals, and at least the difference shown as equal."""
+    """Return the band, in percent, inside which two measurements tie: the sum of both intervals, and at least
+    :data:`SAME`.
+    """
     return max(100 * SAME, sum(each.profile.interval_percent or 0.0 for each in (one, other) if each.profile))
 
 
 def carried(before: Evaluation, after: Evaluation) -> Gain | None:
-    """Return the gain of one result over another; None if one did not pass."""
+    """Return the gain of ``after`` over ``before``; None if one of them did not pass."""
     if not before.status == after.status == Status.PASSED:
         return None
     return gain(before.profile, after.profile, band_percent=noise_percent(before, after))
 
 
 def disagreement(predicted: Evaluation | None, measured: Evaluation) -> float:
-    """Return the percentage by which the prediction misses the measurement, if that is beyond the prediction's band;
-    else 0.
+    """Return the percentage by which the prediction misses the measurement, if it is beyond the prediction's band; else
+    0.
     """
     if predicted is None or predicted.profile is None or not predicted.latency_us or not measured.latency_us:
         return 0.0
@@ -250,7 +259,9 @@ def _report_failure(found: Evaluation, report: Report) -> None:
 
 
 def first_line(message: str) -> tuple[str, str]:
-    """Split a message after its first sentence or clause, so that its beginning fits a line of a terminal."""
+    """Return a message in two parts: a beginning that fits a line of a terminal, cut after a sentence or clause, and
+    the rest.
+    """
     head, _, rest = message.partition("\n")
     if len(head) > LINE:
         end = max(head.rfind(mark, 0, LINE) for mark in (". ", "; ", ": ", ", "))
@@ -260,8 +271,9 @@ def first_line(message: str) -> tuple[str, str]:
 
 
 def memory_text(profile: Profile) -> str:
-    """Return the greatest shares of SBUF and PSUM that a program uses, such as ``SBUF 41 %, PSUM 25 %``; empty if
-    unknown.
+    """Return the greatest shares of SBUF and PSUM that a program uses, such as ``SBUF 41 %, PSUM 25 %``.
+
+    Returns an empty text if the shares are unknown.
     """
     chip, counters = CHIPS.get(profile.chip), profile.counters
     if chip is None or "sbuf_peak_bytes_per_partition" not in counters:
@@ -272,7 +284,7 @@ def memory_text(profile: Profile) -> str:
 
 
 def latency_text(evaluation: Evaluation) -> str:
-    """Return the latency with its label and interval; the status if there is no latency."""
+    """Return the latency as text with its source and interval; the status if there is no latency."""
     profile = evaluation.profile
     if profile is None:
         return evaluation.status.value

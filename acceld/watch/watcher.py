@@ -23,7 +23,7 @@ from acceld.watch.tiers import Evaluate, Step, Tiers, Watched, carried, latency_
 
 
 class Optimizer(Protocol):
-    """Interface that starts searches. AcceldError if that fails."""
+    """Define the interface that starts searches. Methods raise AcceldError if they fail."""
 
     def reachable(self) -> bool:
         """Return True if a search could be started now."""
@@ -54,8 +54,9 @@ class Watcher:
         device: Evaluate | None = None,
         simulated: bool = True,
     ) -> None:
-        """Prepare the watcher. ``device`` evaluates on hardware that measures; without ``simulated`` nothing is
-        predicted first.
+        """Prepare the watcher. ``device`` evaluates on hardware that measures.
+
+        Without ``simulated``, a save is only measured, not predicted.
         """
         self.files = {watched.path.resolve(): watched for watched in files}
         self.paused = False
@@ -87,15 +88,15 @@ class Watcher:
             self._start(watched)
 
     async def settled(self) -> None:
-        """Wait for everything that the saves so far have started."""
+        """Wait for every evaluation that the saves so far have started."""
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def wrote(self, path: Path) -> None:
-        """Record that acceld itself wrote a file."""
+        """Record that acceld itself wrote a file, so that this is not taken for a save."""
         self._saved.wrote(path)
 
     async def optimize(self, watched: Watched) -> None:
-        """Start a search from the file's present text, within the caps."""
+        """Start a search from the file's present text, within the caps, and end the search from an earlier text."""
         refusal = self._policy.refusal(time.monotonic())
         if self._optimizer is None or watched.kernel is None:
             refusal = refusal or "no daemon to search with"
@@ -154,7 +155,7 @@ class Watcher:
                 self._start(watched)
 
     def _start(self, watched: Watched) -> None:
-        """Evaluate the newest state, and cancel unfinished work on an older one."""
+        """Evaluate the newest state of a file, and cancel unfinished work on an older state."""
         running = self._tasks.get(watched.path)
         if running is not None and not running.done():
             running.cancel()
@@ -219,7 +220,7 @@ class Watcher:
     async def _carry_over(
         self, watched: Watched, kernel: Kernel, evaluated: Evaluation, report: Callable[..., None]
     ) -> None:
-        """Try the earlier win on the edited file, which costs nothing, before a search."""
+        """Try the earlier win on the edited file, because this costs nothing, unlike a search."""
         if watched.best is None:
             return
         text = rebased(*watched.best, kernel.text)

@@ -59,7 +59,9 @@ class CpuDriver:
         self._rates: HostRates | None = None
 
     def check(self, api: str | None = None) -> None:
-        """Raise DeviceError if kernels can not be timed here: not Linux, or, for C, no compiler found."""
+        """Raise DeviceError if kernels can not be timed here: the machine is not Linux, or ``api`` is C and there is no
+        C compiler.
+        """
         if sys.platform != "linux":
             raise DeviceError("kernels are timed on the host's processor on Linux only")
         if api == "c" and self.compiler is None:
@@ -108,16 +110,16 @@ class CpuDriver:
         return Rights(_RUN_BYTES, 1, execute=api == "c", read_paths=(artefact,))
 
     def learn(self, folder: Path) -> None:
-        """Measure this machine's rates of memory and arithmetic, or read the rates stored in ``folder``."""
+        """Measure this machine's rates of memory and arithmetic, or read the rates that are stored in ``folder``."""
         compiler = self.compiler.path if self.compiler else None
         self._rates = rates(folder, compiler, FLAGS, self.leases()[0].index)
 
     def peaks(self, chip: str) -> Peaks | None:
-        """Return the measured rates of one core."""
+        """Return the measured rates of one core; None before :meth:`learn`."""
         return self._rates.peaks() if self._rates else None
 
     def limits(self, chip: str) -> Peaks | None:
-        """Return rates that no kernel on one core can exceed."""
+        """Return rates that no kernel on one core can exceed; None before :meth:`learn`."""
         return self._rates.limits() if self._rates else None
 
     def referring(self) -> Rights:

@@ -114,7 +114,7 @@ def _prepare_c(job: Job, artefact: str) -> Call:
     function.restype = None
 
     def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        # Arrays have at most two places, so pointers are made once for each.
+        # The arrays of all calls lie in at most two places, so pointers are made once for each place.
         pointers = bound.get(id(outputs))
         if pointers is None:
             first = not bound

@@ -28,11 +28,11 @@ EXTERNAL = frozenset(
 ) | {name + kind for name in _REAL for kind in ("", "f", "l")}
 """Functions of libc and libm that a kernel may call: memory functions, and arithmetic on the arguments."""
 _VECTOR = re.compile(r"_ZGV[a-z][NM]\d+[vlu]+_(\w+)|__(\w+)_finite")
-"""libm's functions on vectors, and its variants for finite numbers."""
+"""Names of libm's functions on vectors, and of its variants for finite numbers."""
 _HELPERS = re.compile(
     r"__[a-z]+[hsdxtb]f[hsdxtb]?[fi]?\d?|__(?:u?div|u?mod|mul|u?divmod|ashl|ashr|lshr|neg|ffs|clz|ctz|popcount)[sdt]i[234]?"
 )
-"""Arithmetic functions that the compiler calls if the processor lacks an instruction."""
+"""Names of the arithmetic functions that the compiler calls if the processor lacks an instruction."""
 _SECTION = re.compile(
     r"|\.(?:text|data|bss|rodata|rela?|comment|note|eh_frame|symtab|strtab|shstrtab|group|llvm_addrsig|debug_\w+)(?:\..*)?"
 )
@@ -55,7 +55,7 @@ _DECLARED = re.compile(r"\bextern\b[^;{}()=]*?\b(\w+)\s*\(")
 
 
 def complaint(path: Path, search: str) -> tuple[str, str]:
-    """Return the rule that a compiled object breaks, and the place; two empty texts if it breaks none.
+    """Return the rule that a compiled object breaks and a message; two empty texts if the object breaks no rule.
 
     Tools are found along ``search``. The preprocessed source is read too if it lies beside the object (``.i``).
     """
@@ -81,7 +81,7 @@ def static_bytes(path: Path) -> int:
 
 
 def _declared(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (rule, place) for each forbidden external function that the kernel's own lines declare, called or not."""
+    """Yield (rule, message) for each forbidden external function that the kernel's own lines declare, called or not."""
     if not path.is_file():
         return
     depth, lines = 0, []  # depth of included files at this line
@@ -100,7 +100,7 @@ def _declared(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
-    """Yield (rule, place) for each section and symbol that a kernel does not need."""
+    """Yield (rule, message) for each section and symbol that a kernel does not need."""
     executable = set()
     for number, section in enumerate(elf.iter_sections()):
         if not _SECTION.fullmatch(section.name):
@@ -130,8 +130,8 @@ def _allowed(name: str) -> bool:
 
 
 def misdirected(path: Path, search: str) -> tuple[str, str]:
-    """Return rule ``jump`` if an instruction of a linked x86_64 object jumps to an address that is not the first byte
-    of an instruction.
+    """Return rule ``jump`` and a message if a linked x86_64 object jumps to an address that is not the first byte of an
+    instruction; two empty texts otherwise.
     """
     shown = _disassembled(path, search)
     firsts = set(_AT.findall(shown))

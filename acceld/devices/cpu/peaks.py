@@ -1,7 +1,7 @@
 """Measure the rates of one core of this machine once, and store them: multiply-adds, copies in memory and in cache.
 
-Percentages of peak use the rates of memory and arithmetic. A kernel is suspect if its latency would need more than the
-cache's rate, or 1.2 times the rate of arithmetic.
+Percentages of peak use the rates of memory and arithmetic. A kernel is suspect if its latency would need more than 1.2
+times the best rate of copies, which is the cache's, or 1.2 times the rate of arithmetic.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ class HostRates:
     """Hold the rates of one core; each rate is the best of several measurements."""
 
     memory_bytes_per_s: float
-    """Read plus written, arrays of 64 MiB."""
+    """Bytes read and written per second, for arrays of 64 MiB."""
     shared_bytes_per_s: float
-    """Read plus written, arrays of 2 MiB: as large as those of the workloads, in the last cache of most machines."""
+    """Bytes read and written per second, for arrays of 2 MiB, as large as those of the workloads.
+
+    Arrays of this size lie in the last cache of most machines.
+    """
     cache_bytes_per_s: float
-    """Read plus written, arrays of 16 KiB."""
+    """Bytes read and written per second, for arrays of 16 KiB."""
     flops_per_s: float
-    """float32 multiply-adds count two."""
+    """Operations per second in float32, where a multiply-add counts as two."""
     how: str
 
     def peaks(self) -> Peaks:
@@ -85,7 +88,7 @@ def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -
 
 
 def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
-    """Return the rates stored in ``folder``; None if it stores no rates, or those of another machine."""
+    """Return the rates stored in ``folder``; None if the folder stores no rates, or rates of another machine."""
     try:
         stored = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if stored["machine"] == _machine(compiler) and stored["version"] == VERSION:
@@ -96,7 +99,10 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 
 
 def _machine(compiler: str | None) -> dict[str, Any]:
-    """Return a description of this machine and the compiler; stored rates are valid only for an equal description."""
+    """Return a description of this machine; stored rates are valid only for an equal description.
+
+    The description says whether there is a C compiler, because rates are measured by numpy without one.
+    """
     model = platform.processor()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -159,7 +165,7 @@ def _by_numpy() -> HostRates:
     left = np.ones((512, 512), np.float32)
 
     def flops() -> float:
-        start = time.process_time()  # affects all threads, because the library may use several
+        start = time.process_time()  # counts all threads, because the library may use several
         np.matmul(left, left)
         return 2.0 * 512**3 / max(1e-9, time.process_time() - start)
 

@@ -12,7 +12,7 @@ HEADERS = frozenset(
     "math.h stdint.h stddef.h string.h stdbool.h float.h limits.h stdalign.h stdlib.h assert.h complex.h tgmath.h "
     "immintrin.h x86intrin.h xmmintrin.h emmintrin.h arm_neon.h arm_sve.h".split()
 )
-"""Headers a kernel may include."""
+"""Headers that a kernel may include."""
 _FORBIDDEN = frozenset(
     "asm fork vfork clone execl execlp execle execv execvp execve fexecve system popen syscall brk sbrk mmap munmap "
     "mprotect mremap madvise ptrace prctl kill killpg raise signal abort exit _exit _Exit quick_exit atexit on_exit "
@@ -24,12 +24,12 @@ _FORBIDDEN = frozenset(
     "weakref alias redefine_extname __start init_array seg_fs seg_gs _GLOBAL_OFFSET_TABLE_ return_address frame_address stack_address "
     "extract_return_addr frob_return_addr thread_pointer set_thread_pointer apply_args unwind_init eh_return".split()
 )
-"""Names that do something other than computing, or that reach functions by other names."""
+"""Forbidden names: they do something other than computing, or reach such functions by other names."""
 _FAMILIES = re.compile(
     r"(pthread|thrd|mtx|cnd|sched|shm|sem|mq|aio|timer|cblas|io_uring|inotify|process_vm)_\w+|posix_spawnp?"
     r"|dwarf_\w+|dl(open|sym|vsym|close|mopen|addr|info|_iterate_phdr)|sig(action|procmask|queue|altstack|longjmp|setjmp|suspend|wait\w*)"
 )
-"""Patterns of forbidden names."""
+"""Patterns of further forbidden names."""
 _MARK = "\x02"
 """Mark in place of a line end within a comment."""
 _SPLICE = re.compile(r"\\[^\S\n]*\n")

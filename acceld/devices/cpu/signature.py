@@ -1,7 +1,7 @@
 """Derive the C signature of a kernel from its workload's arguments.
 
-``void kernel(const float *a, const float *b, float *out)``: arrays in C order as pointers (inputs const, unless the
-workload lets the kernel change them), numbers by value, outputs last. Arrays do not overlap, so ``restrict`` is valid.
+``void kernel(const float *a, const float *b, float *out)``: arrays in C order as pointers (inputs const), numbers by
+value, outputs last. Arrays do not overlap, so ``restrict`` is valid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from acceld.evaluate.hosted.driver import BuildRefused
 
 ENTRY = "kernel"
-"""Name of the function by default."""
+"""Default name of the kernel's function."""
 _TYPES: Mapping[str, str] = {
     "float32": "float",
     "int32": "int32_t",
@@ -50,5 +50,5 @@ def _number(value: float | bool) -> str:
 
 
 def converted(value: float | bool) -> Any:
-    """Return a number as the ctypes value to pass."""
+    """Return a number as the ctypes value that a C kernel takes: a float, or an int for whole numbers."""
     return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(value)

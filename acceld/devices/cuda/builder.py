@@ -16,7 +16,7 @@ from acceld.evaluate.hosted.driver import BuildRefused, Built, Job
 from acceld.parsing import parse
 
 ENTRIES = ("run", "kernel", "optimized_kernel", "forward")
-"""Names of the launching function that are tried, if the workload gives none."""
+"""Names that are tried in order for the function that launches, if the workload does not name the function."""
 
 
 def build(job: Job) -> Built:

@@ -33,13 +33,13 @@ from acceld.roofline import Peaks
 
 _BUILD_BYTES, _BUILD_PROCESSES = 12 << 30, 64
 _RUN_BYTES, _RUN_PROCESSES = 1 << 46, 64
-"""CUDA maps address space for all memory of the host and all GPUs, but uses little of it."""
+"""Limits of a worker. CUDA maps addresses for all memory of the host and all GPUs, but uses few of them."""
 _FLUSH = 4
-"""Number of L2 sizes that are written before each timed launch."""
+"""Size, in L2 sizes, of the buffer that is written before each timed sequence of launches."""
 _LEAST_FLUSH_BYTES = 256 << 20
 _BATCH_BYTES = 4 << 30
 _HEADROOM = 1.02
-"""Factor by which a kernel may exceed a datasheet's peak before it is suspect: boost clocks and rounding."""
+"""Ratio to a datasheet's peak above which a kernel is suspect; boost clocks and rounding account for less."""
 
 
 _START_S = 60.0
@@ -53,7 +53,7 @@ if code:
     sys.exit(f"cuInit: {(named.value or b'unknown error').decode()} ({code})")
 """
 LEAST_TRITON = (3, 4)
-"""Oldest Triton that the builder can record: older ones call their driver in another way."""
+"""Oldest Triton that the builder can record. An older Triton calls its driver in another way."""
 
 
 def start_library(library: str) -> None:
@@ -86,7 +86,7 @@ class CudaDriver:
     def __init__(self, ask: Ask = ask_nvidia_smi) -> None:
         self._ask = ask
         self._held: list[int] = []
-        """Open device files, for as long as the process lives."""
+        """Descriptors of the GPUs' device files, which stay open for as long as the process lives."""
 
     @cached_property
     def gpus(self) -> tuple[Installed, ...]:
@@ -112,7 +112,7 @@ class CudaDriver:
         return gpu_called(self.gpus[0].name)
 
     def check(self, api: str | None = None) -> None:
-        """Raise DeviceError if there is no usable GPU, or Triton or torch is missing or too old."""
+        """Raise DeviceError if this machine has no GPU that can be timed, or Triton or torch is missing or too old."""
         if sys.platform != "linux":
             raise DeviceError("Triton kernels are evaluated on Linux only")
         first = self.gpus[0]
@@ -146,7 +146,9 @@ class CudaDriver:
         return tuple(Lease(one.index, f"GPU {one.index} ({one.name})") for one in self.gpus)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the reason why the policy for Triton candidates refuses a kernel; None if it does not."""
+        """Return the first construct of a kernel that the policy for Triton candidates forbids; None for an allowed
+        kernel.
+        """
         return refused_triton(kernel.text, kernel.filename)
 
     def building(self, api: str) -> Rights:
@@ -229,7 +231,7 @@ class CudaDriver:
 
 def _roots() -> tuple[str, ...]:
     spec = importlib.util.find_spec("triton")
-    # The folder that it was installed into, because Triton finds its backends by the package metadata there.
+    # The folder that Triton was installed into, because Triton finds its backends by the package metadata there.
     own = [os.path.realpath(Path(spec.origin).parents[1])] if spec is not None and spec.origin else []
     listed = (*own, sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin")
     return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path)))

@@ -17,9 +17,9 @@ FIELDS = (
     "index uuid name compute_cap driver_version memory.total clocks.sm clocks.max.sm clocks.mem clocks_throttle_reasons.active "
     "persistence_mode mig.mode.current"
 ).split()
-"""Fields asked of ``nvidia-smi``."""
+"""Fields that ``nvidia-smi`` is asked for."""
 _RENAMED = {"clocks_throttle_reasons.active": "clocks_event_reasons.active"}
-"""Names of fields in newer drivers, which may drop the older ones."""
+"""Names that newer drivers give to fields, by the older names, which newer drivers may refuse."""
 _ESSENTIAL = frozenset({"index", "name"})
 _REFUSED_FIELD = re.compile(r'Field "([^"]+)" is not a valid field')
 _ASK_S = 20.0
@@ -49,14 +49,14 @@ class Installed:
     uuid: str
     name: str
     capability: int | None
-    """Compute capability (90 is 9.0); None if the tool gives none."""
+    """Compute capability (90 is 9.0); None if nvidia-smi does not report it."""
     driver: str
     memory_mib: int
     sm_mhz: int | None
     most_sm_mhz: int | None
     memory_mhz: int | None
     throttled: str
-    """Reasons of throttling as a hexadecimal bit mask; empty if none is active or known."""
+    """Reasons of throttling as a hexadecimal bit mask; empty if no reason is active or known."""
     mig: bool
 
     @property
@@ -146,7 +146,8 @@ def _number(text: str) -> int | None:
 def minor_numbers(ask: Ask = ask_nvidia_smi, proc: Path = _PROC) -> dict[str, int]:
     """Return, for each GPU's UUID, the number in the name of its device file, which may differ from the GPU's index.
 
-    The number comes from the driver's files in ``proc``; if these give no number, from ``nvidia-smi``.
+    The numbers come from the driver's files in ``proc``; if these have no numbers, from ``nvidia-smi``. The mapping is
+    empty if neither has them.
     """
     found = _minors(_read(one) for one in sorted(proc.glob("*/information")))
     if found:

@@ -108,7 +108,7 @@ class Plan:
     """Hold all allocations and launches of a call. ``outputs`` are the returned arrays; each one is a whole buffer."""
 
     capability: int
-    """Compute capability of the GPU that it was compiled for: 90 is 9.0."""
+    """Compute capability of the GPU that the device code was compiled for: 90 is 9.0."""
     buffers: tuple[Buffer, ...]
     kernels: tuple[Code, ...]
     launches: tuple[Launch, ...]
@@ -138,7 +138,7 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> Plan:
-    """Return the plan in ``data`` for inputs and outputs of these sizes. Raise PlanRefused if any part of it is
+    """Return the plan in ``data`` for inputs and outputs of these sizes. Raise PlanRefused if any part of the plan is
     invalid.
     """
     try:

@@ -18,7 +18,7 @@ MAX_CHARACTERS = 1_000_000
 
 
 def refused_triton(text: str, filename: str = "kernel_triton.py") -> Failure | None:
-    """Return the first forbidden construct of a source as a failure; None if there is no such construct.
+    """Return the first forbidden construct of a source as a failure; None if the source has no forbidden construct.
 
     The rule is ``syntax`` if the source does not parse as Python.
     """

@@ -21,8 +21,9 @@ with contextlib.suppress(ImportError):
 
 
 def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
-    """Return the reference's outputs in its layout. Computes on the host if torch finds no GPU, or too little GPU
-    memory.
+    """Return the workload's expected outputs in the reference's layout.
+
+    The host computes them if the workload has no torch reference, torch finds no GPU, or the GPU has too little memory.
     """
     import torch
 

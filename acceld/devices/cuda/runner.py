@@ -5,8 +5,8 @@ Before each timed sequence of launches, everything that could carry data from an
 - The module is loaded anew, which resets variables of the device code.
 - The plan's allocations are filled with a byte that no earlier launch left there.
 - The inputs are written again. Every second sequence gets changed inputs: two elements of each array have changed
-  places, so no sequence finds the inputs of the sequence before. The outputs of changed inputs are dropped. A sequence
-  that is repeated gets the changed inputs, too.
+  places, so no sequence finds the inputs of the sequence before. The outputs of changed inputs are dropped. Repeated
+  sequences count in this alternation.
 - A buffer of several times the L2 cache is written.
 
 After each sequence the inputs are compared with what was written. Device memory outside the plan holds only the inputs
@@ -36,11 +36,13 @@ from acceld.evaluate.hosted.driver import BuildRefused, Call, Job
 from acceld.workloads.records import ArraySpec
 
 REPEATS = 5
-"""Least number of launch sequences timed in one call; the call's time is their median. Odd, so that the last one has the
-call's own inputs unless a sequence was repeated.
+"""Least number of launch sequences that are timed in one call; the call's time is their median.
+
+The number is odd, so that a call, which alternates between its own inputs and changed inputs, ends with its own inputs
+without a further sequence.
 """
 MOST_FLUSHES = 64
-"""Limit on writes of the buffer before a sequence. If even these do not suffice, the time includes time of the host."""
+"""Limit on writes of the buffer before a sequence. If the host is slower than so many writes, its time is included."""
 _WARP = 32
 
 
@@ -88,9 +90,10 @@ class Replay:
         Returns the microseconds of the launches: the median of at least REPEATS sequences.
         """
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
-        others = [one if one.dtype.kind in "iub" else _exchanged(one) for one in arrays]  # whole numbers may be places
+        # Whole numbers stay, because they may be indices.
+        others = [one if one.dtype.kind in "iub" else _exchanged(one) for one in arrays]
         took: list[float] = []
-        own = False  # True after a sequence with the call's own inputs; the last one has them
+        own = False  # True after a sequence with the call's own inputs; the last sequence has them
         while len(took) < REPEATS or not own:
             own = not own
             one_us, alone = self._timed(arrays if own else others)
@@ -103,8 +106,8 @@ class Replay:
         return statistics.median(took)
 
     def _timed(self, arrays: Sequence[NDArray[Any]]) -> tuple[float, bool]:
-        """Return the microseconds of one sequence, and True if the device never waited for the host during the
-        sequence.
+        """Return the microseconds of one sequence, and True if all launches were queued before the device reached the
+        first event.
 
         Raises InputChanged if the launches have changed an input.
         """

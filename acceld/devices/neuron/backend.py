@@ -22,7 +22,7 @@ from acceld.workloads import find_workloads, workload
 
 
 def evaluator(workplace: Workplace, backend: str) -> Evaluator:
-    """Return the evaluator of a Neuron backend. Raise DeviceError if the backend's chip has no simulator."""
+    """Return the evaluator of a Neuron backend. Raise DeviceError if no simulator runs beside the backend."""
     if workplace.simulator is None:
         raise DeviceError(f"backend {backend} needs the simulator beside it, to predict and to verify")
     return NeuronEvaluator(
@@ -39,7 +39,7 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 
 
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
-    """Yield the Neuron software and chips of this machine. Compiles nothing."""
+    """Yield the Neuron software, chips, backends and workloads that can be used on this machine. Compiles nothing."""
     settings = config.devices
     named = tuple({p: None for p in (settings.compile_python, settings.runner_python) if p})
     found = find_neuron(named or (sys.executable,)) if named else find_neuron()

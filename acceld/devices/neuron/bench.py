@@ -22,11 +22,13 @@ from acceld.evaluate.correctness.datasets import DataSet
 from acceld.model import Failure, Status
 
 TRIES = 3
-"""Number of cores that a kernel is tried on if the runner or the device is lost."""
+"""Number of cores on which a kernel is tried if the runner or the device is lost."""
 CHECK_S = 60.0
-"""Deadline in seconds of one execution with its data, unless configured. The first execution also loads the runtime."""
+"""Deadline in seconds of one load or one execution, unless ``evaluate.check_s`` is set. The first also starts the
+runtime.
+"""
 RECOVER_S = 300.0
-"""Seconds that a core stays out of service before canaries are tried on it again."""
+"""Least number of seconds between two attempts to bring cores that are out of service back by canaries."""
 T = TypeVar("T")
 
 
@@ -42,11 +44,11 @@ class Bench:
     async def on_core(
         self, case: NeuronCase, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]
     ) -> T | Failed:
-        """Return the result of ``work`` with a runner on a leased core. If that core is lost, repeat the work on
-        another core.
+        """Return the result of ``work`` with a runner on a leased core, or a failure if the kernel is at fault.
 
-        Raises DeviceError if no core can be leased, or if there is no proof that a core ran, not even with a known-good
-        kernel.
+        If the core is lost, the work is repeated on another core, on at most TRIES cores. Raises ProfilerError if the
+        profiler fails, DeviceError if no core can be leased, or if not even a known-good kernel can be timed with proof
+        that a core ran.
         """
         machine, request = self._machine, case.request
         await self._recover()

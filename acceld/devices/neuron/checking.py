@@ -37,7 +37,9 @@ from acceld.workloads.inputs import numpy_dtype
 
 
 class Checker:
-    """Run kernels on data sets and check their outputs. ``backend`` names the noise floors of the baselines."""
+    """Run kernels on data sets and check their outputs. ``backend`` is the name under which noise of baselines is
+    stored.
+    """
 
     def __init__(self, backend: str, bench: Bench, builds: Builds, children: Children, floors: Floors) -> None:
         self._backend = backend
@@ -126,7 +128,7 @@ class Checker:
         """Return the errors of the workload's baseline on this chip for the trial's variant; None if they can not be
         measured.
 
-        They are measured once, in another slot of the runner.
+        The errors are measured once, in another slot of the runner, and stored.
         """
         request, loaded = case.request, case.workload
         stored = await asyncio.to_thread(self._floors.of_kernel, loaded, self._backend, request.chip, trial.variant)

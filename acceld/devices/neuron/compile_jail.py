@@ -36,7 +36,9 @@ _PATHS = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.e
 
 
 def run(request: bytes, reply: int) -> None:
-    """Start the worker in the jail, send it the record, and copy its answer; without an answer, copy its error output."""
+    """Start the worker in the jail, send it the record, and write its answer to ``reply``; without an answer, its error
+    output.
+    """
     raw = json.loads(request)
     try:
         done = subprocess.run(
@@ -67,7 +69,7 @@ class JailedExchange:
         self._paths: dict[str, tuple[str, ...]] = {}
 
     async def start(self) -> None:
-        """Start the zygote. Raises SandboxError if it does not start."""
+        """Start the zygote, the process that forks jailed children. Raises SandboxError if the zygote does not start."""
         await self._zygote.start()
 
     async def stop(self) -> None:
@@ -75,7 +77,9 @@ class JailedExchange:
         await self._zygote.stop()
 
     def exchanges(self) -> dict[CompileJail, Exchange]:
-        """Return the ways to compile on this machine, by jail; the strictest jail comes first."""
+        """Return, for each jail that this machine offers, the function that exchanges records with a worker in it;
+        strictest first.
+        """
         jails: dict[CompileJail, Exchange] = {}
         if self._level >= Level.L1:
             jails[CompileJail.STRICT] = partial(self._exchange, False)
@@ -130,8 +134,9 @@ class JailedExchange:
         return {**found, "reported": str(reported[0].get("reported", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:
-        """Return the folders that a worker needs: those of its interpreter, of the system, and of our scripts. Raises
-        DeviceError without an interpreter.
+        """Return the folders that a worker needs: those of its interpreter, of the system, and of acceld's scripts.
+
+        Raises DeviceError if ``python`` is not a working interpreter.
         """
         if python not in self._paths:
             self._paths[python] = await asyncio.to_thread(_paths_of, python)

@@ -1,10 +1,10 @@
 """Evaluate on the Neuron backends: compile in the jail, run on leased cores, time in isolation groups.
 
 A kernel is compiled while the simulator predicts its latency. It is checked on one leased core, for the search gate and
-the strict gate together, because a NEFF is loaded once. It is timed interleaved with its competitors, and then checked
-once more on a fresh data set. If a core is lost while a kernel runs, a canary (a known-good kernel) is tried on that
-core, and the kernel on another core. If the canary loses cores too, the device is at fault. If only this kernel does,
-the kernel is at fault.
+the strict gate together, because a NEFF is loaded once. Then it is timed; at the strict gate interleaved with its
+competitors, and checked once more on a fresh data set. If a core is lost while a kernel runs, a canary (a known-good
+kernel) is run on that core, and the kernel on another core. The kernel is at fault if canaries fail on two cores after
+it, or if three cores are lost under it.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload
 
 BUILD_S = 600.0
-"""Least deadline of a compilation in seconds. The simulator's own is far too short for a compiler."""
+"""Least deadline of a compilation in seconds. The deadline that suits the simulator is far too short for a compiler."""
 _REMEMBERED = 4096
 
 Notice = Callable[[int, str, str], Awaitable[object]]
 """Called with a message on a run: the run's id, info or warning, and the text."""
 DeviceState = Callable[[str, str, str], Awaitable[object]]
-"""Called when a core goes out of service (``sick``) or comes back (``idle``): its name, its state and the reason."""
+"""Called with a core's name, its new state (``sick`` is out of service, ``idle`` is back in service) and the reason."""
 
 
 CHANCE = frozenset(
     "undefined_memory undefined_read undefined_output overlap repeated_destination race overlapping_lives".split()
 )
-"""Rules of the simulator for results that may differ from run to run on a chip: its verifier's and those of a run."""
+"""Rules of the simulator's verifier and executor about results that may differ from run to run on a chip."""
 
 
 class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
-    """Evaluate candidates on Trainium."""
+    """Evaluate candidates on the Trainium chips of this machine."""
 
     def __init__(
         self,
@@ -102,7 +102,11 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return slots_of(self._config) + len(self._found.cores)
 
     async def open(self, report: SandboxReport) -> None:
-        """Start the child processes, and test toolchain and cores with a known-good kernel."""
+        """Start the child processes, and compile, run and time a known-good kernel.
+
+        Raises DeviceError if that does not work, or if the machine has no sandbox and the configuration does not allow
+        that.
+        """
         config, found = self._config, running(self._found)
         if report.level < Level.L1 and not config.allow_unsandboxed:
             raise DeviceError(
@@ -168,7 +172,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
                 raise UsageError(
                     f"this machine is a {machine.chip}, not a {request.chip}", hint=f"--chip {machine.chip}"
                 )
-            # the firmware does not name the chip, so the first request decides it for as long as the backend runs
+            # the firmware does not name the chip, so the first request's chip is used for as long as the backend runs
             machine.chip, machine.certain = request.chip, True
         if request.run and request.run not in self._announced:
             self._announced[request.run] = True
@@ -202,8 +206,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         """Compile the kernel while the simulator predicts its latency. Return the result if that ends the evaluation;
         None otherwise.
 
-        A program that fails to compile or is forged ends the evaluation, and so does the decision not to measure a
-        candidate.
+        The evaluation ends if the program does not compile or the simulator rejects it, or if screening decides not to
+        measure the candidate.
         """
         builds, _, _ = running(self._work)
         request, kernel = case.request, case.request.kernel
@@ -224,7 +228,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return None
 
     async def measure(self, case: NeuronCase) -> Failed | None:
-        """Apply the gates, then time the kernel, because timing isolates a core, which a wrong kernel is not worth.
+        """Apply the gates, then time the kernel: a timing keeps a whole isolation group idle, so no wrong kernel is
+        timed.
 
         Returns the failure; None if the kernel passes.
         """
@@ -251,10 +256,11 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return await self._left_to_chance(case)
 
     async def _left_to_chance(self, case: NeuronCase) -> Failed | None:
-        """Return a failure for results that undefined memory or a faster core decides, which the simulator finds and a
-        chip can not show.
+        """Return a failure if the simulator finds a result that undefined memory or the order of concurrent accesses
+        decides.
 
-        Returns None if there is no such result, or if the simulator does not take the kernel. Uses one data set.
+        A chip can not show this, because its results may be right by chance. Returns None if there is no such result,
+        or if the simulator does not take the kernel. Uses one data set.
         """
         request = case.request
         if request.chip not in TARGETS[SIMULATOR].chips.get(request.kernel.api, ()):
@@ -267,7 +273,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return Failed(found.status, found.failure, case.correctness(Gate.STRICT))
 
     async def learn(self, case: NeuronCase, evaluation: Evaluation) -> None:
-        """Store the latency of a kernel that passed, and compare it with the decision of the screening."""
+        """Store the latency of a kernel that passed; for a kernel of the screening's sample, record whether screening
+        was wrong.
+        """
         if evaluation.status is not Status.PASSED or evaluation.latency_us is None:
             return
         if case.request.screen:
@@ -275,7 +283,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._measured[self._name(case, case.request.kernel)] = evaluation.latency_us
 
     async def _predicted(self, request: EvaluationRequest, kernel: Kernel) -> Evaluation | None:
-        """Return the simulator's evaluation without data; None if the simulator does not know the chip."""
+        """Return the simulator's evaluation without data; None if it does not simulate the kernel's API on the chip."""
         if request.chip not in TARGETS[SIMULATOR].chips.get(kernel.api, ()):
             return None
         simulator = await self._simulator()

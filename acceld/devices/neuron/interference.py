@@ -32,15 +32,20 @@ from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.workloads import Workload, workload
 
 WORKLOAD = "silu"
-"""A workload bound by HBM, which is sensitive to every disturbance."""
+"""Name of a workload that HBM limits, so that every disturbance shows."""
 DEADLINE_S = 300.0
 KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "another chip": None}
-"""Kinds of neighbors, nearest first, with the isolation group that covers them."""
+"""Kinds of neighbors, nearest first, with the smallest isolation group that contains core and neighbor.
+
+No isolation group contains cores of two chips.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Hold the ratios of busy to quiet latency by kind of neighbor, and the resulting isolation group."""
+    """Hold the ratios of busy to quiet latency by kind of neighbor, the resulting isolation group, and the path of the
+    stored file.
+    """
 
     slowdown: Mapping[str, float]
     isolation: Isolation
@@ -91,7 +96,10 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
 
 
 def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
-    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed spread."""
+    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed spread.
+
+    Returns the group of one core if no neighbor does.
+    """
     limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
     disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]
     if Isolation.CHIP in disturbing:

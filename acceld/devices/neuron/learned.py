@@ -12,7 +12,7 @@ from acceld.devices.neuron.runtime.compiler import CompileJail, Versions
 from acceld.devices.neuron.runtime.cores import Isolation
 
 DEFAULT = Isolation.PAIR
-"""Group before interference was measured: the two cores that share an HBM stack."""
+"""Isolation group until interference is measured: the two physical cores that share an HBM stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def keep_toolchain(state_folder: Path, key: str, learned: Learned) -> Path:
 
 
 def isolation_of(state_folder: Path) -> Isolation:
-    """Return the stored isolation group; the default group if none is stored."""
+    """Return the stored isolation group; :data:`DEFAULT` if no group is stored."""
     try:
         return Isolation(_read(state_folder, "interference")["isolation"])
     except (ValueError, KeyError, TypeError):

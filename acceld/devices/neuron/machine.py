@@ -1,4 +1,4 @@
-"""Combine a Neuron machine's parts: toolchain, jailed compiler, cores, and runners on them."""
+"""Combine the parts of a Neuron machine: toolchain, jailed compiler, cores, and runners on the cores."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ from acceld.targets import TARGETS
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Hold the tools, cores and chip of a machine, which are found before any process is started."""
+    """Hold the tools, logical cores and chip that :func:`find_machine` found on this machine."""
 
     tools: Toolchain
     cores: tuple[Core, ...]
     chip: str
-    """Name of the chip; empty if the machine does not report one."""
+    """Name of the chip; empty if the machine's firmware names no Trainium chip."""
 
 
 async def find_machine(
     backend: str, *, compile_python: str = "", runner_python: str = "", wanted: Sequence[int] = ()
 ) -> Found:
-    """Return the toolchain and cores of this machine.
+    """Return the toolchain, cores and chip of this machine; with ``wanted``, only the cores with these numbers.
 
-    Raises DeviceError with the missing part, the places that were searched, and the remedy.
+    Raises DeviceError with the missing part, the places that were searched, and the remedy, or if ``backend`` is not
+    for this machine's chip.
     """
     (api,) = TARGETS[backend].apis
     tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)
@@ -104,9 +105,10 @@ class Machine:
         self.leases.doubt(chip)
 
     async def prove(self) -> None:
-        """Compile a known-good kernel in a jail, let it add two arrays on a core, and time it.
+        """Compile a known-good kernel in a jail, let it add two arrays on a core, time it, and store versions and
+        timing method.
 
-        Raises DeviceError if one of these does not work, ProfilerError if the profiler is at fault.
+        Raises DeviceError if one of these steps does not work, ProfilerError if the profiler is at fault.
         """
 
         def request(versions: Versions) -> CompileRequest:
@@ -158,7 +160,8 @@ class Machine:
     async def proves_time(self) -> bool:
         """Return True if a known-good kernel can be timed with proof that the device ran.
 
-        If this returns False, the profiler or the runtime is at fault.
+        If this returns False, the profiler or the runtime is at fault. Raises ProfilerError if the profiler reports a
+        failure of its own.
         """
         try:
             await self._time_canary()
@@ -167,7 +170,11 @@ class Machine:
         return True
 
     async def _time_canary(self) -> Round:
-        """Return a timed round of the canary. The class of a raised DeviceError names the part at fault."""
+        """Return a timed round of the canary.
+
+        Raises ProfilerError if the profiler failed, ProofError without proof that the device ran, DeviceLostError if
+        the canary failed or the runner was lost.
+        """
         compiled, fault = await self._canary(), None
         async with self.leases.lease("canary", timing=True) as lease, self.runner(lease, self._lnc) as runner:
             bad = await runner.load(compiled, canary.INPUTS, canary.OUTPUTS)
@@ -183,7 +190,7 @@ class Machine:
         return timed
 
     async def start(self, core: Core, folder: Path, lnc: int) -> NeuronRunner:
-        """Return a runner on a core. The runner uses the first ``lnc`` physical cores of a larger logical core."""
+        """Return a runner on a core, which uses the first ``lnc`` physical cores of the logical core ``core``."""
         return await NeuronRunner.start(
             self.tools.runner_python,
             core=core.id * core.lnc // lnc,
@@ -194,13 +201,16 @@ class Machine:
 
     @asynccontextmanager
     async def runner(self, lease: Lease, lnc: int) -> AsyncIterator[NeuronRunner]:
-        """Give a runner on a leased core. If the runner ends uncleanly, the lease records that the core needs a canary."""
+        """Give a runner on a leased core. If the runner ends uncleanly, the lease records that the core needs a canary.
+
+        Raises DeviceError if the kernel needs more physical cores (``lnc``) than the leased logical core has.
+        """
         if lnc > lease.core.lnc:
             raise DeviceError(
                 f"the kernel needs {lnc} physical cores in one logical core, this machine has {lease.core.lnc}",
                 hint="set NEURON_LOGICAL_NC_CONFIG for the machine, or the kernel's LNC",
             )
-        # the runtime's processes may still write there while they end
+        # the runtime's processes may still write to the folder while they end
         with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
             runner = await self.start(lease.core, Path(folder), lnc)
             lease.owns(runner.session)

@@ -37,13 +37,13 @@ from acceld.nki.frontend.entry import find_entry
 from acceld.workloads import ArraySpec, Workload
 
 SIMULATE_S, COMPILE_S = 300.0, 600.0
-"""Least deadlines of the two stages in seconds; a longer ``evaluate.build_s`` counts."""
+"""Least deadlines of the two stages in seconds; a longer ``evaluate.build_s`` replaces them."""
 _JAILS = (CompileJail.STRICT, CompileJail.WIDE)
 
 
 def judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> NeuronJudge | None:
-    """Return the judge; None if no environment of this machine has the package ``nki``, or if the machine has no
-    sandbox.
+    """Return an object that asks AWS's tools about kernels; None if no environment has the package ``nki``, or without
+    a sandbox.
     """
     if report.level < Level.L1 or not (config.second_python or nki_version()):
         return None
@@ -64,8 +64,8 @@ class Stages:
 
 
 def tools_of(python: str) -> NeuronTools:
-    """Return the Neuron software of the interpreter ``python``, if it is not empty, and of the interpreters that are
-    found.
+    """Return the Neuron software of the interpreters on this machine, after that of ``python`` if ``python`` is not
+    empty.
     """
     found = find_neuron()
     if not python:
@@ -101,11 +101,14 @@ class NeuronJudge:
         self._versions = Versions("", "", "")
         self._stages = Stages()
         self._faults: list[Opinion] = []
-        """Stages that are installed and do not work here."""
+        """Opinions that say why a stage is missing or does not work here."""
         self._starting = asyncio.Lock()
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
-        """Return the opinion of each stage in order, up to the first stage that refuses the kernel."""
+        """Return the opinion of each stage in order, up to the first stage that refuses the kernel.
+
+        A stage that gives no answer is an opinion with the reason in ``silence``.
+        """
         async with self._starting:
             if self._exchange is None:
                 await self._start(chip)
@@ -237,7 +240,8 @@ class Simulator:
     async def run(self, kernel: Kernel, values: Sequence[Any], chip: str) -> tuple[list[NDArray[Any]], tuple[str, ...]]:
         """Return the kernel's outputs and the simulator's warnings.
 
-        Refusal if the simulator refuses the kernel. DeadlineError and DeviceError if it gives no answer.
+        Raises Refusal if the simulator refuses the kernel, DeadlineError or DeviceError if the simulator gives no
+        answer.
         """
         with private_folder() as folder:
             described = await asyncio.to_thread(lambda: list(_written(values, folder)))

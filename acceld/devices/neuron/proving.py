@@ -35,7 +35,7 @@ RUNGS: Mapping[str, tuple[CompileJail, ...]] = {
 }
 """Jails that each value of ``devices.compile_jail`` allows, the strictest first."""
 CANARY_S = 180.0
-"""Deadline in seconds for compiling a known-good kernel. A compiler that can not get a lock would wait for ever."""
+"""Deadline in seconds for compiling a known-good kernel, because a compiler that can not get a lock waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Attempt:
 
 
 Accept = Callable[[Compiled], Awaitable[str]]
-"""Tries a compiled known-good kernel. Returns the reason why it does not work, empty if it does."""
+"""Tries a compiled known-good kernel. Returns the reason why the kernel does not work; an empty text if it works."""
 
 
 async def prove(
@@ -124,7 +124,9 @@ RAN = "it compiles; "
 async def attempt(
     compiler: NeuronCompiler, request: CompileRequest, accept: Accept | None, *, anew: bool = True
 ) -> Attempt:
-    """Compile with the compiler's current jail and route, run ``accept`` on the result, and return what happened."""
+    """Compile with the compiler's current jail and route, run ``accept`` on the NEFF, and return a record of the
+    attempt.
+    """
     jail, route, began, hopeless = compiler.jail, compiler.route, time.monotonic(), False
     try:
         found = await (compiler.compile_anew(request, deadline_s=CANARY_S) if anew else compiler.compile(request))
@@ -148,7 +150,7 @@ async def attempt(
 async def widened(compiler: NeuronCompiler, request: CompileRequest, *, wanted: JailName) -> Compiled | Failed:
     """Return the compiled kernel, or its failure.
 
-    If the strict jail may be at fault for a trusted kernel's failure, compiles the kernel again in the wide jail. If
+    A trusted kernel whose failure names a facility that the strict jail refuses is compiled again in the wide jail. If
     that works, the compiler keeps to the wide jail.
     """
     found = await compiler.compile(request)

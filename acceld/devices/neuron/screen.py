@@ -2,7 +2,8 @@
 sample.
 
 A tenth of such candidates, chosen by a hash of run and source, is measured nevertheless. Screening was wrong about a
-candidate that is measured to be faster than its parent by more than the band. After too many errors screening stops.
+candidate of this sample that is faster than its parent by more than the band, the uncertainty of their ratio. Screening
+stops when it was wrong at least twice and about more than a tenth of the sample.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Screen:
         return f"{self.dropped} dropped, {self.sampled} measured nevertheless, {self.wrong} of these were wins"
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the state and the counts as JSON-able data."""
         return {"on": self.on, "dropped": self.dropped, "sampled": self.sampled, "wrong": self.wrong}
 
     def choose(self, request: EvaluationRequest, mine: Profile, parents: Profile | None) -> Choice | None:
@@ -72,7 +73,9 @@ class Screen:
         return Choice(1.0 / found.ratio, found.band_percent, measured)
 
     def learn(self, latency_us: float, parent_us: float, band_percent: float) -> bool:
-        """Record the measured latencies of a sample and its parent. Return True if dropping it would have lost a win."""
+        """Record the latencies of a sample and its parent, in microseconds. Return True if dropping the sample would
+        have lost a win.
+        """
         self.sampled += 1
         wrong = parent_us / latency_us > 1.0 + band_percent / 100.0
         self.wrong += wrong

@@ -61,7 +61,8 @@ class Stopwatch:
         self._checker = checker
 
     async def time(self, case: NeuronCase) -> Profile | Failed:
-        """Return the kernel's profile. At the strict gate, or on request, time it interleaved with its competitors.
+        """Return the kernel's profile. At the strict gate, on request, and outside of runs, time it interleaved with
+        its competitors.
 
         Interleaved timing takes as many sessions as a win needs, each in its own process, on any free core. After
         timing at the strict gate, the kernel must be right on a fresh data set, so that a kernel that returns old

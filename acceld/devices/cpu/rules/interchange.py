@@ -13,7 +13,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class Interchange(Rule):
-    """Exchange two nested loops if that makes the inner loop's accesses contiguous."""
+    """Exchange two nested loops. The gain is largest if more of the inner loop's accesses become contiguous."""
 
     name = "c_interchange"
     reason = (

@@ -53,7 +53,7 @@ def parse(source: str) -> Reader:
 
     Raises RuleRefused for conditional compilation, and for very deep nesting.
     """
-    # One byte a character, so that offsets in the tree are offsets in the source. Comments alone hold other characters.
+    # One byte a character, so that offsets in the tree are offsets in the source. A "?" replaces other characters.
     tree = tree_sitter.Parser(_C).parse(source.encode("ascii", "replace"))
     try:
         return Reader(tree.root_node, source)

@@ -33,7 +33,7 @@ PURE = frozenset(
     "expf exp logf log sqrtf sqrt fabsf fabs fmaxf fmax fminf fmin tanhf tanh erff erf powf pow sinf cosf floorf "
     "ceilf roundf rintf fmaf fma log1pf expm1f copysignf abs exp2f log2f cbrtf".split()
 )
-"""Functions without side effects."""
+"""Functions of the C library without side effects."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,10 @@ class CModule(SourceText):
     # Proofs.
 
     def plain(self, block: Statement) -> bool:
-        """Return True if the reader understands everything in a statement, which declares no pointer and calls only
-        pure functions.
+        """Return True if the reader understands everything in a statement that uses no pointers but arrays, and calls
+        only pure functions.
+
+        The statement must declare no pointer, and neither take an address nor follow a pointer except by an index.
         """
         for one in (block, *statements(block)):
             if isinstance(one, Opaque):

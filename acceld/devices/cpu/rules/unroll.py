@@ -25,7 +25,11 @@ class Unroll(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield a finding for each long innermost loop without a pragma to unroll. Unrolling never changes results."""
+        """Yield a finding for each innermost loop of 16 or more (or unknown) iterations without a pragma to unroll or
+        vectorize.
+
+        Unrolling never changes results.
+        """
         for loop in kernel.loops:
             few = (kernel.trips(loop) or _MANY_TRIPS) < _MANY_TRIPS
             if loops_in(loop.body) or few or any("unroll" in one.text or "omp" in one.text for one in loop.pragmas):

@@ -28,10 +28,8 @@ class Carried:
 
 
 def carried(kernel: TritonModule, function: FunctionNode, loop: ast.For) -> Carried | None:
-    """Return the values that ``loop`` carries between iterations, if these are sums or an online softmax; None
-    otherwise.
-
-    None, too, if the loop stores.
+    """Return the values that ``loop`` carries between iterations, if these are sums or an online softmax and the loop
+    stores nothing; None otherwise.
     """
     place = function.body.index(loop)
     starts: dict[str, ast.Assign] = {}
@@ -97,7 +95,9 @@ def _read_only_there(
     readers: tuple[ast.stmt, ast.stmt],
     changed: Mapping[str, list[ast.stmt]],
 ) -> bool:
-    """Return True if only its own update reads a carried value; ``readers`` may read the peak, too."""
+    """Return True if each carried value is read only by the statement that updates it; ``readers`` may read the peak,
+    too.
+    """
     for statement in loop.body:
         assert isinstance(statement, ast.Assign | ast.AugAssign)
         for name in names(statement.value) & set(kept):

@@ -17,7 +17,7 @@ _WIDTH = 120
 
 
 class FusedEpilogue(Rule):
-    """Join two launches on one grid, so that the value that the first stores for the second stays in registers."""
+    """Join two launches on one grid, so that the value that the first launch stores for the second stays in registers."""
 
     name = "fused_epilogue"
     reason = (
@@ -29,7 +29,7 @@ class FusedEpilogue(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield a finding for each pair of consecutive launches of which the second only computes element by element."""
+        """Yield a finding for each pair of consecutive launches whose second launch only computes element by element."""
         for first, second in pairwise(kernel.launches):
             joined = handover(kernel, first, second)
             if joined is not None:

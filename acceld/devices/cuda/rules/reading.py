@@ -27,13 +27,15 @@ class Launch:
     """One expression for each dimension; empty if they can not be read."""
 
     def keyword(self, name: str) -> ast.keyword | None:
-        """Return the launch's keyword argument ``name``; None if it is not given."""
+        """Return the launch's keyword argument ``name``; None if the launch does not have it."""
         return next((one for one in self.call.keywords if one.arg == name), None)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Describe a whole number that a launch passes for a constant parameter, and every place that must change with it."""
+    """Describe a whole number that a launch passes for a constant parameter, and every place that must change with the
+    number.
+    """
 
     name: str
     value: int

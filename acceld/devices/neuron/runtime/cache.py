@@ -16,7 +16,9 @@ RECORD = "record.json"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Describe a NEFF on disk. Its NTFFs are kept in ``traces``, so that the profiler's own viewer can open both."""
+    """Describe a NEFF on disk. The traces of its executions lie beside it, so that the profiler's own viewer can open
+    both.
+    """
 
     key: str
     neff: Path
@@ -73,7 +75,7 @@ class NeffCache:
         outputs: tuple[str, ...] = (),
         reported: str = "",
     ) -> Compiled:
-        """Store a NEFF, and return its entry. If another process stored the key first, that process's entry stays."""
+        """Store a NEFF, and return its entry; the entry of another process if that process stored the key first."""
         digest = hashlib.sha256(neff).hexdigest()
         made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:

@@ -50,14 +50,14 @@ Start = Callable[[Core, Path], Awaitable[NeuronRunner]]
 
 
 def kernel(api: str, lnc: int) -> Kernel:
-    """Return the canary's source for an API."""
+    """Return the canary as a kernel for an API, which adds two arrays."""
     return Kernel(
         _LEGACY if api == "nki_legacy" else _CURRENT, api, "canary", lnc=lnc, filename="canary.py", trusted=True
     )
 
 
 def inputs() -> tuple[bytes, ...]:
-    """Return small whole numbers, whose sums are exact in every dtype."""
+    """Return the canary's two inputs as bytes: small whole numbers, whose sums float32 holds exactly."""
     left = np.arange(128 * 64, dtype=np.float32).reshape(128, 64) % 97
     return left.tobytes(), (left[::-1] + 1).tobytes()
 

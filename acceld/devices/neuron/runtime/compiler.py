@@ -58,7 +58,7 @@ class CompileJail(StrEnum):
     WIDE = "wide"
     """The strict jail with the system facilities that compilers expect; see :class:`acceld.evaluate.sandbox.jail.Jail`."""
     OFF = "off"
-    """No sandbox, only a process group. A person must consent."""
+    """No sandbox, only a process group. Used only where a person sets ``devices.compile_jail`` to ``off``."""
 
 
 class Exchange(Protocol):
@@ -69,7 +69,8 @@ class Exchange(Protocol):
     ) -> tuple[dict[str, Any], bytes]:
         """Return the answer, with the end of the worker's output as ``reported``.
 
-        Raises DeadlineError if it takes too long, DeviceError if the worker ends without an answer.
+        Raises DeadlineError if the worker takes longer than ``deadline_s``, DeviceError if the worker ends without an
+        answer.
         """
         ...
 
@@ -114,7 +115,7 @@ class NeuronCompiler:
         self.exchanges = dict(exchanges or {CompileJail.OFF: unjailed})
         self.jail = next(iter(self.exchanges))
         self.route = ""
-        """Name of the compile route; empty means the first that the toolchain has."""
+        """Name of the compile route; empty means the first route that the toolchain has."""
         self.signatures: dict[str, str] = {}
         """Signatures of the functions called in the compiler's packages, by name."""
         self._build_s = build_s
@@ -203,8 +204,8 @@ class NeuronCompiler:
         )
 
     def _not_compiled(self, message: str, reported: str, request: CompileRequest) -> Failed:
-        """Return a failure with the compiler's whole output, and a hint if the jail refused a facility that the
-        compiler needs.
+        """Return a failure with the compiler's error and output, and a hint if the jail refused a facility that the
+        error names.
         """
         failure = compile_failure(message, request.kernel.filename)
         facility = missing_in(message)
@@ -259,7 +260,7 @@ class NeuronCompiler:
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """Make a folder that can be given to a jailed worker of another uid, inside one that only this user can enter."""
+    """Give a temporary folder for a worker, which may have another uid; only this user can enter the folder around it."""
     with tempfile.TemporaryDirectory(prefix="acceld-neuron-", ignore_cleanup_errors=True) as name:
         inner = Path(name) / "work"
         inner.mkdir()

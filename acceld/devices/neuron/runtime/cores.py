@@ -21,7 +21,7 @@ class Isolation(StrEnum):
     """Name the group of cores that must be idle while a core is timed."""
 
     CORE = "core"
-    """No other core: cores do not disturb each other."""
+    """Only the timed core: cores do not disturb each other."""
     PAIR = "pair"
     """The two physical cores that share an HBM stack."""
     CHIP = "chip"
@@ -30,7 +30,9 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """Describe a logical core. ``position`` counts from 0 on its chip, ``lnc`` is the number of its physical cores."""
+    """Describe a logical core: ``id`` is its number on the machine, ``position`` its place on chip ``device``, from 0,
+    and ``lnc`` the number of its physical cores.
+    """
 
     id: int
     device: int
@@ -38,7 +40,7 @@ class Core:
     lnc: int
 
     def group(self, isolation: Isolation) -> str:
-        """Return the name of the core's group, whose members disturb each other's times."""
+        """Return the name of the isolation group that contains the core."""
         if isolation is Isolation.CHIP:
             return f"chip{self.device}"
         if isolation is Isolation.PAIR:
@@ -101,7 +103,10 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
 
 
 def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
-    """Raise DeviceError, with both figures, if the numbers of logical and physical cores do not fit together."""
+    """Raise DeviceError, with both figures, if neuron-ls contradicts itself or the facts of ``chip``.
+
+    The number of core ids must be the number of logical cores, and these must add up to the chip's physical cores.
+    """
     physical = CHIPS[chip].cores_per_chip if chip in CHIPS else 0
     for device in devices:
         logical, lnc, where = (
@@ -124,7 +129,7 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
 
 
 def foreign_processes(devices: Sequence[NeuronDevice], own_sessions: Iterable[int]) -> Mapping[int, NeuronProcess]:
-    """Return, for each device that another program uses, one process outside our own sessions.
+    """Return, for each device that another program uses, one process outside the sessions ``own_sessions``.
 
     neuron-ls names no cores, so the process counts as using all cores of the device.
     """

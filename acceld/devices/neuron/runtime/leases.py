@@ -1,7 +1,8 @@
 """Lease logical cores: fairly between runs, never on a chip that another program uses.
 
-A check needs one free core. A timing needs its whole isolation group. After an unclean end the core is out of service
-until a known-good kernel (a canary) passes on it. A candidate after which canaries failed on two cores is at fault.
+A check needs one free core. A timing needs a core whose whole isolation group is idle. After an unclean end a core is
+leased again only when a known-good kernel (a canary) has passed on it; a core on which the canary fails is out of
+service. A candidate after which canaries failed on two cores is at fault.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from acceld.evaluate.queue import Occupancy
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[str]]
-"""Runs a known-good kernel on a core. Returns the reason of a failure, empty if it passes."""
+"""Runs a known-good kernel on a core. Returns the reason of a failure; an empty text if the kernel passes."""
 OnChange = Callable[[Core, bool, str], Awaitable[object]]
-"""Called when a core goes out of service (False) or comes back (True), with the reason."""
+"""Called with a core, False when the core goes out of service or True when it comes back, and the reason."""
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
 """Number of cores on which canaries must fail after a candidate before the candidate is at fault."""
@@ -32,7 +33,7 @@ FAULTY_CORES = 2
 
 @dataclass(slots=True)
 class Lease:
-    """Hold a leased core. Callers report each child's session, and an unclean end, to the lease."""
+    """Hold a leased core, and what the lease's holder reports: the sessions of its processes, and an unclean end."""
 
     core: Core
     run: str
@@ -44,13 +45,13 @@ class Lease:
     """True if the unclean end had another cause than the candidate."""
 
     def owns(self, session: int) -> None:
-        """Record the session of a child that works on this core, so that acceld does not mistake it for another
+        """Record the session of a process that works on this core, so that acceld does not take the process for another
         program.
         """
         self.sessions.add(session)
 
     def ended_unclean(self) -> None:
-        """Record that the core needs a canary before its next use."""
+        """Record that the work on the core ended uncleanly, so that the core needs a canary before its next lease."""
         self.clean = False
 
 
@@ -65,7 +66,10 @@ class _Waiter:
 
 
 class CoreLeases:
-    """Lease cores. ``devices`` reads neuron-ls again; ``canary`` runs a known-good kernel on a core."""
+    """Lease the cores of this machine. Raises DeviceError if ``cores`` is empty.
+
+    ``devices`` reads neuron-ls again; ``canary`` runs a known-good kernel on a core.
+    """
 
     def __init__(
         self,
@@ -103,9 +107,12 @@ class CoreLeases:
     async def lease(
         self, run: str, *, timing: bool = False, candidate: str = "", avoid: Iterable[int] = ()
     ) -> AsyncIterator[Lease]:
-        """Wait for a core, and give it until the context ends. A core of ``avoid`` is given only if no other is free.
+        """Wait for a core, and lease it to ``run`` until the context ends; for a timing, a core whose isolation group
+        is idle.
 
-        Raises DeviceError, naming the holder, if no core can ever become free.
+        A core of ``avoid`` is leased only if no other core can be. ``candidate`` is the name that failed canaries count
+        against. Raises DeviceError, with the reason for each core, if every core is out of service or on a chip that
+        another program uses.
         """
         await self.refresh()
         turn: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
@@ -130,7 +137,7 @@ class CoreLeases:
             await self._give_back(lease)
 
     async def refresh(self) -> None:
-        """Read again which processes use the devices."""
+        """Read again which processes use the devices, and serve the waiting requests."""
         own = {session for lease in self._held.values() for session in lease.sessions}
         self._foreign = foreign_processes(await self._devices(), own)
         self._serve()
@@ -151,8 +158,9 @@ class CoreLeases:
         return task
 
     def doubt(self, device: int) -> None:
-        """Mark a chip that had errors. Its cores need a canary before their next use; cores in use, after their lease
-        ends.
+        """Require a canary on each core of chip ``device``, which reported errors, before the core's next lease.
+
+        A free core is checked at once, a leased core when its lease ends.
         """
         for core in self._cores:
             if core.device != device or core.id in self._sick or core.id in self._checking:
@@ -179,7 +187,7 @@ class CoreLeases:
             await self._on_change(core, False, why)
 
     async def check_again(self) -> None:
-        """Try canaries on the cores that are out of service. Cores that pass come back into service."""
+        """Run a canary on each core that is out of service, and put the cores that pass back into service."""
         for core in self._cores:
             if core.id in self._sick:
                 del self._sick[core.id]
@@ -198,7 +206,9 @@ class CoreLeases:
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
-        """Return the failure of a candidate after which canaries failed on two cores; None for any other candidate."""
+        """Return the failure of a candidate after which canaries failed on two or more cores; None for any other
+        candidate.
+        """
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
             return None
@@ -213,8 +223,8 @@ class CoreLeases:
         """Grant waiting requests: first those of the run with the fewest cores; of equal runs, the one served longest
         ago.
 
-        If a timing waits, the group that will be idle soonest takes no new requests, so that the timing does not wait
-        for ever.
+        If a timing waits, the isolation group with the fewest leased cores takes no later requests, so that the timing
+        does not wait for ever.
         """
         self._refuse_hopeless()
         while (granted := self._first_grant()) is not None:
@@ -280,8 +290,8 @@ class CoreLeases:
         return busy_s / max(now - self._started, 1e-9)
 
     def statistics(self) -> dict[str, object]:
-        """Return the cores by state, the waiting requests, and the share of all cores' time that was leased since the
-        start (0-1).
+        """Return the number or list of cores in each state, the waiting requests, and the shares of time (0-1) in which
+        cores were leased.
         """
         now = self._clock()
         leased_us = sum(self._busy_us.values()) + sum(int((now - since) * 1_000_000) for since in self._since.values())

@@ -39,14 +39,12 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """Hold everything that the compiler's output depends on. ``environment`` has the relevant variables with their
-    values.
-    """
+    """Hold everything that the compiler's output depends on. ``environment`` has variables to set for the compiler."""
 
     kernel: Kernel
     arguments: tuple[Tensor, ...]
     target: str
-    """``trn1``, ``trn2`` or ``trn3``; never guessed from the machine."""
+    """Chip to compile for: ``trn1``, ``trn2`` or ``trn3``."""
     compiler_version: str
     api_version: str
     scalars: Mapping[str, Scalar] = field(default_factory=dict)

@@ -51,7 +51,7 @@ class ProfilerError(DeviceError):
 class NeuronRunner:
     """Control a trusted process, which gets NEFFs and data, never a candidate's Python.
 
-    ``clean`` becomes False when the core may be in a bad state. Its lease must then be returned as unclean.
+    ``clean`` becomes False when the core may be in a bad state. The lease of the core must then be returned as unclean.
     """
 
     def __init__(self, worker: Worker, core: int, folder: Path, runtime: str, busy_s: float, lnc: int) -> None:
@@ -114,7 +114,9 @@ class NeuronRunner:
         slot: int = 0,
         deadline_s: float = 60.0,
     ) -> Failed | None:
-        """Load a NEFF into a slot. Return the failure; None if the NEFF is loaded."""
+        """Load a NEFF into a slot. Return the failure; None if the NEFF is loaded. Raise DeviceLostError if the runner
+        is lost.
+        """
         self._outputs[slot] = tuple(outputs)
         record = {
             "op": "load",
@@ -130,7 +132,10 @@ class NeuronRunner:
         return got if isinstance(got, Failed) else None
 
     async def run(self, inputs: Sequence[bytes], *, slot: int = 0, deadline_s: float) -> tuple[bytes, ...] | Failed:
-        """Execute the NEFF on the inputs' C-order bytes. Return the outputs' bytes in order, or the failure."""
+        """Execute the NEFF on the inputs' C-order bytes. Return the outputs' bytes in order, or the failure.
+
+        Raises DeviceLostError if the runner or the device is lost.
+        """
         got = await self._ask({"op": "run", "slot": slot}, b"".join(inputs), deadline_s)
         if isinstance(got, Failed):
             return got
@@ -153,7 +158,8 @@ class NeuronRunner:
         """Time the loaded NEFF on the inputs of the last ``run`` until a round is steady. Return the measurement or the
         failure.
 
-        ``deadline_s`` is for all rounds together. Raises DeviceError without proof that the device ran.
+        ``deadline_s`` is for all rounds together. Raises ProofError without proof that the device ran, ProfilerError if
+        the profiler fails, DeviceLostError if the runner or the device is lost.
         """
         rounds: list[Round] = []
         ends = time.monotonic() + deadline_s

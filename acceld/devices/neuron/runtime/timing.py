@@ -35,7 +35,9 @@ class ProofError(DeviceError):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Hold the times of one series of executions in microseconds, in order, and the proof that the device ran."""
+    """Hold the times of one series of executions in microseconds, in order, and the summary that proves that the device
+    ran.
+    """
 
     samples_us: tuple[float, ...]
     method: str
@@ -65,8 +67,8 @@ class Clock:
 
     @property
     def least_win_us(self) -> float | None:
-        """Return the least difference of two latencies that counts as a win: twice the resolution. None if that is
-        unknown.
+        """Return the least difference of two latencies that counts as a win: twice the resolution. None if the
+        resolution is unknown.
         """
         return None if self.resolution_us is None else 2.0 * self.resolution_us
 
@@ -113,7 +115,7 @@ class Measurement:
 
     @property
     def steady(self) -> bool:
-        """Return True if the best round's spread is within the limit."""
+        """Return True if the spread of the best round is within the limit of the chip or the resolution."""
         return self.best.steady(self.chip)
 
 

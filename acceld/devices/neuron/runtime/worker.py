@@ -90,10 +90,10 @@ class Worker:
     async def ask(
         self, record: Mapping[str, Any], data: bytes = b"", *, deadline_s: float, max_bytes: int = frames.MAX_BYTES
     ) -> tuple[dict[str, Any], bytes]:
-        """Send one record and return the answer.
+        """Send one record and return the answer, a record and its bytes.
 
-        Raises DeadlineError if it takes too long, DeviceError if the process ends or answers without a record. In both
-        cases, and after a cancellation, the process is ended first.
+        Raises DeadlineError if no answer comes within ``deadline_s``, DeviceError if the process ends or answers
+        without a record. In both cases, and after a cancellation, the process is ended first.
         """
         try:
             async with asyncio.timeout(deadline_s):
@@ -119,8 +119,9 @@ class Worker:
         return frames.body(await stdout.readexactly(text)), await stdout.readexactly(data)
 
     async def close(self, grace_s: float = 5.0) -> bool:
-        """Ask the process to end, and end its process group if it does not. Return True if the process ended cleanly by
-        itself.
+        """Ask the process to end, wait at most ``grace_s`` seconds, then end its whole process group.
+
+        Returns True if the process ended by itself with exit code 0.
         """
         try:
             async with asyncio.timeout(grace_s):
@@ -140,7 +141,7 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._exit()
-        # A process of the compiled kernel may hold the pipes open from another session, so this end is closed.
+        # A process that the kernel started may hold the pipes open from another session, so our end is closed.
         self._process._transport.close()  # type: ignore[attr-defined]
         await self._listener
 

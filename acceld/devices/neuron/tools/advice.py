@@ -12,7 +12,7 @@ JAILS = ("strict", "wide", "off")
 
 
 def advice(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the conclusions from a report. Raises UsageError if it is not a report."""
+    """Yield the conclusions from a report of ``acceld doctor --neuron``. Raises UsageError for any other mapping."""
     steps = report.get("steps")
     if not isinstance(steps, list) or "missing" not in report:
         raise UsageError("this is not a report of acceld doctor --neuron")

@@ -109,7 +109,7 @@ class Captured:
     summary: ProfileSummary
     chip: str
     cores: int
-    """Physical cores that move data or multiply."""
+    """Number of physical cores that move data or multiply."""
     operators: tuple[Operator, ...]
     """All operators, the operator with the most time to gain first."""
     lines: tuple[Operator, ...]
@@ -122,8 +122,9 @@ class Captured:
 
 
 def read_captured(place: Path) -> Captured:
-    """Return the program in a folder of Parquet tables or a JSON file. Raise UsageError if it is neither, or lacks
-    needed data.
+    """Return the program in a folder of Parquet tables or in a JSON file.
+
+    Raises UsageError if ``place`` is neither, or lacks needed data.
     """
     if place.is_dir():
         return _assembled(*_understood(_of_tables, place))
@@ -343,7 +344,7 @@ def _ranked(steps: Sequence[Step], chip: ChipSpec, cores: int) -> tuple[Operator
 
 def divided(steps: Sequence[Step]) -> dict[str, float]:
     """Return the nanoseconds of each operator: its part of the time from the first instruction's start to the last
-    one's end.
+    instruction's end.
 
     Instructions that wait, or take no time, get no part.
     """

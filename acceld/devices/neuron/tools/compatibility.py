@@ -14,7 +14,7 @@ from acceld.workloads import Workload
 LEGACY_SDKS = {"trn1": (20, 29), "trn2": (21, 29)}
 """First and last SDK 2.x that compiles ``neuronxcc.nki`` for a chip: release notes of 2.20, 2.21 and 2.30."""
 CURRENT_SDK = 29
-"""First SDK 2.x whose package ``nki`` is more than a beta; it is for trn2 and trn3."""
+"""First SDK 2.x whose package ``nki`` is more than a beta; the package is for trn2 and trn3."""
 LAST_BLOCK_SDK = 26
 """Last SDK 2.x known to compile block dimensions; the documentation calls them an error from 2.25 on."""
 COMPILER_TO_SDK = 5
@@ -23,7 +23,7 @@ COMPILER_TO_SDK = 5
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Answer whether an API compiles for a chip with an SDK, with the reason if not."""
+    """Answer whether an API compiles for a chip with an SDK: ``reason`` is empty if it does."""
 
     reason: str = ""
     blocks: bool = True
@@ -63,7 +63,9 @@ def _is_partitions(node: ast.expr) -> bool:
 
 
 def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Workload]) -> Iterator[Finding]:
-    """Yield the workloads that can run here, and the workloads that can not, each with the reason."""
+    """Yield one finding with the workloads whose baselines compile for the chip, and one with the others and the
+    reason.
+    """
     sdk, name = sdk_of(compiler_version), f"{api} on {chip}"
     if sdk is None:
         yield Finding(name, "note", f"which SDK neuronx-cc {compiler_version} came with is not known")

@@ -80,7 +80,11 @@ class NeuronTools:
 
 
 def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
-    """Return AWS's virtual environments with their packages, the profiler and the devices of this machine."""
+    """Return the Neuron packages of the interpreters ``pythons``, and the profiler and devices of this machine.
+
+    Without ``pythons``, the interpreters are those of AWS's virtual environments and of the user's own with a Neuron
+    package.
+    """
     interpreters = pythons or tuple(_interpreters())
     packages = [package for python in interpreters for package in _packages(python)]
     profiler = shutil.which("neuron-explorer") or shutil.which("neuron-profile") or ""

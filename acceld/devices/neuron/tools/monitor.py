@@ -152,7 +152,7 @@ class Monitor:
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self.last: MonitorReport | None = None
-        """The latest report; None before the first, and if neuron-monitor is missing."""
+        """The latest report; None before the first report, and if neuron-monitor is missing."""
 
     async def start(self) -> None:
         """Start neuron-monitor, and begin to read its reports."""

@@ -108,7 +108,7 @@ class ProfileSummary:
 
     @property
     def device_ran(self) -> bool:
-        """Return True if the device shows any activity. Otherwise a time is no measurement."""
+        """Return True if an engine or DMA was active. The time of an execution without activity is no measurement."""
         return self.total_us > 0 and any(us > 0 for us in self.engines_us.values())
 
 
@@ -148,8 +148,8 @@ def parse_summary(text: str) -> ProfileSummary:
     """Return the summary in the output of the profiler's ``view`` with ``--output-format summary-json`` or ``json``.
 
     ``summary-json`` is one object around the summary of one network; ``json`` has the summary under the key
-    ``summary``. Raises DeviceError if the output is invalid, or has no ``total_time``: then nothing proves that the
-    device ran.
+    ``summary``. Raises DeviceError if the output is invalid, or has no ``total_time``, because then nothing proves that
+    the device ran.
     """
     raw = json_of(text, "the profiler's summary-json", lambda one: _is_object(one) and _summary_in(one) is not None)
     found = _summary_in(raw)
@@ -167,7 +167,7 @@ def _summary_in(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def summary_of(summary: Mapping[str, Any]) -> ProfileSummary:
     """Return a summary's fields as a record.
 
-    Raises DeviceError without ``total_time``: then nothing proves that the device ran.
+    Raises DeviceError without ``total_time``, because then nothing proves that the device ran.
     """
     if not is_number(summary.get("total_time")):
         raise DeviceError("the profiler's summary has no total_time", hint="the trace may be cut off: capture it again")
@@ -287,7 +287,10 @@ _LINE = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+)')
 
 
 def compile_failure(text: str, filename: str) -> Failure:
-    """Return a compiler's error as a failure of the simulator's classes, with the innermost line of the kernel's file."""
+    """Return a compiler's error as a failure, with the innermost line of the kernel's file (0 if the error names none).
+
+    The failure's rule is the simulator's name for the error, or ``compiler`` for an unknown error.
+    """
     rule = next((rule for pattern, rule in _COMPILE_RULES if pattern.search(text)), "compiler")
     lines = [int(match["line"]) for match in _LINE.finditer(text) if match["file"].endswith(filename)]
     reported = [line.strip() for line in text.splitlines() if line.strip()]
@@ -323,7 +326,7 @@ def _is_object(value: object) -> bool:
 
 
 def walk(raw: Any, *path: str) -> Any:
-    """Return the value at a path of nested objects; None if any of them is missing."""
+    """Return the value at a path of nested objects; None if an object or a key of the path is missing."""
     for name in path:
         if not isinstance(raw, dict):
             return None

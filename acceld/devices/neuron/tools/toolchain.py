@@ -31,9 +31,9 @@ class Toolchain:
 def find_toolchain(
     api: str, *, compile_python: str = "", runner_python: str = "", found: NeuronTools | None = None
 ) -> Toolchain:
-    """Return the toolchain: the named interpreters, and found ones for the other parts.
+    """Return the toolchain: the interpreters that are named, and the parts found on this machine for everything else.
 
-    Raises DeviceError, with everything that was found, if there is no compiler.
+    Raises DeviceError, with all packages that were found, if there is no compiler.
     """
     tools = found or find_neuron()
     compiler = compile_python or _python_with(NEEDS[api], tools)

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Trial:
-    """Run all steps once. A failed step is recorded; later steps run if they do not need it."""
+    """Run all steps once. A failed step is recorded; a later step runs unless it needs the failed one."""
 
     def __init__(
         self,
@@ -332,7 +332,7 @@ def _user() -> str:
 async def try_machine(
     *, api: str, target: str, lnc: int, compile_python: str, runner_python: str, memory_bytes: int, folder: Path
 ) -> tuple[bool, dict[str, Any]]:
-    """Try every step on this machine. Return True if one way leads from source to a time, and the report."""
+    """Run the trial on this machine. Return True if one way leads from a kernel's source to its time, and the report."""
     from acceld.devices.neuron.compile_jail import JailedExchange
     from acceld.devices.neuron.tools.toolchain import likely_toolchain
     from acceld.evaluate.sandbox.ladder import probe_level

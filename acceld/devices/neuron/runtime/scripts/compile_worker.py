@@ -1,16 +1,17 @@
-"""Compile one kernel from shapes to a NEFF, or run it in AWS's simulator, under the interpreter that has the Neuron compiler.
+"""Compile one kernel from shapes to a NEFF, or run it in AWS's simulator, under the interpreter that has the Neuron
+compiler.
 
-The process reads one record, writes one record, and ends. The request has ``text``, ``filename``, ``closure``,
-``entry``, ``api`` (``nki_legacy`` or ``nki``), ``grid``, ``lnc``, ``target``, ``flags``, ``arguments`` (name, dtype,
-shape), ``scalars``, ``folder`` (empty, private), ``device_pattern`` and ``route`` (empty: the first available). A reply
-with ``ok: true`` has ``route``, ``outputs`` (names, if the compiler reports them), ``signatures``, versions and the
-NEFF as bytes. A reply with ``ok: false`` has ``kind`` (``kernel``, ``missing``, ``route``, ``protocol``, ``devices``)
-and ``message``. A request with the op ``simulate`` has ``values`` (a number, or an array's dtype, shape and file) in place of the
-arguments; its bytes are the outputs. The request ``{"op": "hello"}`` returns versions only, ``{"op": "facilities"}`` returns the facilities
-that the system refuses.
+The process reads one record, writes one record, and ends. A request with the op ``compile`` has ``text``, ``filename``,
+``closure``, ``entry``, ``api`` (``nki_legacy`` or ``nki``), ``grid``, ``lnc``, ``target``, ``flags``, ``arguments``
+(name, dtype, shape), ``scalars``, ``folder`` (empty, private), ``device_pattern`` and ``route`` (empty: the first
+available). A reply with ``ok: true`` has ``route``, ``outputs`` (names, if the compiler reports them), ``signatures``,
+versions and the NEFF as bytes. A reply with ``ok: false`` has ``kind`` (``kernel``, ``missing``, ``route``,
+``protocol``, ``devices``) and ``message``. A request with the op ``simulate`` has ``values`` (a number, or an array's
+dtype, shape and file) in place of ``arguments``; the bytes of its reply are the outputs. A request with only the op
+``hello`` gets the versions, with only the op ``facilities`` the system facilities that this process can not use.
 
-The kernel's own Python runs in this process, so its answer is not trusted: the NEFF is checked on data later. Devices
-are hidden first. If that fails and a device is visible, nothing is compiled.
+The kernel's own Python runs in this process, so the reply is not trusted: the NEFF is checked on data later. Devices
+are hidden first. If a device is still visible, nothing is compiled or simulated.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-# beside this file, where a type checker does not look
+# These modules lie beside this file, where a type checker does not look.
 import confine  # type: ignore[import-not-found,unused-ignore]
 import facilities  # type: ignore[import-not-found,unused-ignore]
 import frames  # type: ignore[import-not-found,unused-ignore]
@@ -64,7 +65,9 @@ def hello() -> dict[str, Any]:
 
 
 def find_entry(module: Any, entry: str) -> Any:
-    """Return the kernel function, without the decorator that would run it."""
+    """Return the object named ``entry`` in the kernel's module, with its decorator. Raise AttributeError if it is
+    missing.
+    """
     function = module
     for part in entry.split("."):  # a kernel of a class is Class.name
         function = getattr(function, part, None)
@@ -122,7 +125,9 @@ def load(request: dict[str, Any], folder: Path) -> Any:
 
 
 class Bench:
-    """Hold the inputs of a compile route: the request, the kernel's function without its decorator, folders and arrays."""
+    """Hold the inputs of a compile route: the request, the kernel's function with and without decorator, folders and
+    arrays.
+    """
 
     def __init__(self, request: dict[str, Any], function: Any, folder: Path) -> None:
         self.request, self.decorated, self.folder = request, function, folder
@@ -134,8 +139,9 @@ class Bench:
         """Names of the outputs in the kernel's order, if the compiler reports them."""
 
     def neff(self, path: Any) -> Path:
-        """Return the path of a route's NEFF: ``path``, or the newest in the folder. Raise FileNotFoundError if there is
-        no NEFF.
+        """Return ``path`` if a route wrote its NEFF there, else the newest NEFF in the folder.
+
+        Raises FileNotFoundError if the folder has no NEFF.
         """
         if Path(path).is_file():
             return Path(path)
@@ -145,9 +151,10 @@ class Bench:
         return there[-1]
 
     def written(self, call: Callable[[], Any], path: Path) -> Path:
-        """Call a kernel that compiles and then runs, and return the path of its NEFF.
+        """Call a function that compiles a kernel and then runs it, and return the path of the NEFF.
 
-        Without a visible core the run fails, but the NEFF is written before.
+        Without a visible core the run fails, but the NEFF is written before. Raises the function's error if there is no
+        NEFF at ``path``.
         """
         try:
             call()
@@ -209,9 +216,9 @@ def legacy(name: str) -> Callable[[Bench], Path]:
 
 
 def framework(bench: Bench) -> Path:
-    """Return the NEFF's path from the compile-only class of some versions.
+    """Compile by the class ``nki.framework.compiled.CompileKernel``, and return the path of the NEFF.
 
-    The class is private, so only options that it accepts are passed.
+    The class is private, and only some versions have it, so only options that it accepts are passed.
     """
     request = bench.request
     make = named("nki.framework.compiled", "CompileKernel")
@@ -250,7 +257,8 @@ def frontend(*, disabled: bool) -> Callable[[Bench], Path]:
 def front_end_class() -> Any:
     """Return the frontend class that the compiler itself uses for a launch.
 
-    Versions without the function ``resolve_frontend_cls`` have only the parser, which version 0.7 replaces.
+    Versions without the function ``resolve_frontend_cls`` have only the class ``ParserFrontend``, which version 0.7
+    replaces.
     """
     try:
         return named("nki.compiler.frontend", "resolve_frontend_cls")()
@@ -259,7 +267,7 @@ def front_end_class() -> Any:
 
 
 def jitted(bench: Bench) -> Path:
-    """Return the NEFF's path from the documented call with numpy arrays.
+    """Compile by the documented call of a jitted kernel with numpy arrays, and return the path of the NEFF.
 
     The call writes the NEFF to the artifacts folder, and then looks for a core.
     """
@@ -282,15 +290,16 @@ ROUTES: dict[str, dict[str, Callable[[Bench], Path]]] = {
         "nki.jit with NKI_ARTIFACTS_DIR": jitted,
     },
 }
-"""Compile routes by API, in the order they are tried. Those of ``nki`` other than its jit are not public."""
+"""Compile routes by API, in the order they are tried. The routes of ``nki``, except ``nki.jit``, use private functions.
+"""
 SIGNATURES: dict[str, str] = {}
-"""Signatures of the called functions, by name."""
+"""Signatures of the compiler's functions that this process looked up, by name."""
 
 
 def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
     """Return a reply and the NEFF by the named route; without a name, by the first route that this version has.
 
-    Raises MissingTool if this version has no route.
+    Raises MissingRoute if this version does not have the route, or has no route at all.
     """
     function = find_entry(load(request, folder), request["entry"])
     routes = ROUTES[request["api"]]
@@ -307,8 +316,8 @@ def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], byt
 
 
 def simulated(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
-    """Return a reply and the outputs' bytes, one after the other, of the kernel in AWS's simulator on the arrays in
-    ``folder``.
+    """Run a kernel in AWS's simulator on the arrays in ``folder``, and return the reply and the outputs' bytes in
+    order.
     """
     import warnings
 
@@ -338,11 +347,11 @@ WORK: dict[str, Callable[[dict[str, Any], Path], tuple[dict[str, Any], bytes]]] 
     "compile": compiled,
     "simulate": simulated,
 }
-"""The work with a kernel by a request's ``op``."""
+"""Functions that compile or simulate a kernel, by a request's ``op``."""
 
 
 def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Return the reply to one request."""
+    """Return the reply to one request, and the bytes that belong to the reply."""
     if request.get("op") == "hello":
         return hello(), b""
     if request.get("op") == "facilities":
@@ -369,7 +378,7 @@ def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
 
 
 def main() -> None:
-    """Read one request and write the reply."""
+    """Read one request, write its reply, and end the process."""
     incoming, outgoing = confine.take_pipes()
     confine.end_with_parent(int(os.environ.get("ACCELD_PARENT", "0")))
     got = frames.read(incoming)

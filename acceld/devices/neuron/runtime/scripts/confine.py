@@ -21,7 +21,7 @@ _MS_PRIVATE = 1 << 18
 
 
 def take_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Return the two ends of the pipe as private files. From now on, prints to stdout go to stderr."""
+    """Return stdin and stdout as private files. From now on, stdin is empty, and prints to stdout go to stderr."""
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "wb")
     empty = os.open(os.devnull, os.O_RDONLY)
@@ -35,7 +35,7 @@ def end_with_parent(parent: int) -> None:
     """Make the system end this process when its parent ends. Exit at once if process ``parent`` is no longer the
     parent.
 
-    ``parent`` is 0 (no such check) if a launcher is between this process and the one that waits for it.
+    Pass 0 to leave out that check, if a launcher stands between this process and the process that waits for it.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:

@@ -30,8 +30,8 @@ def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
 
 
 def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
-    """Return the lengths of JSON and bytes in a record's head. Raise FrameError if the head is invalid or a length too
-    large.
+    """Return the lengths of a record's JSON and bytes from its head. Raise FrameError if the head is invalid or a
+    length is too large.
     """
     if len(raw) != HEAD.size:
         raise FrameError("the stream ended inside a record's head")

@@ -1,7 +1,7 @@
 """Run a NEFF through AWS's runtime library, if neither nrtpy nor spike is installed.
 
-The documented calls of libnrt have no device clock. So it runs checks and leaves timing to the profiler. Runs on Python
->= 3.8, standard library only. Calls and the layout of a tensor's record are those of ``nrt/nrt.h``.
+The documented calls of libnrt have no device clock. So this module runs kernels on data, and the profiler times them.
+Runs on Python >= 3.8, standard library only. Calls and the layout of a tensor's record are those of ``nrt/nrt.h``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TensorInfos(ctypes.Structure):
 
 
 class NrtError(Exception):
-    """Report a status other than success."""
+    """Report that a call of the library returned a status other than success."""
 
     def __init__(self, call: str, status: int) -> None:
         Exception.__init__(self, f"NRT_STATUS {status} from {call}")
@@ -70,7 +70,9 @@ class Libnrt:
 
     @classmethod
     def opened(cls) -> Libnrt:
-        """Return the process's library. Raise OSError if it is not installed, NrtError if it gives no core."""
+        """Return this process's only instance. Raise OSError if the library is not installed, NrtError if it gets no
+        core.
+        """
         if cls._opened is None:
             cls._opened = cls()
         return cls._opened
@@ -113,8 +115,9 @@ class LoadedNeff:
         (self.inputs if is_input else self.outputs).append(name.decode())
 
     def write(self, name: str, data: bytes) -> None:
-        """Fill a tensor. Outputs are filled, too, so that an element that the kernel does not write keeps no earlier
-        result.
+        """Fill a tensor with bytes.
+
+        Fill outputs, too, before a run, so that an element that the kernel does not write keeps no earlier result.
         """
         self._library.call("nrt_tensor_write", self._tensors[name][0], data, 0, len(data))
 
@@ -123,7 +126,7 @@ class LoadedNeff:
         return self._tensors[name][1]
 
     def execute(self) -> None:
-        """Execute the NEFF once. Raise NrtError with the device's status if that fails."""
+        """Execute the NEFF once. Raise NrtError with the device's status if the execution fails."""
         self._library.call("nrt_execute", self._model, self._sets[0], self._sets[1])
 
     def read(self, name: str) -> bytes:

@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 
 HEADER_BYTES = 1024
 HEADER = struct.Struct("<QQQQQ128sI32s16s256sI64sQI468x")
-"""Package version, bytes of header and data, version, build, cores, hash, id, name, cores asked for, cores a node,
-features, LNC."""
+"""Fields: package version, bytes of header and data, version, build, cores, hash, id, name, cores asked for, cores a
+node, features, LNC.
+"""
 _MAX_DEFINITION = 64 << 20
 
 
 class Facts(NamedTuple):
-    """Hold the facts in a NEFF. ``lnc`` is 0 if the file names none. Tensors are names and bytes in the order of their
-    ids.
+    """Hold the facts in a NEFF. ``lnc`` is the logical core size, 0 if the file does not state it.
+
+    ``inputs`` and ``outputs`` are names and numbers of bytes, in the order of the tensors' ids.
     """
 
     lnc: int
@@ -33,7 +35,10 @@ NOTHING = Facts(0, (), ())
 
 
 def facts_of(data: bytes) -> Facts:
-    """Return the facts in a NEFF; :data:`NOTHING` if it does not have the documented layout."""
+    """Return the facts in a NEFF; :data:`NOTHING` if it does not have the documented layout.
+
+    Inputs and outputs are empty if the definition of the first subgraph can not be read.
+    """
     if len(data) < HEADER_BYTES:
         return NOTHING
     fields = HEADER.unpack(data[:HEADER_BYTES])
@@ -51,7 +56,7 @@ def facts_of(data: bytes) -> Facts:
 
 
 def _variables(data: bytes) -> dict[str, Any]:
-    """Return the variables of the first subgraph by name."""
+    """Return the variables of the first subgraph by name; an empty mapping if the archive does not define it."""
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive:
             if member.name.lstrip("./") == "sg00/def.json" and member.size <= _MAX_DEFINITION:
@@ -62,10 +67,10 @@ def _variables(data: bytes) -> dict[str, Any]:
 
 def pair(wanted: list[dict[str, Any]], reported: list[tuple[str, int]], what: str) -> list[str]:
     """Return the NEFF's name of each tensor of the kernel: matched by name if all names and sizes agree, else by order
-    and size.
+    and size, else by size alone if every size occurs once.
 
     Raises ValueError, with both lists, if the tensors can not be matched. ``wanted`` holds name, nbytes, dtype and
-    shape; ``reported`` holds names and bytes.
+    shape; ``reported`` holds names and bytes; ``what`` (``inputs`` or ``outputs``) is for the message.
     """
     sizes = dict(reported)
     if len(wanted) == len(reported) and all(sizes.get(one["name"]) == one["nbytes"] for one in wanted):

@@ -1,19 +1,21 @@
-"""Run kernels on one leased core: load a NEFF once, run it on data, time it. No candidate code runs in this process. It
-reads and answers records until ``close`` or the pipe's end. Operations:
+"""Run kernels on one leased core: load a NEFF once, run it on data, time it. No candidate code runs in this process.
+
+The process answers records until ``close`` or the pipe's end. Operations:
 
 - ``hello``: versions and the runtime that will be used.
 - ``load``: ``neff`` (path), ``inputs`` and ``outputs`` (name, dtype, shape), ``folder`` and ``traces`` (private).
 - ``run``: the inputs' bytes in order; answers with the outputs' bytes in order.
-- ``time``: ``warmups`` and ``iterations``, on the inputs of the last ``run``. Answers with
-  ``samples_us`` (from the device's own clock) or ``summaries`` (the profiler's text, one for each execution).
+- ``time``: ``warmups`` and ``iterations``, on the inputs of the last ``run``. Answers with ``samples_us`` (from the
+  device's own clock) and ``summary`` (the profiler's text for one more execution, may be empty), or with ``summaries``
+  (the profiler's text, one for each execution).
 
 All operations but ``hello`` name a ``slot`` (0 where left out): several NEFFs stay loaded, so that rounds of them can
 alternate.
 
-Every answer may have ``reported``, the other output of the tools. An error answer has ``ok: false``, ``kind`` (``nrt``,
-``missing``, ``protocol``, ``proof``, ``profiler``: the tool itself failed, or ``shape``: tensors that are not those of
-the kernel) and ``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``libnrt`` (AWS's library by ctypes; the
-profiler times), ``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF themselves).
+Every successful answer has ``reported``, the other output of the tools. An error answer has ``ok: false``, ``kind``
+(``nrt``, ``missing``, ``protocol``, ``proof``, ``profiler``: the tool itself failed, or ``shape``: the NEFF's tensors
+are not those of the kernel) and ``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``libnrt`` (AWS's library by
+ctypes; the profiler times), ``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF themselves).
 ``nki.baremetal`` is not used: it would bring the candidate's Python next to the data.
 """
 
@@ -60,17 +62,17 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 
 
 NRT = re.compile(r"NRT[ _]|NeuronCore\(s\) not available|execution timeout \(|INFER_ERROR_SUBTYPE")
-"""Marker of a failure that the runtime below a tool reported. Without this marker the tool itself failed."""
+"""Pattern of a failure that the runtime reported through a tool. In other failures the tool itself is at fault."""
 SAID: list[str] = []
 """Messages of the tools since the last answer."""
 _SAID_CHARACTERS = 4000
 
 
 def call(command: list[str], folder: str) -> str:
-    """Return everything that a tool printed, on either stream.
+    """Run a tool in ``folder``, and return everything that it printed on stdout and stderr.
 
     Raises RunnerError with the end of that output if the tool fails. The error's kind is ``nrt`` if the runtime
-    reported a failure, else ``profiler``.
+    reported a failure or a signal ended the tool, else ``profiler``.
     """
     me = os.getpid()
     # The tool holds the core, so it must end with this process, even if this process is killed.
@@ -109,9 +111,10 @@ def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what
 
 
 def sizes_of(info: Any, known: dict[str, int]) -> list[tuple[str, int]]:
-    """Return names and bytes of the tensors that a model reports: records with ``size``, or names alone.
+    """Return names and bytes of the tensors in ``info``, which a model reports as records with ``size``, or as names
+    alone.
 
-    Missing sizes are taken from ``known``, the sizes that the NEFF file states.
+    Missing sizes are taken from ``known``, the sizes that the NEFF file states; -1 if that lacks them, too.
     """
     reported = []
     for name in info:
@@ -122,7 +125,7 @@ def sizes_of(info: Any, known: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def view(profiler: str, neff: str, trace: Path, folder: str) -> str:
-    """Return the profiler's summary of one trace."""
+    """Return the profiler's summary of one trace, as JSON text."""
     return call([profiler, "view", "-n", neff, "-s", str(trace), "--output-format", "summary-json"], folder)
 
 
@@ -150,13 +153,15 @@ class CaptureRuntime:
         self.traces.mkdir(parents=True, exist_ok=True)
 
     def give(self, number: int, name: str, data: bytes) -> None:
-        """Write an input to its file, in the order of the kernel's arguments."""
+        """Write input ``number`` to a file that the next captures read. Give inputs in the order of the kernel's
+        arguments.
+        """
         path = self.folder / f"input_{number}.bin"
         path.write_bytes(data)
         self.inputs = [*self.inputs[: 2 * number], name, str(path)]
 
     def run(self, data: bytes) -> bytes:
-        """Return the outputs of one execution on the given inputs."""
+        """Return the bytes of the outputs of one execution on the given inputs."""
         for number, (name, part) in enumerate(zip(self.input_names, split(data, self.input_specs))):  # noqa: B905
             self.give(number, name, part)
         reported = self._capture(self.folder / "check.ntff", "--save-output")
@@ -222,7 +227,7 @@ class PythonRuntime:
         self.output_order = [name for name, _ in request["neff_outputs"]]
 
     def run(self, data: bytes) -> bytes:
-        """Return the outputs of one execution on the given inputs."""
+        """Return the bytes of the outputs of one execution on the given inputs."""
         import numpy
 
         self.arguments = {}
@@ -237,8 +242,10 @@ class PythonRuntime:
         return b"".join(parts[name] for name in names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Return the device's times of each execution, and the summary of one trace, which proves the times and has
-        counters.
+        """Return the device's times of each execution, and the profiler's summary of one more, traced execution.
+
+        The trace proves that the device ran. The summary has the counters; it is empty if the profiler is missing or
+        fails.
         """
         result = self.model.benchmark(self.arguments, warmup_iter=warmups, benchmark_iter=iterations, mode="device")
         trace = self.traces / "profile.ntff"
@@ -282,7 +289,9 @@ class LibraryRuntime:
             self.clock.load(request)
 
     def run(self, data: bytes) -> bytes:
-        """Return the outputs of one execution on the given inputs. Outputs are cleared before the execution."""
+        """Return the bytes of the outputs of one execution on the given inputs. Outputs are cleared before the
+        execution.
+        """
         parts = split(data, self.input_specs)
         for number, (name, part) in enumerate(zip(self.input_names, parts)):  # noqa: B905
             self.neff.write(name, part)
@@ -294,7 +303,9 @@ class LibraryRuntime:
         return b"".join(self.neff.read(name) for name in self.output_names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Return the times of the profiler's own executions on the same inputs."""
+        """Return the profiler's summaries of its own executions on the same inputs. Raise RunnerError without a
+        profiler.
+        """
         if self.clock is None:
             raise RunnerError(
                 "missing", "libnrt has no clock of the device: timing needs neuron-explorer or neuron-profile"
@@ -312,7 +323,10 @@ def _dtype(name: str) -> Any:
 
 
 def find_runtime(profiler: str, wanted: str) -> Any:
-    """Return the best installed runtime, or the runtime ``wanted``. Raise RunnerError if it is not installed."""
+    """Return the runtime ``wanted``, or the best installed runtime if ``wanted`` is empty.
+
+    Raises RunnerError if it is not installed.
+    """
     for name in ("nrtpy", "spike"):
         if wanted in ("", name):
             try:
@@ -342,14 +356,16 @@ def version_of(distribution: str) -> str:
 
 
 class Runner:
-    """Hold the state between requests: the runtime, and an instance of it for each slot."""
+    """Hold the state between requests: the chosen runtime, and for each slot an instance with a loaded NEFF."""
 
     def __init__(self) -> None:
         self.wanted: tuple[str, str] | None = None
         self.slots: dict[int, Any] = {}
 
     def answer(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the reply to one request. Raise RunnerError for a failure that the caller must see."""
+        """Return the reply to one request, and the reply's bytes. Raise RunnerError for a failure that the caller must
+        see.
+        """
         operation, slot = request.get("op"), request.get("slot", 0)
         if operation == "hello":
             self.wanted = (request.get("profiler", ""), request.get("runtime", ""))
