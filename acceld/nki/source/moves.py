@@ -26,6 +26,7 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
     Each such tile gets ``places`` places, which the iterations use in turn. So a tile keeps its values for ``places`` -
     1 further iterations.
     """
+    place = loop.variable if places == loop.trips else f"{loop.variable} % {places}"
     needed = {"sbuf": 0, "psum": 0}
     edits = Edits(kernel.source)
     for name in names:
@@ -53,7 +54,7 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
         edits.delete_lines(start, end)
         edits.insert(first_line(kernel, loop), f"{loop.indent}{declared}\n")
         for _, access in found:
-            edits.replace(*kernel.span(access.node), _at_place(kernel, access, shape, f"{loop.variable} % {places}"))
+            edits.replace(*kernel.span(access.node), _at_place(kernel, access, shape, place))
     if needed["sbuf"] > SBUF_BYTES // 2 or needed["psum"] > _PSUM_BYTES // 2:
         kept = ", ".join(f"{size >> 10} KiB of {space.upper()}" for space, size in needed.items() if size)
         raise RuleRefused(

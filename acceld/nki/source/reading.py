@@ -22,6 +22,11 @@ from acceld.nki.source.syntax import (
     value_of,
 )
 
+_PER_ROW = {"tensor_reduce": 1, "sum": 1, "max": 1, "bn_stats": 6, "bn_aggr": 2}
+"""Numbers of each partition that an operation makes from all its columns."""
+_SHAPED = frozenset({*_PER_ROW, "matmul", "nc_matmul", "nc_transpose", "loop_reduce"})
+"""Operations whose result has another shape than their operands."""
+
 
 class KernelModule(SourceReader):
     """A parsed kernel with facts about it. Raises RuleRefused if the source does not parse or has no kernel function.
@@ -200,7 +205,7 @@ class KernelModule(SourceReader):
             call = value_of(statement)
             found = self.known_shape(call.args[0]) if isinstance(call, ast.Call) and len(call.args) == 1 else None
             return None if found is None or None in found else tuple(extent for extent in found if extent is not None)
-        if statement.op in ("tensor_reduce", "sum", "max", "matmul", "nc_matmul", "nc_transpose", "loop_reduce"):
+        if statement.op in _SHAPED:
             return self._made(statement)
         if statement.op not in OPERATIONS[self.api] and statement.op not in ("expression", "accumulate"):
             return None
@@ -218,8 +223,8 @@ class KernelModule(SourceReader):
         if not operands or any(shape is None or len(shape) != 2 for shape in operands):
             return None
         first, *rest = [shape for shape in operands if shape is not None]
-        if statement.op in ("tensor_reduce", "sum", "max"):
-            return (first[0], 1)
+        if statement.op in _PER_ROW:
+            return (first[0], _PER_ROW[statement.op])
         if statement.op == "nc_transpose":
             return (first[1], first[0])
         if statement.op == "loop_reduce":

@@ -17,7 +17,7 @@ UNARY = "exp log sqrt rsqrt square tanh sigmoid silu gelu relu erf sin cos recip
 
 _IN_BOTH = frozenset(
     "memset activation activation_reduce tensor_reduce tensor_copy tensor_scalar tensor_tensor reciprocal nc_matmul "
-    "nc_transpose tensor_tensor_scan scalar_tensor_tensor".split()
+    "nc_transpose tensor_tensor_scan scalar_tensor_tensor bn_stats bn_aggr".split()
 )
 OPERATIONS = {
     "nki": _IN_BOTH | {"dma_copy"},

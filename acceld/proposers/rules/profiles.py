@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from acceld.model import Profile
 
 
@@ -12,11 +14,37 @@ def busy_share(profile: Profile | None, engine: str) -> float:
     return sum(us for name, us in profile.engines_us.items() if engine in name.lower()) / profile.latency_us
 
 
+def path_share(profile: Profile | None, line: int, engine: str) -> float:
+    """Return the share of the critical path that a line takes of an engine; 0 without a simulated profile."""
+    steps = profile.details.get("critical_path", ()) if profile is not None else ()
+    whole = sum(step["us"] for step in steps)
+    own = sum(step["us"] for step in steps if step["line"] == line and step["engine"] == engine)
+    return own / whole if whole else 0.0
+
+
 def idle_share(profile: Profile) -> float:
     """Return the share of the latency in which the busiest engine is idle. More overlap of engines can save no more
     than that.
     """
     return max(0.0, 1.0 - max((busy_share(profile, name.lower()) for name in profile.engines_us), default=0.0))
+
+
+def hidden_share(profile: Profile, first: Collection[int], rest: Collection[int]) -> float | None:
+    """Return the share of the latency that the busiest engine waits, and would not if the lines ``first`` ran an iteration
+    before the lines ``rest``; None if the profile does not say for which lines it waits.
+
+    What ``rest`` needs of ``first`` is then ready. While one line of ``rest`` waits for another, the engine has its work
+    in ``first``.
+    """
+    found = profile.details.get("binding")
+    if not found or not profile.latency_us:
+        return None
+    waits = [one for one in found["waits"] if one["line"] in rest]
+    ready = sum(one["us"] for one in waits if one["for_line"] in first)
+    within = sum(one["us"] for one in waits if one["for_line"] in rest)
+    spots = profile.details.get("hot_spots", ())
+    work = sum(one["busy_us"] for one in spots if one["engine"] == found["engine"] and one["line"] in first)
+    return float(ready + min(within, work)) / profile.latency_us
 
 
 def spilled(profile: Profile | None) -> bool:

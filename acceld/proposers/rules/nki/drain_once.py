@@ -21,6 +21,7 @@ from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import STEP, changed, emitted, header, read, without_unused_buffers, written
 from acceld.nki.source.effects import understood
 from acceld.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining
+from acceld.nki.source.moves import expanded
 from acceld.nki.source.nests import all_accesses, inside, substance, without_element
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix, ranges, rendered, span
@@ -59,6 +60,8 @@ class _Bank:
 class _Drain:
     """A loop whose iterations make results in PSUM and then work on them element-wise."""
 
+    kernel: KernelModule
+    """The kernel with this loop: the one that was asked about, or that one with a place for each tile of the work."""
     loop: Loop
     before: tuple[Item, ...]
     """The products, and the items before them."""
@@ -113,11 +116,11 @@ class DrainOnce(Rule):
                     loop.line, found, f"Copy the results of several iterations of {loop.variable} at once"
                 )
                 continue
-            names, lines = ", ".join(sorted(found.banks)), ", ".join(str(one.line) for one in found.work)
+            names, lines = ", ".join(sorted(found.banks)), ", ".join(str(one.line) for one in _cut(kernel, loop)[1])
             width = found.together * found.columns
             yield self.found(
                 loop.line,
-                partial(_at_once, kernel, found),
+                partial(_at_once, found),
                 Variant(f"{width} columns"),
                 precondition=f"line {lines} is element-wise, and each iteration of {loop.variable} has its own tiles",
                 plan=f"Every iteration of {loop.variable} copies {found.columns} columns of {names} out of PSUM. Let "
@@ -131,20 +134,12 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     """Return the work that iterations of a loop could do together; the reason why they can not; None for a loop without
     such work.
     """
-    items = [item for item in loop.items if substance([item])]
-    last = max((at for at, item in enumerate(items) if _has_product(kernel, item)), default=-1)
-    if last < 0 or loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
+    if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return None
-    declared = [item for item in items[: last + 1] if isinstance(item, Statement) and item.kind == "declaration"]
-    before, rest = tuple(items[: last + 1]), items[last + 1 :]
-    work: list[Statement] = []
-    for item in rest:
-        if not isinstance(item, Statement) or item.kind != "op" or item.op not in _ELEMENTWISE:
-            break
-        work.append(item)
-    after = tuple(rest[len(work) :])
+    before, work, after = _cut(kernel, loop)
+    declared = [item for item in before if isinstance(item, Statement) and item.kind == "declaration"]
     results = {name for name in read(work) & written(before) if kernel.space_of(name) == "psum"}
-    if not work or not results:
+    if not results:
         return None
     banks: dict[str, _Bank] = {}
     for name in sorted(results):
@@ -155,6 +150,9 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     columns = {bank.columns for bank in banks.values()}
     if len(columns) != 1 or 2 * max(columns) > _BANK_COLUMNS:
         return None
+    handed = sorted({one.made.name for one in declared if one.made.name in written(work) & read(after)})
+    if kernel.api == "nki" and handed:
+        return _drain_with_places(kernel, loop, handed, min(loop.trips, _BANK_COLUMNS // max(columns)))
     tiles: dict[ast.AST, Joined] = {}
     own: set[str] = set()
     for one in work:
@@ -167,14 +165,55 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     problem = _dependence(kernel, loop, before, work, after, banks, own)
     if problem:
         return f"line {loop.line}: {problem}"
-    found = _Drain(loop, before, tuple(work), after, banks, tiles, columns.pop())
+    found = _Drain(kernel, loop, before, work, after, banks, tiles, columns.pop())
     mixed = any(tile.axes == 2 for tile in tiles.values()) or any(bank.declaration is None for bank in banks.values())
     if kernel.api == "nki" and found.parts is not None and mixed:
         return f"line {work[0].line}: some of its tiles lie side by side, and some have an axis for the iterations: lay all out alike"
     return found if found.together > 1 else None
 
 
-def _has_product(kernel: KernelModule, item: Item) -> bool:
+def _cut(kernel: KernelModule, loop: Loop) -> tuple[tuple[Item, ...], tuple[Statement, ...], tuple[Item, ...]]:
+    """Return a loop's body in three parts: up to products, element-wise work that reads them, and the rest; the last place
+    where that is possible. The work is empty if there is none.
+    """
+    items = [item for item in loop.items if substance([item])]
+    for last in reversed(range(len(items))):
+        work: list[Statement] = []
+        for item in items[last + 1 :] if _has_product(items[last]) else ():
+            if not isinstance(item, Statement) or item.kind != "op" or item.op not in _ELEMENTWISE:
+                break
+            work.append(item)
+        if any(kernel.space_of(name) == "psum" for name in read(work) & written(items[: last + 1])):
+            return tuple(items[: last + 1]), tuple(work), tuple(items[last + 1 + len(work) :])
+    return tuple(items), (), ()
+
+
+def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], together: int) -> _Drain | str | None:
+    """Return what ``together`` iterations could do at once, once tiles that each declares for the rest of its body have a
+    place for each of them; or the reason why they can not.
+    """
+    number, trips = kernel.loops.index(loop), loop.trips or 1
+    size = max(count for count in range(1, together + 1) if trips % count == 0)
+    if size < 2:
+        return None
+    try:
+        if size < trips:
+            kernel = kernel.reread(split_loop(kernel, loop, size))
+            number += 1
+        kernel = kernel.reread(expanded(kernel, kernel.loops[number], names, size))
+    except RuleRefused as refusal:
+        return refusal.message
+    found = _drain(kernel, kernel.loops[number])
+    if not isinstance(found, str):
+        return found
+    # The reason speaks of lines of the changed kernel.
+    return (
+        f"line {loop.line}: even if {', '.join(names)} had a place for each iteration of {loop.variable}, its work uses a "
+        "tile that has none, or in another way: declare its tiles before the loop, and index them by its variable"
+    )
+
+
+def _has_product(item: Item) -> bool:
     return any(one.op in _PRODUCTS and one.kind == "op" for one in flatten([item]))
 
 
@@ -366,8 +405,9 @@ def _dependence(
     return ""
 
 
-def _at_once(kernel: KernelModule, found: _Drain, _: Variant) -> str:
+def _at_once(found: _Drain, _: Variant) -> str:
     """Return the source in which one instruction does the work of several iterations."""
+    kernel = found.kernel
     number = kernel.loops.index(found.loop)
     if found.together < (found.loop.trips or 0):
         kernel = kernel.reread(split_loop(kernel, found.loop, found.together))

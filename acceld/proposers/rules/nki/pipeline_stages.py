@@ -28,7 +28,7 @@ from acceld.nki.source.nests import inside, substance
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import TRANSFERS, Item, Loop, Statement, flatten, names_in
-from acceld.proposers.rules.profiles import idle_share
+from acceld.proposers.rules.profiles import hidden_share, idle_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PRODUCTS = ("matmul", "nc_matmul")
@@ -86,10 +86,18 @@ class PipelineStages(Rule):
                     precondition=f"iterations of {loop.variable} are parallel, and {names} have a place for each of them",
                     plan=f"In an iteration of {loop.variable}, the work from line {line} on waits for the {cut.kind} before "
                     f"it. Make {names} of the next iteration before finishing this one.",
-                    benefit=min(0.3, idle_share(profile)) if profile and profile.engines_us else 0.2,
+                    benefit=_benefit(profile, items[: cut.at], items[cut.at :]),
                     gain_percent=(-5.0, 30.0),
                     key=f"{number}",
                 )
+
+
+def _benefit(profile: Profile | None, first: Sequence[Item], rest: Sequence[Item]) -> float:
+    """Return the share of the latency that the first stage one iteration ahead may save."""
+    if profile is None or not profile.engines_us:
+        return 0.2
+    hidden = hidden_share(profile, {one.line for one in flatten(first)}, {one.line for one in flatten(rest)})
+    return min(0.3, idle_share(profile)) if hidden is None else min(0.3, max(0.02, hidden))
 
 
 def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:

@@ -12,14 +12,16 @@ from acceld.nki.source.building import replaced
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import engine, operation, prefix
 from acceld.nki.source.syntax import Statement
-from acceld.proposers.rules.profiles import busy_share
+from acceld.proposers.rules.profiles import busy_share, path_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
+_REACHED = ("sbuf", "psum")
+"""Memories that the vector and the scalar engine reach."""
 _BOTH = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 class PlaceEngine(Rule):
-    """Put copies out of PSUM on the vector or the scalar engine, whichever is less busy."""
+    """Put copies and scaled copies, also out of PSUM, on the vector or the scalar engine, whichever is less busy."""
 
     name = "place_engine"
     reason = (
@@ -44,9 +46,12 @@ class PlaceEngine(Rule):
                     statement.line,
                     partial(_placed, kernel, [statement]),
                     *map(Variant, others),
-                    precondition="element-wise work gives the same bits on either engine, and all its tiles are in SBUF",
+                    precondition=f"element-wise work gives the same bits on either engine, and {others[0]} reaches all its tiles",
                     plan=f"Line {statement.line} runs on the vector engine. Put it on {others[0]}, which works at the same time.",
-                    benefit=0.05 if busy_share(profile, "vector") > 0.7 else 0.01,
+                    benefit=max(
+                        0.05 if busy_share(profile, "vector") > 0.7 else 0.01,
+                        path_share(profile, statement.line, "vector"),
+                    ),
                     gain_percent=(-10.0, 15.0),
                     key="alone",
                 )
@@ -96,16 +101,18 @@ def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile 
         or (named and "unknown" not in named)
     ):
         return ()
-    if statement.target is None or not all(
-        _in_sbuf(kernel, one.name) for one in (statement.target, *statement.mentions)
-    ):
+    if statement.target is None:
         return ()
-    if statement.op == "tensor_scalar":
+    tiles = {one.name for one in (statement.target, *statement.mentions)}
+    in_sbuf = all(_in_sbuf(kernel, name) for name in tiles)
+    if statement.op == "tensor_scalar" and (in_sbuf or all(kernel.space_of(name) in _REACHED for name in tiles)):
         # The scalar engine has tensor_scalar only from NeuronCore-v3 on, and only for a few functions.
         old = profile is not None and profile.chip in CHIPS and CHIPS[profile.chip].generation < 3
         functions = [kernel.text_of(statement, name).rpartition(".")[2] for name in ("op0", "op1")]
-        fits = tuple(filter(None, functions)) in SCALAR_ENGINE_ALU
-        return ("gpsimd", "scalar") if fits and not old else ("gpsimd",)
+        fits = tuple(filter(None, functions)) in SCALAR_ENGINE_ALU and not old
+        return (*(("gpsimd",) if in_sbuf else ()), *(("scalar",) if fits else ()))
+    if not in_sbuf:
+        return ()
     pair = kernel.binary(statement)
     if pair is None or pair.op not in _BOTH or not {pair.left, pair.right} <= set(statement.reads):
         return ()

@@ -728,6 +728,61 @@ SCALE_CURRENT = current(
     return out
 """,
 )
+DRAIN_FED = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((128, 8, 64), dtype=nl.float32, buffer=nl.sbuf)
+    for step in nl.affine_range(8):
+        nisa.dma_copy(dst=w_tile[0:128, step, 0:64], src=w[step, 0:128, 0:64])
+    for row in nl.affine_range(2):
+        tile = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)
+        total = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum)
+        result = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[row, 0:128, 0:1024])
+        for step in nl.affine_range(8):
+            turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+            tile_t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.nc_transpose(dst=turned, data=tile[0:128, nl.ds(128 * step, 128)])
+            nisa.tensor_copy(dst=tile_t, src=turned)
+            nisa.nc_matmul(dst=total, stationary=tile_t, moving=w_tile[0:128, step, 0:64], accumulate=step > 0)
+        # scaled by both engines in turn
+        nisa.tensor_scalar(dst=result, data=total, op0=nl.multiply, operand0=0.5)
+        nisa.dma_copy(dst=out[row, 0:128, 0:64], src=result)
+    return out
+""",
+)
+DRAIN_FED_SHAPES = [(2, 128, 1024), (8, 128, 64)]
+STAGES_NORMED = current(
+    "x, w",
+    """
+    out = nl.ndarray((4, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=w_tile, src=w)
+    for row in nl.affine_range(4):
+        tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        statistics = nl.ndarray((128, 2, 6), dtype=nl.float32, buffer=nl.sbuf)
+        both = nl.ndarray((128, 2), dtype=nl.float32, buffer=nl.sbuf)
+        centred = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+        tile_t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[row, 0:128, 0:128])
+        for half in nl.affine_range(2):
+            nisa.bn_stats(dst=statistics[0:128, half, 0:6], data=tile[0:128, nl.ds(64 * half, 64)])
+        nisa.bn_aggr(dst=both, data=statistics)
+        nisa.tensor_scalar(dst=centred, data=tile, op0=nl.subtract, operand0=both[0:128, 0:1])
+        nisa.nc_transpose(dst=turned, data=centred)
+        nisa.tensor_copy(dst=tile_t, src=turned)
+        for column in nl.affine_range(2):
+            product = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.psum)
+            result = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.nc_matmul(dst=product, stationary=tile_t, moving=w_tile[0:128, nl.ds(256 * column, 256)])
+            nisa.tensor_copy(dst=result, src=product)
+            nisa.dma_copy(dst=out[row, 0:128, nl.ds(256 * column, 256)], src=result)
+    return out
+""",
+)
+STAGES_NORMED_SHAPES = [(4, 128, 128), (128, 512)]
 SPLIT_SCAN = legacy(
     "x, y, a",
     """
@@ -1400,6 +1455,15 @@ PLACES = [
         ("nl.copy(total[p, c])", "nl.copy(total[p, nl.arange(64)[None, :]])"),
         ("value=both[i, p, c]", "value=nl.add(both[i, p, c], total[p, c])"),  # still read from PSUM afterwards
         ]),
+    Place("drain_once", DRAIN_FED, DRAIN_FED_SHAPES,
+        stays=[
+        ("step in nl.affine_range(8):\n            turned", "step in nl.sequential_range(8):\n            turned"),
+        ("dst=tile_t, src=turned)", "dst=tile_t, src=turned)\n            nisa.tensor_copy(dst=result, src=turned[0:128, 0:64])"),
+        ("nisa.tensor_copy(dst=tile_t, src=turned)", "nisa.tensor_copy(dst=tile_t[0:128, 0:64], src=turned[0:128, 0:64])"),
+        ("128), dtype=nl.float32, buffer=nl.psum", "128), dtype=nl.bfloat16, buffer=nl.psum"),
+        ("src=turned)\n", "src=turned)\n            other = tile_t\n"),
+        ("accumulate=step > 0)", "accumulate=step > 0)\n            nisa.tensor_copy(dst=tile[0:128, 0:64], src=total)"),
+        ], what="of turned"),
     Place("block_columns", COLUMNS_BLOCKS, COLUMNS_SHAPES,
         stays=[
         ("for m in nl.affine_range(3):\n            for h", "for m in nl.sequential_range(3):\n            for h"),
@@ -1449,6 +1513,11 @@ PLACES = [
         ("x_tile[row, part, p, c]", "x_tile[0, part, p, c]"),  # the next load would overwrite what is still read
         ("row in nl.affine_range", "row in nl.sequential_range"),
         ], what="for the loads"),
+    Place("pipeline_stages", STAGES_NORMED, STAGES_NORMED_SHAPES,
+        stays=[
+        ("        nisa.bn_aggr(", "        same = tile\n        other = tile_t\n        kept = both\n        nisa.bn_aggr("),
+        ("row in nl.affine_range", "row in nl.sequential_range"),
+        ]),
     Place("split_products", SPLIT_PRODUCT, SPLIT_PRODUCT_SHAPES,
         stays=[
         ("total = nl.zeros", "total = nl.ndarray"),  # the first product would add to nothing known
@@ -1507,5 +1576,11 @@ PLACES = [
         ("    for block", "    same = total\n    for block"),
         ], scale=0.05),
     Place("place_engine", SPLIT_ENGINES, [(128, 512), (128, 512)]),
+    Place("place_engine", DRAIN_FED, DRAIN_FED_SHAPES,
+        stays=[
+        ("op0=nl.multiply", "op0=nl.maximum"),  # the scalar engine has no such function
+        ("operand0=0.5)", "operand0=0.5, engine=nisa.engine.vector)"),
+        ("dst=result, data=total", "dst=out[row, 0:128, 0:64], data=total"),
+        ], what="alone scalar"),
 ]
 # fmt: on

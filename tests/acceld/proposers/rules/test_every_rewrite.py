@@ -38,6 +38,8 @@ KERNELS: dict[str, tuple[str, Shapes]] = {
     "greatest of parts side by side": (places.REDUCE_COLUMNS, ((256, 2048),)),
     "transposes with a copy each": (places.DRAIN_TURNED, ((2, 128, 1024),)),
     "transposes into strided tiles": (places.DRAIN_PARTS, ((1, 128, 1024),)),
+    "transposes for the product beside them": (places.DRAIN_FED, ((2, 128, 1024), (8, 128, 64))),
+    "statistics of rows before a product": (places.STAGES_NORMED, ((4, 128, 128), (128, 512))),
     "sums of products with a copy and a store each": (places.DRAIN_SUMS, ((2, 128, 128), (4, 2, 128, 128))),
     "tiles made long before they are used": (places.SINK_HEADS, ((2, 128, 512), (4, 128, 512))),
     "a sum between two nests that an activation writes beside its result": (

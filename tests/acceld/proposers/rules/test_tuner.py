@@ -15,7 +15,8 @@ from acceld.nki.timing.timeline import timeline
 from acceld.proposers.interface import AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument, Step
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
 from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
-from tests.acceld.proposers.rules.places import SILU
+from tests.acceld.proposers.rules.kernels import line_of
+from tests.acceld.proposers.rules.places import DRAIN_FED, DRAIN_FED_SHAPES, SILU, STAGES_NORMED, STAGES_NORMED_SHAPES
 
 # Kernels of letters: a and b pay only together, c always does, d is the same program as c.
 LATENCIES = {"": 10.0, "a": 11.0, "ab": 4.0, "b": 12.0, "c": 9.0, "abc": 3.0, "ac": 10.5, "bc": 11.5}
@@ -323,6 +324,45 @@ def test_a_move_promises_less_where_the_engines_that_it_relieves_are_idle() -> N
     (activation,) = [step for step in known if step.startswith("composite_activation")]
     assert busy[activation] == 0.8 * known[activation] and idle[activation] == 0.1 * known[activation]
     assert promised(profile())[activation] == known[activation], "a device may report no engine"
+
+
+def waiting(line: int, for_line: int, busy_line: int) -> Profile:
+    """Return a profile whose tensor engine works in one line, and waits in another for a third."""
+    return replace(
+        profile(tensor=60.0, vector=30.0),
+        chip="trn2",
+        details={
+            "binding": {"engine": "tensor", "waits": [{"line": line, "for_line": for_line, "us": 25.0}]},
+            "hot_spots": [{"line": busy_line, "engine": "tensor", "busy_us": 40.0}],
+            "critical_path": [
+                {"line": busy_line, "engine": "tensor", "us": 75.0},
+                {"line": line_of(DRAIN_FED, "nisa.tensor_scalar"), "engine": "vector", "us": 25.0},
+            ],
+        },
+    )
+
+
+def test_the_cut_that_fills_the_wait_of_the_busiest_engine_promises_most() -> None:
+    load, aggregate, turn, product = (
+        line_of(STAGES_NORMED, text)
+        for text in ("dst=tile, src=x", "nisa.bn_aggr", "nisa.nc_transpose", "nisa.nc_matmul")
+    )
+
+    def promised(found: Profile) -> dict[str, float]:
+        listed = moves(STAGES_NORMED, found, api="nki", shapes=tuple(STAGES_NORMED_SHAPES))
+        return {move.step: move.benefit for move in listed if move.rule == "pipeline_stages"}
+
+    for_load, for_chain = promised(waiting(turn, load, product)), promised(waiting(turn, aggregate, product))
+    first = min(for_load)
+    assert for_load[first] == 0.25 and sorted(for_load.values())[0] == 0.02, "only cuts between load and transpose help"
+    assert for_chain[first] == 0.02, "nothing of the tensor engine stands before the chain"
+
+
+def test_a_line_of_the_critical_path_promises_its_share_when_it_moves_to_another_engine() -> None:
+    found = waiting(1, 2, 3)
+    listed = {move.step: move.benefit for move in moves(DRAIN_FED, found, api="nki", shapes=tuple(DRAIN_FED_SHAPES))}
+    line = line_of(DRAIN_FED, "nisa.tensor_scalar")
+    assert listed[f"place_engine scalar, line {line} (alone)"] == 0.25
 
 
 async def test_a_kernel_is_extended_with_what_its_own_profile_promises() -> None:
