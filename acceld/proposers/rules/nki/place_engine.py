@@ -21,7 +21,7 @@ _BOTH = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 class PlaceEngine(Rule):
-    """Put copies and scaled copies, also out of PSUM, on the vector or the scalar engine, whichever is less busy."""
+    """Put copies and scaled copies, also out of PSUM, on the vector or the scalar engine, and element-wise work on any."""
 
     name = "place_engine"
     reason = (
@@ -40,13 +40,16 @@ class PlaceEngine(Rule):
         if copies:
             yield self._all_copies(kernel, copies, profile)
         for statement in kernel.statements:
+            if _is_split_by_engines(kernel, statement, profile):
+                yield self._two_engines(kernel, statement, profile)
             others = _other_engines(kernel, statement, profile)
             if others:
                 yield self.found(
                     statement.line,
                     partial(_placed, kernel, [statement]),
                     *map(Variant, others),
-                    precondition=f"element-wise work gives the same bits on either engine, and {others[0]} reaches all its tiles",
+                    precondition="element-wise work gives the same bits on either engine, and "
+                    + ("all its tiles are in SBUF" if "gpsimd" in others else "both reach PSUM"),
                     plan=f"Line {statement.line} runs on the vector engine. Put it on {others[0]}, which works at the same time.",
                     benefit=max(
                         0.05 if busy_share(profile, "vector") > 0.7 else 0.01,
@@ -55,6 +58,21 @@ class PlaceEngine(Rule):
                     gain_percent=(-10.0, 15.0),
                     key="alone",
                 )
+
+    def _two_engines(self, kernel: KernelModule, statement: Statement, profile: Profile | None) -> Finding:
+        return self.found(
+            statement.line,
+            partial(_on_two_engines, kernel, statement),
+            Variant("scalar and gpsimd"),
+            precondition="the two operations give the same bits on either engine, and all its tiles are in SBUF",
+            plan=f"Line {statement.line} does two operations on the vector engine, which alone has them as one instruction. "
+            "Put the first one on the scalar engine and the second one on GpSimd, which work at the same time.",
+            benefit=0.5 * path_share(profile, statement.line, "vector")
+            if busy_share(profile, "vector") > 0.7
+            else 0.01,
+            gain_percent=(-10.0, 10.0),
+            key="two",
+        )
 
     def _all_copies(self, kernel: KernelModule, copies: Sequence[Statement], profile: Profile | None) -> Finding:
         vector, scalar = busy_share(profile, "vector"), busy_share(profile, "scalar")
@@ -118,6 +136,52 @@ def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile 
         return ()
     shapes = [kernel.extents(statement.reads[one]) for one in (pair.left, pair.right)]
     return () if shapes[0] != shapes[1] else ("gpsimd",)
+
+
+def _is_split_by_engines(kernel: KernelModule, one: Statement, profile: Profile | None) -> bool:
+    """Return True if the scalar engine can do the first operation of a scalar_tensor_tensor, and GpSimd the second."""
+    if one.op != "scalar_tensor_tensor" or one.kind != "op" or kernel.api != "nki" or one.second is not None:
+        return False
+    if profile is not None and profile.chip in CHIPS and CHIPS[profile.chip].generation < 3:
+        return False
+    data, other = one.reads.get("data"), one.reads.get("operand1")
+    first, second = (kernel.opname(one.args.get(name)) for name in ("op0", "op1"))
+    if data is None or other is None or (first,) not in SCALAR_ENGINE_ALU or second not in _BOTH:
+        return False
+    known = {"data", "op0", "operand0", "op1", "operand1", "reverse1"}
+    shape = kernel.extents(one.made)
+    return (
+        one.args.keys() <= known
+        and shape is not None
+        and shape == kernel.extents(data) == kernel.extents(other)
+        and all(_in_sbuf(kernel, access.name) for access in (one.made, *one.mentions))
+        and all(_is_float32(kernel, access.name) for access in (one.made, data, other))
+    )
+
+
+def _is_float32(kernel: KernelModule, name: str) -> bool:
+    """Return True if a tile is declared as float32."""
+    buffer = kernel.buffers.get(name)
+    return buffer is not None and kernel.text_of(buffer.declaration, "dtype").endswith("float32")
+
+
+def _on_two_engines(kernel: KernelModule, one: Statement, _: Variant) -> str:
+    """Return the source with a scalar_tensor_tensor as two instructions, with a tile between them."""
+    given = {key: kernel.text(value) for key, value in one.args.items()}
+    isa, language = prefix(kernel, "isa"), prefix(kernel, "language")
+    between = kernel.fresh(f"{one.made.name}_part")
+    reverse = given.get("reverse1") == "True"
+    pair = (given["operand1"], between) if reverse else (between, given["operand1"])
+    first = {"data": given["data"], "op0": given["op0"], "operand0": given["operand0"]}
+    second = {"data1": pair[0], "data2": pair[1], "op": given["op1"], "engine": engine(kernel, "gpsimd")}
+    listed = ", ".join(f"{key}={text}" for key, text in first.items())
+    shape = kernel.extents(one.made)
+    lines = [
+        f"{between} = {language}.ndarray({shape}, dtype={language}.float32, buffer={language}.sbuf)",
+        f"{isa}.tensor_scalar(dst={between}, {listed}, engine={engine(kernel, 'scalar')})",
+        operation(kernel, one, "tensor_tensor", second),
+    ]
+    return replaced(kernel, [], {one: f"\n{one.indent}".join(lines)})
 
 
 def _in_sbuf(kernel: KernelModule, name: str) -> bool:

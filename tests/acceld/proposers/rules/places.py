@@ -783,6 +783,20 @@ STAGES_NORMED = current(
 """,
 )
 STAGES_NORMED_SHAPES = [(4, 128, 128), (128, 512)]
+TWO_OPERATIONS = current(
+    "x, y",
+    """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    x_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    y_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    result = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=x_tile, src=x)
+    nisa.dma_copy(dst=y_tile, src=y)
+    nisa.scalar_tensor_tensor(dst=result, data=x_tile, op0=nl.multiply, operand0=0.9, op1=nl.subtract, operand1=y_tile, reverse1=True)
+    nisa.dma_copy(dst=out, src=result)
+    return out
+""",
+)
 SPLIT_SCAN = legacy(
     "x, y, a",
     """
@@ -1582,5 +1596,13 @@ PLACES = [
         ("operand0=0.5)", "operand0=0.5, engine=nisa.engine.vector)"),
         ("dst=result, data=total", "dst=out[row, 0:128, 0:64], data=total"),
         ], what="alone scalar"),
+    Place("place_engine", TWO_OPERATIONS, [(128, 512), (128, 512)],
+        stays=[
+        ("op0=nl.multiply", "op0=nl.maximum"),  # the scalar engine has no such function
+        ("op1=nl.subtract", "op1=nl.power"),
+        ("x_tile = nl.ndarray((128, 512), dtype=nl.float32", "x_tile = nl.ndarray((128, 512), dtype=nl.bfloat16"),
+        ("reverse1=True", "reverse0=True"),
+        ("    y_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)", "    y_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)"),
+        ], what="two scalar and gpsimd"),
 ]
 # fmt: on
