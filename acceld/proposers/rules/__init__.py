@@ -33,6 +33,7 @@ MODULES = (
     "fill_partitions",
     "reduce_once",
     "drain_once",
+    "store_once",
     "reduce_in_activation",
     "scale_after_product",
     "consume_psum",

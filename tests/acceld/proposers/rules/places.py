@@ -797,6 +797,26 @@ TWO_OPERATIONS = current(
     return out
 """,
 )
+STORED_PARTS = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=w_tile, src=w)
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:128])
+        for part in nl.affine_range(8):
+            product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_matmul(dst=product, stationary=x_tile, moving=w_tile[0:128, nl.ds(512 * part, 512)])
+            # the result, a bank at a time
+            result = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=result, src=product)
+            nisa.dma_copy(dst=out[row, 0:128, nl.ds(512 * part, 512)], src=result)
+    return out
+""",
+)
+STORED_PARTS_SHAPES = [(2, 128, 128), (128, 4096)]
 SPLIT_SCAN = legacy(
     "x, y, a",
     """
@@ -1478,6 +1498,15 @@ PLACES = [
         ("src=turned)\n", "src=turned)\n            other = tile_t\n"),
         ("accumulate=step > 0)", "accumulate=step > 0)\n            nisa.tensor_copy(dst=tile[0:128, 0:64], src=total)"),
         ], what="of turned"),
+    Place("store_once", STORED_PARTS, STORED_PARTS_SHAPES,
+        stays=[
+        ("part in nl.affine_range", "part in nl.sequential_range"),
+        ("dst=out[row, 0:128, nl.ds(512 * part, 512)]", "dst=out[row, 0:128, nl.ds(3584 - 512 * part, 512)]"),  # backwards
+        ("dst=out[row, 0:128, nl.ds(512 * part, 512)]", "dst=out[row, 0:128, nl.ds(256 * part, 512)]"),  # each over the one before
+        ("dst=result, src=product)", "dst=result[0:128, 0:256], src=product[0:128, 0:256])"),  # a part of the tile
+        ("            # the result", "            nisa.dma_copy(dst=x_tile, src=out[row, 0:128, 0:128])\n            # the result"),
+        ("            nisa.tensor_copy(dst=result", "            other = result\n            nisa.tensor_copy(dst=result"),
+        ]),
     Place("block_columns", COLUMNS_BLOCKS, COLUMNS_SHAPES,
         stays=[
         ("for m in nl.affine_range(3):\n            for h", "for m in nl.sequential_range(3):\n            for h"),
