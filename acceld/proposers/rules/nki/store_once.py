@@ -56,7 +56,7 @@ class StoreOnce(Rule):
     )
     source = "starts of small dma_copy in profiles of public kernels on trn2; NKI migration guide: loops are unrolled as written"
     apis = frozenset({"nki"})
-    only = "the compiler of the legacy API merges neighboring transfers by itself"
+    only = "The compiler of the legacy API merges neighboring transfers by itself."
     change_class = "dma"
     relieves = ("dma",)
 
