@@ -85,7 +85,8 @@ class ChipSpec:
     shared_vector_gpsimd_port: bool
     """True if the vector engine and GpSimd can not use SBUF at the same time."""
     fast_16bit_vector: bool
-    """True if the vector engine runs 16-bit copies and tensor-scalars four times as fast, tensor-tensors twice as fast."""
+    """True if the vector engine runs 16-bit copies and tensor-scalars four times as fast, tensor-tensors twice as fast.
+    """
     sources: tuple[str, ...]
 
     @property
@@ -231,7 +232,7 @@ DMA_SOURCES: Mapping[str, Mapping[str, str]] = {
 
 
 def chip_spec(name: str) -> ChipSpec:
-    """Return the chip called ``name``. UsageError for an unknown one."""
+    """Return the chip called ``name``. Raises UsageError for an unknown one."""
     spec = CHIPS.get(name)
     if spec is None:
         raise UsageError(

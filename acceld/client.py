@@ -52,7 +52,7 @@ class _NotReached(DaemonError):
 
 
 class Client:
-    """Send requests to the daemon of a state folder. DaemonError if none runs or it does not answer."""
+    """Send requests to the daemon of a state folder. Raises DaemonError if none runs or it does not answer."""
 
     def __init__(self, home: Home, *, timeout_s: float = 30.0) -> None:
         record = home.daemon()
@@ -95,7 +95,8 @@ class Client:
         return understand(status, raw)
 
     def _ask(self, method: str, path: str, text: str | None) -> tuple[int, bytes]:
-        """Return an answer's status and body. :class:`_NotReached` if nothing listens, DaemonError if no answer comes."""
+        """Return an answer's status and body. :class:`_NotReached` if nothing listens, DaemonError if no answer comes.
+        """
         connection = _UnixConnection(str(self.socket_path), self._timeout_s)
         headers = {"Authorization": f"Bearer {self.token}"}
         if text is not None:
@@ -132,7 +133,7 @@ class Client:
     def events(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
         """Yield every event after a number, without end: the existing ones, then each new one.
 
-        If the daemon is restarted within ``RETURN_S``, no event is missed. DaemonError after that.
+        If the daemon is restarted within ``RETURN_S``, no event is missed. Raises DaemonError after that.
         """
         path = "/v1/events" if run is None else f"/v1/runs/{run}/events"
         lost = None

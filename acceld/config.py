@@ -4,8 +4,8 @@ Order: flags > ``ACCELD_*`` variables > nearest ``acceld.toml`` upward > the use
 folder > defaults. The defaults are the fields below; ``default_toml`` prints them, commented, as the file
 ``acceld.toml`` at the top of the project. Unknown keys are errors that name the nearest known key.
 
-A project's file may not set keys marked ``trusted`` until its folder has been trusted (``acceld config trust DIR``): a cloned
-repository must not be able to send a key to a stranger or to run a hook.
+A project's file may not set keys marked ``trusted`` until its folder has been trusted (``acceld config trust DIR``): a
+cloned repository must not be able to send a key to a stranger or to run a hook.
 """
 
 from __future__ import annotations
@@ -363,8 +363,8 @@ def load(
 ) -> Resolved:
     """Resolve the configuration for ``folder`` (default: the current folder).
 
-    ``flags`` maps dotted keys to values; ``trusted_folders`` defaults to the user's own list. ConfigError for a file
-    that can not be read, an unknown key, a value of the wrong type, or a trusted key in an untrusted folder.
+    ``flags`` maps dotted keys to values; ``trusted_folders`` defaults to the user's own list. Raises ConfigError for a
+    file that can not be read, an unknown key, a value of the wrong type, or a trusted key in an untrusted folder.
     """
     environ = os.environ if environ is None else environ
     trusted_folders = trust.trusted_folders(environ) if trusted_folders is None else trusted_folders
@@ -545,7 +545,7 @@ def _near(key: str, known: Sequence[str]) -> str:
 
 
 def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
-    """Return the type and field of a dotted key. ConfigError with the nearest key for an unknown one."""
+    """Return the type and field of a dotted key. Raises ConfigError with the nearest key for an unknown one."""
     kind: Any = Config
     parts = key.split(".")
     for position, part in enumerate(parts):
@@ -601,7 +601,9 @@ def _describe(hint: Any) -> str:
 
 
 def _convert(value: Any, hint: Any, subject: str, *, strict: bool = True) -> Any:
-    """Return ``value`` converted to ``hint``. ConfigError, which opens with ``subject``, if that is not possible."""
+    """Return ``value`` converted to ``hint``. Raises ConfigError, which opens with ``subject``, if that is not
+    possible.
+    """
     if value in ("", None) and type(None) in _options(hint):
         return None
     if get_origin(hint) is Literal and value in get_args(hint):

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 REFERENCE_DEADLINE_S = 300
 UNFIT = ("nki", "nisa", "nl", "range", "len", "slice", "min", "max")
-"""Names of forward's parameters that a kernel's argument does not get: a lowered kernel means something else by them."""
+"""Names of forward's parameters that a kernel's argument does not get: a lowered kernel means something else by them.
+"""
 _ARGUMENT = re.compile(r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*):(?P<dtype>\w+)$")
 
 
@@ -71,7 +72,7 @@ class ReferenceFacts:
 
 
 def parse_argument(text: str, place: int) -> DraftArgument:
-    """Read ``x=128x512:bfloat16`` or ``128x512:float32``. UsageError for anything else."""
+    """Read ``x=128x512:bfloat16`` or ``128x512:float32``. Raises UsageError for anything else."""
     match = _ARGUMENT.match(text)
     if match is None:
         raise UsageError(f"argument {text!r} is not NAME=SHAPE:DTYPE", hint="for example x=4096x8192:bfloat16")
@@ -85,7 +86,7 @@ def parse_argument(text: str, place: int) -> DraftArgument:
 
 
 def parse_scalar(text: str) -> DraftArgument:
-    """Read ``eps=1e-6``. UsageError for anything else."""
+    """Read ``eps=1e-6``. Raises UsageError for anything else."""
     name, _, value = text.partition("=")
     try:
         number = float(value)
@@ -150,7 +151,8 @@ print(json.dumps({"names": names(), "narrow": narrow(), "inputs": [facts(v) for 
 
 
 def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> ReferenceFacts:
-    """Run a reference (a person's own file) once in a child process. WorkloadError if it raises or lacks ``forward``.
+    """Run a reference (a person's own file) once in a child process. Raises WorkloadError if it raises or lacks
+    ``forward``.
 
     ``given`` names the arguments, else ``forward``'s parameters do. It also gives their shapes if the file has no
     ``get_inputs``.
@@ -309,7 +311,8 @@ def write_reference_folder(
 
 
 def compulsory_work(facts: ReferenceFacts) -> Mapping[str, int]:
-    """Return the work that is known of a reference that can not be traced: the bytes of its arrays, and no operation."""
+    """Return the work that is known of a reference that can not be traced: the bytes of its arrays, and no operation.
+    """
     arrays = [(a.shape, a.dtype) for a in facts.arguments if a.value is None] + [
         (o.shape, o.dtype) for o in facts.outputs
     ]

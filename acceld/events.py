@@ -381,7 +381,7 @@ def to_json(data: EventData) -> dict[str, Any]:
 def from_json(kind: str, raw: Mapping[str, Any]) -> EventData:
     """Return the record of a kind from its JSON form; unknown keys are ignored.
 
-    ValueError for an unknown kind, or a value of the wrong type.
+    Raises ValueError for an unknown kind, or a value of the wrong type.
     """
     if kind == EventKind.STEERED:
         known = ("action", "by", "result")
@@ -401,5 +401,5 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
-    """Return an event from its JSON form. ValueError for an unknown kind."""
+    """Return an event from its JSON form. Raises ValueError for an unknown kind."""
     return Event(from_json(row["kind"], row.get("data") or {}), row.get("run"), row["seq"], row.get("at") or 0.0)

@@ -103,7 +103,8 @@ class Home:
         )
 
     def prepare(self) -> Path:
-        """Make the folder, check that it can be used, and return its path. Every use that writes or executes begins here.
+        """Make the folder, check that it can be used, and return its path. Every use that writes or executes begins
+        here.
 
         Raises UsageError if it can not be written, lies on a network file system, or has content that neither this user
         made nor trusts.
@@ -144,7 +145,7 @@ class Home:
             os.close(descriptor)
 
     def _own(self) -> None:
-        """Record an empty folder as this user's. UsageError for one with content from elsewhere."""
+        """Record an empty folder as this user's. Raises UsageError for one with content from elsewhere."""
         if origins.is_ours(self.path):
             return
         if any(entry.name != IGNORE for entry in self.path.iterdir()):
@@ -176,7 +177,7 @@ class Home:
         return False
 
     def token(self) -> str:
-        """Return the clients' token. DaemonError if it can not be read."""
+        """Return the clients' token. Raises DaemonError if it can not be read."""
         try:
             return self.token_file.read_text().strip()
         except OSError as error:

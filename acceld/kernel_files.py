@@ -27,8 +27,8 @@ def load_kernel(
     """Return the kernel in ``path`` with its import closure, as a person gives it.
 
     The closure holds the modules below the kernel's folder (or its package's root) that it imports, directly or
-    indirectly. Their paths, and then also the kernel's own file name, are relative to that root. UsageError if the file
-    can not be read or is not text.
+    indirectly. Their paths, and then also the kernel's own file name, are relative to that root. Raises UsageError if
+    the file can not be read or is not text.
     """
     text = read(path)
     root = package_root(path)
@@ -90,7 +90,7 @@ def _roots(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 def read(path: Path) -> str:
-    """Return a file's text. UsageError if the file can not be read, and for a notebook."""
+    """Return a file's text. Raises UsageError if the file can not be read, and for a notebook."""
     refuse_notebook(str(path))
     try:
         if path.stat().st_size > MAX_FILE_BYTES:

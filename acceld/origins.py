@@ -1,8 +1,8 @@
 """Know which state folders this user made or trusts. The proof lies outside of them.
 
-A cloned repository may hold an ``.acceld`` whose runs would go on and whose kernels would be executed. So each folder has a
-secret in its file ``origin``, and the user's state folder (``XDG_STATE_HOME``) has the secret's hash under the folder's
-path. A folder from elsewhere, a copy and a moved one have no such pair until the user trusts them.
+A cloned repository may hold an ``.acceld`` whose runs would go on and whose kernels would be executed. So each folder
+has a secret in its file ``origin``, and the user's state folder (``XDG_STATE_HOME``) has the secret's hash under the
+folder's path. A folder from elsewhere, a copy and a moved one have no such pair until the user trusts them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def is_ours(folder: Path) -> bool:
 
 
 def adopt(folder: Path) -> None:
-    """Make a state folder the user's: write a new secret into it, and the secret's hash outside. UsageError if the disk
-    refuses.
+    """Make a state folder the user's: write a new secret into it, and the secret's hash outside. Raises UsageError if
+    the disk refuses.
     """
     secret, record = secrets.token_hex(32), _record_of(folder)
     with contextlib.suppress(OSError):  # the next line refuses

@@ -10,7 +10,7 @@ from acceld.errors import UsageError
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically by one that only its owner can read. UsageError if the disk refuses."""
+    """Replace a file atomically by one that only its owner can read. Raises UsageError if the disk refuses."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)
@@ -56,7 +56,8 @@ def private_folder(folder: Path) -> bool:
 
 
 def user_folder(variable: str, default: str) -> Path:
-    """Return acceld's folder in one of the user's base folders, such as ``XDG_STATE_HOME`` (default: below the home)."""
+    """Return acceld's folder in one of the user's base folders, such as ``XDG_STATE_HOME`` (default: below the home).
+    """
     given = os.environ.get(variable, "")
     home = os.path.expanduser("~")
     base = Path(given) if os.path.isabs(given) else Path(home if os.path.isabs(home) else "/nonexistent") / default

@@ -124,10 +124,11 @@ def best(
     ``shapes`` are those of the arrays the program will pass, in order; a workload with other shapes does not fit.
     ``chip`` and ``sdk`` (the version of neuronx-cc) default to those of this machine. Only measured kernels count, and
     with ``simulated`` those of the simulator too. Kernels that ``acceld check --all`` has marked are left out.
-    UsageError if nothing fits and there is no fallback.
+    Raises UsageError if nothing fits and there is no fallback.
 
     The kernel is executed with your rights. So the history has to be one that this user made on this machine, or trusts
-    (``acceld config trust --history``). With ``trusted`` the caller vouches for it: for a history that was copied to a server.
+    (``acceld config trust --history``). With ``trusted`` the caller vouches for it: for a history that was copied to a
+    server.
     """
     try:
         state = find_home(home).path
@@ -170,7 +171,8 @@ def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> lis
 
 
 def this_chip() -> str:
-    """Return the chip of this machine: NEURON_PLATFORM_TARGET_OVERRIDE, else by the instance's type; empty if unknown."""
+    """Return the chip of this machine: NEURON_PLATFORM_TARGET_OVERRIDE, else by the instance's type; empty if unknown.
+    """
     override = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "")
     with contextlib.suppress(OSError):
         override = override or PRODUCT.read_text(encoding="ascii")

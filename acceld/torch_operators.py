@@ -1,4 +1,5 @@
-"""Put kernels back into a PyTorch model: submodules, or regions of it, become operators that run the kernel where there is one.
+"""Put kernels back into a PyTorch model: submodules, or regions of it, become operators that run the kernel where there
+is one.
 
 Needs PyTorch. Import it where the model is built.
 """
@@ -136,7 +137,9 @@ def _filled(results: Any, arrays: Sequence[torch.Tensor]) -> Any:
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
-    """Return shape and type of an array; nothing for what is none. Types of 64 bits count as those of 32, which a chip has."""
+    """Return shape and type of an array; nothing for what is none. Types of 64 bits count as those of 32, which a chip
+    has.
+    """
     if not isinstance(array, torch.Tensor):
         return ()
     dtype = {torch.float64: torch.float32, torch.int64: torch.int32}.get(array.dtype, array.dtype)
@@ -147,13 +150,13 @@ def put_back(model: torch.nn.Module, kind: str, folder: str | Path, *, home: str
     """Replace each submodule of the class ``kind`` by the operator of a workload, and return how many there were.
 
     A submodule in several places is replaced in all of them and counts once; one inside of another of the class stays,
-    because it is a part of the other's operator. ``folder`` is what ``acceld init --module`` wrote for the class. On a chip
-    the operator runs the best kernel of the history (``acceld.best``), elsewhere the workload's reference. Called with
-    other shapes, types, numbers or switches than the folder was made with, or in training mode, the submodule itself runs.
-    Inference only: operators have no gradient.
+    because it is a part of the other's operator. ``folder`` is what ``acceld init --module`` wrote for the class. On a
+    chip the operator runs the best kernel of the history (``acceld.best``), elsewhere the workload's reference. Called
+    with other shapes, types, numbers or switches than the folder was made with, or in training mode, the submodule
+    itself runs. Inference only: operators have no gradient.
 
-    :raises UsageError: the model has no such submodule or is in training mode, or the folder was not made from a module of
-        this class in evaluation mode.
+    :raises UsageError: the model has no such submodule or is in training mode, or the folder was not made from a module
+        of this class in evaluation mode.
     """
     operator = _operator(load_workload(Path(folder)), home)
     places: dict[str, torch.nn.Module] = {}
@@ -182,10 +185,11 @@ def put_regions(
     *,
     home: str | None = None,
 ) -> torch.nn.Module:
-    """Return a model that computes its regions by the operators of a folder that ``acceld model -o`` wrote for its class.
+    """Return a model that computes its regions by the operators of a folder that ``acceld model -o`` wrote for its
+    class.
 
-    ``arguments`` are those of the shapes in the folder: the model is recorded with them, and takes no others. ``regions``
-    are the names of those that are replaced; without names all are. Operators are those of ``put_back``.
+    ``arguments`` are those of the shapes in the folder: the model is recorded with them, and takes no others.
+    ``regions`` are the names of those that are replaced; without names all are. Operators are those of ``put_back``.
 
     :raises UsageError: the model is in training mode, can not be recorded, or has none of the regions.
     """
@@ -235,7 +239,8 @@ def put_regions(
 def _replace(
     graph: torch.fx.Graph, nodes: dict[str, torch.fx.Node], program: Program, calls: Sequence[str], operator: Operator
 ) -> None:
-    """Put one call of an operator in place of a region's calls. ``nodes`` are values by their names in the recording."""
+    """Put one call of an operator in place of a region's calls. ``nodes`` are values by their names in the recording.
+    """
     order = {node: place for place, node in enumerate(graph.nodes)}
     last = max((nodes[name] for name in calls), key=lambda node: order[node])
     with graph.inserting_before(last.next):
@@ -249,7 +254,7 @@ def _replace(
 
 
 def _reference(workload: Workload) -> Any:
-    """Return the module of a workload's reference. UsageError if it was not made from a PyTorch module."""
+    """Return the module of a workload's reference. Raises UsageError if it was not made from a PyTorch module."""
     if workload.reference is None:
         raise UsageError(f"{workload.name} has no reference")
     reference = reference_module(workload.reference)

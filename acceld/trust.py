@@ -30,7 +30,7 @@ def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]
 
 
 def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Trust the present acceld.toml in ``folder``, and return its path. UsageError if there is none."""
+    """Trust the present acceld.toml in ``folder``, and return its path. Raises UsageError if there is none."""
     folder = folder.resolve()
     digest = _digest(folder)
     if digest is None:

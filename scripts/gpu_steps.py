@@ -2,7 +2,8 @@
 
     python -m scripts.gpu_steps STEP [--highest L3] [words of the step]
 
-``scripts/gpu_trial.py`` starts these steps with a deadline each, so that a step that hangs or crashes costs only itself.
+``scripts/gpu_trial.py`` starts these steps with a deadline each, so that a step that hangs or crashes costs only
+itself.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ _DONE_S = 10.0
 
 
 def check(given: argparse.Namespace) -> Found:
-    """Find the GPU, the driver's library, Triton and torch. DeviceError with the remedy if one is missing."""
+    """Find the GPU, the driver's library, Triton and torch. Raises DeviceError with the remedy if one is missing."""
     driver = CudaDriver()
     facts = {
         "gpu": driver.gpus[0].name,
@@ -127,7 +128,8 @@ def confined(given: argparse.Namespace) -> Found:
 
 
 def calls(given: argparse.Namespace) -> Found:
-    """Use the GPU under the worker's filter of system calls, let refused calls pass, and list them with the open files."""
+    """Use the GPU under the worker's filter of system calls, let refused calls pass, and list them with the open files.
+    """
     library, code = CudaDriver().library, device_code()
     with _noted() as refused:
         found = _used(library, code)

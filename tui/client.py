@@ -9,7 +9,7 @@ from acceld.events import Event
 
 
 class Client(Protocol):
-    """Send requests by path. DaemonError if there is no answer, or the answer is an error."""
+    """Send requests by path. Raises DaemonError if there is no answer, or the answer is an error."""
 
     read_only: bool
     """True if nothing can be changed, as without a daemon."""

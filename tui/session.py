@@ -59,7 +59,8 @@ class Session:
 
     @property
     def knows_the_present(self) -> bool:
-        """False while the daemon does not answer. Then states are those that it had, and no work goes on for certain."""
+        """False while the daemon does not answer. Then states are those that it had, and no work goes on for certain.
+        """
         return self.replay is not None or self.read_only or not self.lost
 
     def doing(self, run: RunView) -> str:
@@ -125,7 +126,7 @@ class Session:
         return [alert for event in fresh if (alert := alert_of(event)) is not None]
 
     async def connect(self) -> None:
-        """Read the list of runs and the newest events. DaemonError if there is no answer."""
+        """Read the list of runs and the newest events. Raises DaemonError if there is no answer."""
         self.hello = await self.client.get("/v1/hello")
         seq = int(self.hello.get("last_seq") or 0)
         answer = await self.client.get("/v1/runs", limit=500)
@@ -157,7 +158,7 @@ class Session:
             self.select(self.run)
 
     async def ask_queue(self) -> None:
-        """Ask the daemon what its devices do and what waits. DaemonError if there is no answer."""
+        """Ask the daemon what its devices do and what waits. Raises DaemonError if there is no answer."""
         self.live.take_queue(await self.client.get("/v1/queue"))
 
     def lose(self) -> None:

@@ -46,7 +46,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
 
 
 def number_of(text: str, letter: str) -> int:
-    """Return 12 for ``r12`` or ``12``. UsageError for anything else."""
+    """Return 12 for ``r12`` or ``12``. Raises UsageError for anything else."""
     match = re.fullmatch(rf"{letter}?([0-9]{{1,15}})", text)
     if match is None:
         kind = KINDS[letter]

@@ -22,8 +22,8 @@ BOOLEANS = {"true": True, "false": False}
 def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]) -> tuple[Value, ...]:
     """Return the kernel's arguments. Named values go by name, other arrays to the remaining parameters in order.
 
-    A parameter without a value between two given ones takes its default if that is a number. UsageError for an unknown
-    name, a name given twice, and a parameter that gets no value.
+    A parameter without a value between two given ones takes its default if that is a number. Raises UsageError for an
+    unknown name, a name given twice, and a parameter that gets no value.
     """
     named: dict[str, Value] = {}
     unnamed: list[Value] = []
@@ -52,8 +52,8 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
 def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftArgument]:
     """Return the arguments of a draft in the order and by the names of the kernel's parameters.
 
-    Unnamed ones take the remaining parameters in order. UsageError for a name that the kernel does not have, for more
-    arguments than parameters, and for a parameter without a value that has no default.
+    Unnamed ones take the remaining parameters in order. Raises UsageError for a name that the kernel does not have, for
+    more arguments than parameters, and for a parameter without a value that has no default.
     """
     parameters = _parameters(kernel)
     if parameters is None:  # a call makes the function: its parameters are known only to a trace

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
-    """Return the best kernel of the run or workload ``what``. UsageError if no such kernel is stored."""
+    """Return the best kernel of the run or workload ``what``. Raises UsageError if no such kernel is stored."""
     with reading(home) as history:
         if re.fullmatch(r"r\d+", what):
             number = int(what[1:])

@@ -126,7 +126,7 @@ def from_file(path: Path, settings: config.Config) -> Iterator[Measurement]:
 
     Each line is an object with ``kernel`` (a path relative to the file's folder), ``latency_us``, ``chip``, ``api``,
     and either ``workload`` or ``args`` and ``scalars`` as ``acceld profile`` takes them; ``entry`` and ``sdk`` if
-    needed. UsageError, with the line, for anything else.
+    needed. Raises UsageError, with the line, for anything else.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

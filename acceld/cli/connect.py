@@ -46,7 +46,7 @@ class History:
 
 @contextmanager
 def reading(home: str | None) -> Iterator[History]:
-    """Open the history of a state folder. UsageError if there is none yet."""
+    """Open the history of a state folder. Raises UsageError if there is none yet."""
     found = find_home(home)
     if found.daemon() is not None:
         yield History(Client(found), found.database)
@@ -58,8 +58,8 @@ def reading(home: str | None) -> Iterator[History]:
 
 @contextmanager
 def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
-    """Open a state folder's database file, read-only. A running daemon is not disturbed. UsageError if there is no
-    file.
+    """Open a state folder's database file, read-only. A running daemon is not disturbed. Raises UsageError if there is
+    no file.
     """
     from acceld.store.connection import connect_reader
 
@@ -80,7 +80,7 @@ def records(home: str | None, sql: str, parameters: Sequence[Any] = (), **limits
 
 def run_number(home: str | None, text: str) -> int:
     """Return the id of the run that ``r12``, ``12`` or a run's name means; of runs of one name, that of the newest.
-    UsageError if no run has the name.
+    Raises UsageError if no run has the name.
     """
     named = None if re.fullmatch(r"r?[0-9]+", text) else run_named(home, text)
     return number_of(text, "r") if named is None else named

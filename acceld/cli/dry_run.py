@@ -35,7 +35,9 @@ FIRST_LENGTH = 3
 
 
 def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
-    """Print the calls, tokens, USD, device hours and time expected of a run. ConfigError if its models can not be used."""
+    """Print the calls, tokens, USD, device hours and time expected of a run. Raises ConfigError if its models can not
+    be used.
+    """
     found, tokens_by_model = _forecast(spec, settings, home)
     unpriced = _unpriced(spec, settings)
     measures = spec.backend != SIMULATOR

@@ -45,12 +45,14 @@ def place_of(
     backend: str | None = None,
     simulated: bool = False,
 ) -> Choice:
-    """Return backend, API and chip for the kernel file ``path``, or for the baseline of ``found`` if ``path`` is no file.
+    """Return backend, API and chip for the kernel file ``path``, or for the baseline of ``found`` if ``path`` is no
+    file.
 
-    Every command infers them here. What was asked for comes first. Else the API is that of the file's imports, or one that
-    the workload has a kernel for; the chip is the configured one if the API and the workload run on it, else one on which
-    they run. A reference, and a workload whose first kernel is for the current API or that has no kernel, start from a
-    formula: if nothing is configured, they get the current API. UsageError if what was asked for does not go together.
+    Every command infers them here. What was asked for comes first. Else the API is that of the file's imports, or one
+    that the workload has a kernel for; the chip is the configured one if the API and the workload run on it, else one
+    on which they run. A reference, and a workload whose first kernel is for the current API or that has no kernel,
+    start from a formula: if nothing is configured, they get the current API. Raises UsageError if what was asked for
+    does not go together.
     """
     own = path is not None and path.suffix in SUFFIXES
     asked = api or (api_of_file(path) if path is not None and own else None)
@@ -81,7 +83,7 @@ def workload_of(path: Path, name: str | None, settings: config.Config) -> Worklo
 
 
 def baseline_of(found: Workload, api: str) -> Path:
-    """Return the file of a workload's baseline. UsageError if there is none for ``api``."""
+    """Return the file of a workload's baseline. Raises UsageError if there is none for ``api``."""
     if api not in found.baselines:
         known = ", ".join(sorted(found.baselines)) or "none"
         raise UsageError(f"workload {found.name} has no baseline for API {api}; it has {known}")
@@ -89,7 +91,7 @@ def baseline_of(found: Workload, api: str) -> Path:
 
 
 def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code, **launch: Any) -> Kernel:
-    """Return the kernel in a file. UsageError, with ``exit_code``, if it should be Python and does not parse."""
+    """Return the kernel in a file. Raises UsageError, with ``exit_code``, if it should be Python and does not parse."""
     kernel = load_kernel(path, api=api, **launch)
     if path.suffix == ".py" and (error := syntax_error(kernel.text, path)) is not None:
         error.exit_code = exit_code

@@ -147,7 +147,9 @@ def _text(path: Path, where: str = "") -> str:
 
 
 def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Return the results of an earlier call, without an incomplete last line. UsageError for results of another input."""
+    """Return the results of an earlier call, without an incomplete last line. Raises UsageError for results of another
+    input.
+    """
     if not out.exists():
         return []
     try:
@@ -219,7 +221,7 @@ def _ask(home: Home, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
-    """Return one result. DaemonError if the daemon is lost; nothing is written then, so that the next command
+    """Return one result. Raises DaemonError if the daemon is lost; nothing is written then, so that the next command
     continues.
     """
     record: dict[str, Any] = {"id": item.id, "workload": item.body["workload"]}

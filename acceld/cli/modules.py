@@ -72,7 +72,7 @@ def described(given: Sequence[DraftArgument]) -> tuple[Mapping[str, Any], ...]:
 
 
 def module_reference(request: ModuleRequest) -> ModuleReference:
-    """Return the reference of one module. UsageError if it has none."""
+    """Return the reference of one module. Raises UsageError if it has none."""
     (found,) = module_references([request])
     if isinstance(found, Refused):
         raise UsageError(f"{found.module}: {found.why}")

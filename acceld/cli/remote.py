@@ -25,7 +25,7 @@ FIND_STATE = (
 
 
 class RemoteDaemon:
-    """The daemon behind an address such as ``ssh://me@host/path/to/.acceld``. UsageError for another form."""
+    """The daemon behind an address such as ``ssh://me@host/path/to/.acceld``. Raises UsageError for another form."""
 
     def __init__(self, remote: str) -> None:
         match = REMOTE.fullmatch(remote)
@@ -52,7 +52,9 @@ class RemoteDaemon:
         self._place.cleanup()
 
     def address(self) -> Address:
-        """Return the daemon's current address. A restarted daemon has a new token. DaemonError if there is no daemon."""
+        """Return the daemon's current address. A restarted daemon has a new token. Raises DaemonError if there is no
+        daemon.
+        """
         found = subprocess.run(
             ["ssh", "-o", "BatchMode=yes", self._destination, self._ask], capture_output=True, text=True, check=False
         )

@@ -124,7 +124,9 @@ def _why_empty(arguments: argparse.Namespace) -> str:
 
 
 def moment(text: str, now: float | None = None) -> float:
-    """Return seconds since the epoch for a date, or for ``7d``, ``12h`` or ``30m`` ago. UsageError for anything else."""
+    """Return seconds since the epoch for a date, or for ``7d``, ``12h`` or ``30m`` ago. Raises UsageError for anything
+    else.
+    """
     span = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text)
     if span:
         seconds = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}[span[2]]

@@ -56,7 +56,7 @@ class Unsent:
 
 
 def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
-    """Print the first prompt of each role. UsageError for rules, which send nothing."""
+    """Print the first prompt of each role. Raises UsageError for rules, which send nothing."""
     if not PROPOSERS[spec.proposer].asks_models:
         raise UsageError(
             f"{spec.proposer} proposes: no model is sent a prompt of acceld's",

@@ -1,5 +1,5 @@
-"""For ``acceld config trust``: let a folder's acceld.toml set keys that can send data elsewhere or run commands, or believe a history
-that was made elsewhere.
+"""For ``acceld config trust``: let a folder's acceld.toml set keys that can send data elsewhere or run commands, or
+believe a history that was made elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _history(arguments: argparse.Namespace, home: Home) -> int:
-    """Trust a state folder as it is, or take the trust back. UsageError if it is not a folder of this user's."""
+    """Trust a state folder as it is, or take the trust back. Raises UsageError if it is not a folder of this user's."""
     if arguments.remove:
         was = origins.disown(home.path)
         done = f"{home.path} is no longer trusted" if was else f"{home.path} was not trusted"

@@ -1,4 +1,6 @@
-"""Keep the finished programs of a data set in a file of its folder, so that work that was cut off goes on where it ended."""
+"""Keep the finished programs of a data set in a file of its folder, so that work that was cut off goes on where it
+ended.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Journal:
     def __init__(self, folder: Path, basis: Mapping[str, str]) -> None:
         """Open the journal, new or begun. ``basis`` has what every program of it depends on.
 
-        UsageError if the folder holds anything else, was begun on another basis, or another process works in it.
+        Raises UsageError if the folder holds anything else, was begun on another basis, or another process works in it.
         """
         place = folder / FILE
         if folder.is_file() or (folder.is_dir() and not place.exists() and any(folder.iterdir())):
@@ -111,4 +113,5 @@ class Journal:
 
 
 STAGES = ("lowering", "checking", "rewriting")
-"""Stages of making a program whose time is kept: that of the references' and kernels' own processes, and of the rules."""
+"""Stages of making a program whose time is kept: that of the references' and kernels' own processes, and of the rules.
+"""

@@ -143,7 +143,7 @@ class ScriptedClient:
         self.requests: list[CompletionRequest] = []
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the scripted answer. IndexError when a list of answers is used up."""
+        """Return the scripted answer. Raises IndexError when a list of answers is used up."""
         if request.progress is not None:
             await request.progress.sending(Received())
         self.requests.append(request)

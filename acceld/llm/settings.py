@@ -184,7 +184,8 @@ class ModelSettings:
         """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown.
 
         ``tier`` is the tier of service that the answer reported. Empty, for none, gives the dearer rates of the
-        standard tier and the one that was asked for. None gives the price to expect, which is that of the tier asked for.
+        standard tier and the one that was asked for. None gives the price to expect, which is that of the tier asked
+        for.
         """
         asked = self.tier
         if asked is not None and tier in (None, asked.name):
@@ -242,7 +243,7 @@ def _thinks_adaptively(model: ModelConfig, api: Api) -> bool:
 
 
 def _tier(name: str, model: ModelConfig) -> ServiceTier | None:
-    """Return the tier of service with its price. ConfigError for one of the two without the other."""
+    """Return the tier of service with its price. Raises ConfigError for one of the two without the other."""
     rates = (model.tier_input_usd_per_mtok, model.tier_output_usd_per_mtok)
     others = (model.tier_cached_usd_per_mtok, model.tier_cache_write_usd_per_mtok)
     if not model.service_tier:

@@ -32,7 +32,8 @@ class Reference:
 
 
 def load_reference(path: Path) -> Reference:
-    """Return the reference in the file ``path``. Raises WorkloadError if it can not be imported or lacks ``forward``."""
+    """Return the reference in the file ``path``. Raises WorkloadError if it can not be imported or lacks ``forward``.
+    """
     module = reference_module(path)
     found = {name: getattr(module, name, None) for name in _FUNCTIONS}
     if not callable(found["forward"]):
@@ -90,8 +91,8 @@ def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool =
 def called(
     workload: Workload, forward: Callable[..., Any], given: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> list[NDArray[Any]]:
-    """Return the results of a reference's ``forward`` as arrays of these shapes. WorkloadError if it raises, or returns
-    other shapes.
+    """Return the results of a reference's ``forward`` as arrays of these shapes. Raises WorkloadError if it raises, or
+    returns other shapes.
     """
     import numpy as np
 
@@ -118,8 +119,8 @@ def as_float64(value: Any) -> Any:
 
 
 def as_float32(value: Any, *, copy: bool = False) -> Any:
-    """Return a floating-point array in float32, the same array if it is and no ``copy`` is asked for; anything else as it
-    is.
+    """Return a floating-point array in float32, the same array if it is and no ``copy`` is asked for; anything else as
+    it is.
     """
     import numpy as np
 

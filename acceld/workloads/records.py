@@ -90,9 +90,9 @@ Arguments: TypeAlias = tuple[ArraySpec | float | int | bool, ...]
 class Distribution:
     """Random distribution of an array's elements.
 
-    ``normal`` (mean, std), ``uniform`` or ``integers`` (low, high); two kinds are for indices: ``permutation`` (distinct
-    whole numbers below high) and ``indptr`` (0, then the ends of parts that together have high elements, each at least
-    low and at least as long as the same part of the argument ``over``).
+    ``normal`` (mean, std), ``uniform`` or ``integers`` (low, high); two kinds are for indices: ``permutation``
+    (distinct whole numbers below high) and ``indptr`` (0, then the ends of parts that together have high elements, each
+    at least low and at least as long as the same part of the argument ``over``).
     """
 
     kind: str = "normal"
@@ -304,7 +304,7 @@ class Workload:
         return tuple(arrays.index(name) for name in self.mutates)
 
     def argument(self, name: str) -> Argument:
-        """Return the argument called ``name``; KeyError if there is none."""
+        """Return the argument called ``name``. Raises KeyError if there is none."""
         for argument in self.arguments:
             if argument.name == name:
                 return argument

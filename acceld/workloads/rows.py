@@ -1,7 +1,7 @@
 """Compute a reference block by block of rows: less memory, and a block on each core.
 
-A workload says along which axes that can be done: ``rows = ["M"]`` means that an index of M of every output depends on no
-other index of the arguments that have the axis M, unless these are given whole.
+A workload says along which axes that can be done: ``rows = ["M"]`` means that an index of M of every output depends on
+no other index of the arguments that have the axis M, unless these are given whole.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class BlockedReference:
         return not argument.whole and bool(set(argument.axes) & set(self._workload.rows))
 
     def outputs(self, block: RowBlock) -> list[NDArray[Any]]:
-        """Return the block of each output. WorkloadError if the reference raises or returns other shapes."""
+        """Return the block of each output. Raises WorkloadError if the reference raises or returns other shapes."""
         given = [
             self._shared[position] if position in self._shared else self._part(block, position)
             for position in range(len(self._inputs))

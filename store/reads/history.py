@@ -105,7 +105,7 @@ ASKED = ("history", "results", "rewrites")
 
 
 def saved(connection: sqlite3.Connection, name: str, limit: int = 200) -> Table:
-    """Return the result of a saved query. UsageError for an unknown name."""
+    """Return the result of a saved query. Raises UsageError for an unknown name."""
     if name not in SAVED:
         raise UsageError(
             f"there is no saved query {name!r}. {did_you_mean(name, SAVED)}".rstrip(),
@@ -122,8 +122,8 @@ def query(
     limit: int = 1000,
     time_limit_s: float = 5.0,
 ) -> Table:
-    """Run one statement that reads. UsageError if it is invalid, writes, or returns too much; DeadlineError if it takes
-    too long.
+    """Run one statement that reads. Raises UsageError if it is invalid, writes, or returns too much; Raises
+    DeadlineError if it takes too long.
 
     ``connection`` must be read-only, which stops every statement that would write.
     """
@@ -177,7 +177,7 @@ def query(
 
 
 def _bounded(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
-    """Return up to ``most`` rows. UsageError if they hold more bytes than an answer may."""
+    """Return up to ``most`` rows. Raises UsageError if they hold more bytes than an answer may."""
     found: list[tuple[Any, ...]] = []
     room_bytes = _ANSWER_BYTES
     for row in cursor:

@@ -90,7 +90,7 @@ def _verdicts(row: sqlite3.Row, source: str) -> dict[str, Verdict | None]:
 
 
 def run_row(connection: sqlite3.Connection, run: int) -> Json:
-    """Return one run with its parameters, statuses and iterations. StoreError if there is none."""
+    """Return one run with its parameters, statuses and iterations. Raises StoreError if there is none."""
     row = connection.execute(f"{_RUN} WHERE r.id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -204,9 +204,9 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 
 
 def tree(connection: sqlite3.Connection, run: int) -> Json:
-    """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title, the
-    second parent of a crossover, 1 for those that are faster than the baseline, and than the parent, beyond a tie, and the
-    verdicts on both speed-ups.
+    """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title,
+    the second parent of a crossover, 1 for those that are faster than the baseline, and than the parent, beyond a tie,
+    and the verdicts on both speed-ups.
     """
     row = connection.execute(
         "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
@@ -267,7 +267,9 @@ def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
 
 
 def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
-    """Return one evaluation with its checks, profile, counters, timeline and samples. StoreError if there is none."""
+    """Return one evaluation with its checks, profile, counters, timeline and samples. Raises StoreError if there is
+    none.
+    """
     row = connection.execute("SELECT * FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
     if row is None:
         raise unknown("evaluation", evaluation)
@@ -347,7 +349,7 @@ def call_rows(
 
 
 def call_row(connection: sqlite3.Connection, call: int) -> Json:
-    """Return one model call with prompt and raw answer. StoreError if there is none."""
+    """Return one model call with prompt and raw answer. Raises StoreError if there is none."""
     row = connection.execute("SELECT * FROM llm_calls WHERE id = ?", (call,)).fetchone()
     if row is None:
         raise unknown("call", call)
@@ -361,7 +363,7 @@ def call_row(connection: sqlite3.Connection, call: int) -> Json:
 
 
 def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
-    """Return one insight with the plans that saw it. StoreError if there is none."""
+    """Return one insight with the plans that saw it. Raises StoreError if there is none."""
     row = connection.execute("SELECT * FROM insights WHERE id = ?", (insight,)).fetchone()
     if row is None:
         raise unknown("insight", insight)
@@ -412,7 +414,8 @@ _MADE = "SELECT count(*) FROM candidates WHERE run = ? AND parent IS NOT NULL AN
 
 
 def savings(connection: sqlite3.Connection, insights: Sequence[int]) -> dict[int, Json]:
-    """Return what each insight saved: ``candidates`` fewer than in the median of ``runs`` of the same problem without it.
+    """Return what each insight saved: ``candidates`` fewer than in the median of ``runs`` of the same problem without
+    it.
 
     A run in which a plan that cites the insight won is compared with runs of models to which it was not shown. Counted
     are the candidates until a kernel is as fast as the one that won; all of a run, where none was. An insight without

@@ -60,7 +60,7 @@ def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, st
 
 
 def load_run(connection: sqlite3.Connection, run: int) -> Run:
-    """Return one run. StoreError if there is none."""
+    """Return one run. Raises StoreError if there is none."""
     row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -68,7 +68,7 @@ def load_run(connection: sqlite3.Connection, run: int) -> Run:
 
 
 def run_state(connection: sqlite3.Connection, run: int) -> RunState:
-    """Return the state of one run. StoreError if there is none."""
+    """Return the state of one run. Raises StoreError if there is none."""
     row = connection.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -236,7 +236,7 @@ def load_candidates(
 def load_candidates_by_id(
     connection: sqlite3.Connection, numbers: Sequence[int], details: bool = True
 ) -> list[Candidate]:
-    """Return candidates by id, in the order asked for. StoreError if one is missing."""
+    """Return candidates by id, in the order asked for. Raises StoreError if one is missing."""
     found: dict[int, Candidate] = {}
     for start in range(0, len(numbers), 500):
         part = list(numbers[start : start + 500])
@@ -249,7 +249,7 @@ def load_candidates_by_id(
 
 
 def load_candidate(connection: sqlite3.Connection, candidate: int) -> Candidate:
-    """Return one candidate with all its fields. StoreError if there is none."""
+    """Return one candidate with all its fields. Raises StoreError if there is none."""
     return load_candidates_by_id(connection, [candidate])[0]
 
 
@@ -431,8 +431,8 @@ def answer_tokens(connection: sqlite3.Connection, role: str, models: Sequence[st
 
 
 def failing_share(connection: sqlite3.Connection, models: Sequence[str], statuses: Collection[str]) -> float | None:
-    """Return the share of these models' newest evaluated attempts that failed with one of the statuses; None if there are
-    none. Repairs do not count.
+    """Return the share of these models' newest evaluated attempts that failed with one of the statuses; None if there
+    are none. Repairs do not count.
     """
     row = connection.execute(
         f"SELECT avg(status IN ({', '.join('?' * len(statuses))})) FROM (SELECT DISTINCT c.id, c.status FROM llm_calls l "

@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_budgets(path: Path) -> list[Budget]:
-    """Return the entries of a regressions.toml; none if there is no file. ConfigError for an invalid one."""
+    """Return the entries of a regressions.toml; none if there is no file. Raises ConfigError for an invalid one."""
     if not path.is_file():
         return []
     try:

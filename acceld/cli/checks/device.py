@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def device_of(api: str, chip: str) -> str:
-    """Return the backend that measures kernels of an API on a chip. UsageError if there is none."""
+    """Return the backend that measures kernels of an API on a chip. Raises UsageError if there is none."""
     for target in TARGETS.values():
         if target.source is Source.MEASURED and chip in target.chips.get(api, ()):
             return target.backend

@@ -243,7 +243,7 @@ def file_case(
 
 
 def _at_revision(path: Path, revision: str) -> str:
-    """Return the text of a file in a git revision. UsageError if git has no such text."""
+    """Return the text of a file in a git revision. Raises UsageError if git has no such text."""
     command = ["git", "show", f"{revision}:./{path.name}"]
     done = subprocess.run(command, cwd=path.resolve().parent, capture_output=True, text=True, check=False)
     if done.returncode:

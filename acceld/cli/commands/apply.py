@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _exported(found: Mapping[str, Any], home: str | None) -> str:
     """Return the file that ``--export`` writes for a run's best kernel.
 
-    UsageError if the kernel has not passed the strict gate, or no longer holds.
+    Raises UsageError if the kernel has not passed the strict gate, or no longer holds.
     """
     from acceld.production import exported, stored_kernels
 

@@ -59,8 +59,8 @@ def calm_over_ssh() -> None:
 
 
 async def _asked(client: Any, text: str) -> tuple[int, int | None]:
-    """Return the run and the candidate that ``r12``, ``c345``, ``12`` or a run's name asks for. UsageError if there is
-    none.
+    """Return the run and the candidate that ``r12``, ``c345``, ``12`` or a run's name asks for. Raises UsageError if
+    there is none.
     """
     try:
         if re.fullmatch(r"c[0-9]{1,15}", text):
@@ -104,7 +104,7 @@ def show(
 
 
 def keymap(entries: tuple[str, ...]) -> dict[str, str]:
-    """Return keys by action, from entries such as ``run.pause=f9``. ConfigError for anything else."""
+    """Return keys by action, from entries such as ``run.pause=f9``. Raises ConfigError for anything else."""
     found = {}
     for entry in entries:
         name, sign, key = entry.partition("=")

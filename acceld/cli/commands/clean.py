@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove data sets that are not in use, of all state folders. UsageError for ``--all`` while a daemon runs."""
+    """Remove data sets that are not in use, of all state folders. Raises UsageError for ``--all`` while a daemon runs.
+    """
     from acceld.evaluate.correctness import datasets
 
     home = find_home(arguments.home)

@@ -1,4 +1,5 @@
-"""``acceld config``: show each configured value and its origin, or the commented default file; trust a folder's file."""
+"""``acceld config``: show each configured value and its origin, or the commented default file; trust a folder's file.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the configuration, or trust a folder. ConfigError (exit code 2) for an invalid file."""
+    """Print the configuration, or trust a folder. Raises ConfigError (exit code 2) for an invalid file."""
     if arguments.what == "trust":
         from acceld.cli import trusting
 

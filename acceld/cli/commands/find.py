@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the program's figures and its operators. UsageError for what is no profile."""
+    """Print the program's figures and its operators. Raises UsageError for what is no profile."""
     if arguments.top < 1:
         raise UsageError(f"--top {arguments.top} shows nothing", hint="give 1 or more")
     captured = read_captured(Path(arguments.profile))

@@ -152,8 +152,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config]:
-    """Return the requested run and the configuration it uses. UsageError, WorkloadError or ConfigError if there can be
-    none.
+    """Return the requested run and the configuration it uses. Raises UsageError, WorkloadError or ConfigError if there
+    can be none.
     """
     from acceld.cli.reference import lowered_root
     from acceld.workloads import workload

@@ -42,7 +42,7 @@ def _unfinished(home: Home) -> list[int]:
 
 
 def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
-    """Stop the daemon of ``home`` and return its former pid. DaemonError if none runs or it does not end."""
+    """Stop the daemon of ``home`` and return its former pid. Raises DaemonError if none runs or it does not end."""
     reported = home.daemon()
     if reported is None:
         raise DaemonError(

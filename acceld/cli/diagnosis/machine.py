@@ -49,8 +49,8 @@ EXTRAS: dict[str, tuple[str, int]] = {
     "web": ("textual_serve", 2),
     "docs": ("zensical", 42),
 }
-"""By extra of the package: a module that it installs, and the megabytes that it adds to a plain installation (of 126 MB).
-Measured on Python 3.11, x86-64 Linux, without bytecode; of ``cuda`` the wheels as they are downloaded.
+"""By extra of the package: a module that it installs, and the megabytes that it adds to a plain installation (of 126
+MB). Measured on Python 3.11, x86-64 Linux, without bytecode; of ``cuda`` the wheels as they are downloaded.
 """
 GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 
@@ -113,7 +113,7 @@ def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
 
 
 def _read(path: Path) -> list[Finding]:
-    """Return the findings of a report. UsageError if it can not be read."""
+    """Return the findings of a report. Raises UsageError if it can not be read."""
     from acceld.devices.neuron.tools.advice import advice
 
     try:
