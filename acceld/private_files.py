@@ -28,7 +28,9 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Return the text of a file of this user that nobody else can write; empty for any other file, and for a link."""
+    """Return the text of a file of this user that nobody else can write; an empty text for any other file and for
+    a link.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -40,8 +42,8 @@ def read_private(path: Path) -> str:
 
 
 def private_folder(folder: Path) -> bool:
-    """Create a folder with access only for its owner, or take others' access away from it. Return False if it is not
-    this user's, is a link, or can not be made.
+    """Create a folder with access only for its owner, or take access away from other users. Return False if the folder
+    is not this user's, is a link, or can not be made.
     """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -56,8 +58,7 @@ def private_folder(folder: Path) -> bool:
 
 
 def user_folder(variable: str, default: str) -> Path:
-    """Return acceld's folder in one of the user's base folders, such as ``XDG_STATE_HOME`` (default: below the home).
-    """
+    """Return acceld's folder in one of the user's base folders, such as ``XDG_STATE_HOME`` (default: below the home)."""
     given = os.environ.get(variable, "")
     home = os.path.expanduser("~")
     base = Path(given) if os.path.isabs(given) else Path(home if os.path.isabs(home) else "/nonexistent") / default

@@ -16,18 +16,18 @@ from acceld.gains import Verdict, judged
 
 @dataclass(frozen=True, slots=True)
 class BestKernel:
-    """A run's row and the row of its best candidate."""
+    """Rows of the history for a run and for its best candidate."""
 
     run: dict[str, Any]
     candidate: dict[str, Any]
 
     @property
     def verdict(self) -> Verdict | None:
-        """Worth of its speed-up (:data:`acceld.gains.RULE`)."""
+        """Verdict on the kernel's speed-up over the baseline (:data:`acceld.gains.RULE`); None without a speed-up."""
         return judged(self.run)
 
     def say(self) -> None:
-        """Print to standard error whose kernel it is, how fast, and what it gained."""
+        """Print the kernel's candidate and run, its latency and its speed-up to standard error."""
         run = self.run
         latency = figures.latency(
             run["best_latency_us"], run["source"], run["chip"], self.candidate.get("interval_percent")
@@ -39,7 +39,7 @@ class BestKernel:
             say(f"{own}; acceld show r{run['id']} says why, and what to try next")
 
     def record(self) -> dict[str, Any]:
-        """Return what ``--json`` prints."""
+        """Return the fields that ``--json`` prints about the kernel."""
         return {
             "run": self.run["id"],
             "candidate": self.run["best"],
@@ -55,7 +55,7 @@ class BestKernel:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name a best kernel."""
+    """Add the arguments by which a command names a best kernel: a run or workload, and ``--chip``."""
     parser.add_argument("what", metavar="r12|WORKLOAD", help="a run, or a workload for its fastest run")
     parser.add_argument("--chip", help="with a workload: runs for this chip only")
 

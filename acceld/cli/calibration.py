@@ -46,14 +46,14 @@ class Measurement:
     kernel: Kernel
     arguments: tuple[Value, ...]
     chain: str
-    """The workload, or the arguments' shapes. Kernels of one chain have similar errors."""
+    """The workload, or the arguments' shapes. Predictions of the kernels of one chain have similar errors."""
     chip: str
     latency_us: float
     sdk: str = ""
 
 
 def learn(arguments: argparse.Namespace) -> int:
-    """Fit and store a calibration for each chip and API, or forget the stored ones. Return the exit code."""
+    """Fit and store a calibration for each chip and API, or forget the stored calibrations. Return the exit code."""
     home = find_home(arguments.home)
     if home.daemon() is not None:
         raise UsageError("a running daemon would keep its old calibration", hint="acceld stop")
@@ -107,7 +107,9 @@ def _show(found: Sequence[Calibration]) -> None:
 
 
 async def _samples(found: Sequence[Measurement], settings: config.Config, state: Path) -> list[Sample]:
-    """Trace each kernel in the jail. One that can not be traced is left out and named."""
+    """Trace each kernel in the jail, and return a sample for each. A kernel that can not be traced is left out, and a
+    message names it.
+    """
     from acceld.evaluate.simulated.programs import traced_program
 
     samples = []

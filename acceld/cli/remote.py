@@ -25,7 +25,9 @@ FIND_STATE = (
 
 
 class RemoteDaemon:
-    """The daemon behind an address such as ``ssh://me@host/path/to/.acceld``. Raises UsageError for another form."""
+    """Connection to the daemon at an address such as ``ssh://me@host/path/to/.acceld``. Raises UsageError for an
+    address of another form.
+    """
 
     def __init__(self, remote: str) -> None:
         match = REMOTE.fullmatch(remote)

@@ -88,7 +88,9 @@ TWO_MODELS = (
 
 
 def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Return the columns and rows of a search's hits; for people a crossover's second parent is named in the title."""
+    """Return the columns and rows of a search's hits. Unless ``whole``, the second parent of a crossover is named in
+    its title and has no column of its own.
+    """
     if whole:
         names = ("kind", "id", "title", "partner", "extract")
         return names, [tuple(hit[name] for name in names) for hit in found]
@@ -99,7 +101,7 @@ def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, .
 
 
 def _told(column: str, value: Any, verdict: Verdict | None) -> Any:
-    """Return a value in the format of the other tables of runs."""
+    """Return a value of a column as text, in the same format as other tables of runs."""
     match column:
         case "id":
             return f"r{value}"

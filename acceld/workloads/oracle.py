@@ -32,8 +32,7 @@ class Reference:
 
 
 def load_reference(path: Path) -> Reference:
-    """Return the reference in the file ``path``. Raises WorkloadError if it can not be imported or lacks ``forward``.
-    """
+    """Return the reference in the file ``path``. Raises WorkloadError if it can not be imported or lacks ``forward``."""
     module = reference_module(path)
     found = {name: getattr(module, name, None) for name in _FUNCTIONS}
     if not callable(found["forward"]):
@@ -49,7 +48,7 @@ def load_reference(path: Path) -> Reference:
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads a module and writes no bytecode: a person's folder gets no ``__pycache__``."""
+    """Load a module without writing bytecode, so that a person's folder gets no ``__pycache__``."""
 
     def set_data(self, path: Any, data: Any, *, _mode: int = 0o666) -> None:
         """Write nothing."""
@@ -91,8 +90,8 @@ def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool =
 def called(
     workload: Workload, forward: Callable[..., Any], given: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> list[NDArray[Any]]:
-    """Return the results of a reference's ``forward`` as arrays of these shapes. Raises WorkloadError if it raises, or
-    returns other shapes.
+    """Return the results of a reference's ``forward`` as arrays of these shapes. Raises WorkloadError if ``forward``
+    raises, or returns other shapes.
     """
     import numpy as np
 
@@ -110,7 +109,7 @@ def called(
 
 
 def as_float64(value: Any) -> Any:
-    """Return a floating-point array in float64, and anything else as it is."""
+    """Return a floating-point array in float64, and anything else unchanged."""
     import numpy as np
 
     if isinstance(value, np.ndarray) and value.dtype.kind not in "iub":

@@ -42,7 +42,7 @@ class RowBlock:
     def of(self, array: NDArray[Any], axes: Sequence[str]) -> NDArray[Any]:
         """Return the block's part of an array with these axes; the whole array if the block cuts none of the axes."""
         index: tuple[Any, ...] = tuple(self.slices.get(axis, slice(None)) for axis in axes)
-        return array[(*index, ...)]  # one value without axes stays an array
+        return array[(*index, ...)]  # a single value without axes stays an array
 
     def shape(self, output: Output) -> tuple[int, ...]:
         """Return the shape of the block of an output."""
@@ -52,7 +52,7 @@ class RowBlock:
         )
 
     def within(self, outer: RowBlock) -> RowBlock:
-        """Return the same rows, counted from the first row of an ``outer`` block that holds them."""
+        """Return the same rows, counted from the first row of the block ``outer``, which contains them."""
         return RowBlock(
             {
                 axis: slice(part.start - outer.slices[axis].start, part.stop - outer.slices[axis].start)
@@ -94,7 +94,7 @@ def sampled(
     workload: Workload, blocks: Sequence[RowBlock], most_elements: int, rng: np.random.Generator
 ) -> dict[int, RowBlock]:
     """Return a run of rows in each of a few blocks, at random: about ``most_elements`` elements of each output. Return
-    every block if that is all.
+    every whole block if the blocks have no more elements than that.
     """
     every = dict(enumerate(blocks))
     if len(blocks) == 1:
@@ -105,7 +105,9 @@ def sampled(
     if wanted >= total:
         return every
     innermost = any(output.axes[-1] == inner for output in workload.outputs)
-    runs = 1 if innermost else min(_RUNS, len(blocks))  # errors of short parts of a vector differ more than its own
+    runs = (
+        1 if innermost else min(_RUNS, len(blocks))
+    )  # errors of short parts of a vector differ more than the error of the whole vector
     length, chosen = math.ceil(wanted / runs), dict[int, RowBlock]()
     for number in sorted(rng.choice(len(blocks), runs, replace=False).tolist()):
         whole = blocks[number].slices[inner]

@@ -122,7 +122,7 @@ def query(
     limit: int = 1000,
     time_limit_s: float = 5.0,
 ) -> Table:
-    """Run one statement that reads. Raises UsageError if it is invalid, writes, or returns too much; Raises
+    """Run one statement that reads. Raises UsageError if it is invalid, writes, or returns too much, and
     DeadlineError if it takes too long.
 
     ``connection`` must be read-only, which stops every statement that would write.

@@ -1,4 +1,4 @@
-"""``acceld ablate``: repeat a search with one setting changed at a time, at equal cost: a table and a plot."""
+"""``acceld ablate``: repeat a search with one setting changed at a time, at equal cost, and print a table and a plot."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Submit every run, wait for all of them, and print their outcomes."""
+    """Submit every run, wait until all have ended, print their outcomes, and return the exit code."""
     from acceld.cli.connect import connected
     from acceld.search.ablation import parse_cost, parse_vary, variants, without_effect
 
@@ -134,7 +134,7 @@ def _submitted(client: Any, spec: RunSpec, variant: Variant) -> list[int]:
 
 
 def _wait(client: Any, number: int) -> None:
-    """Wait until a run has ended; cancel one that paused itself: its money is spent, or its models fail."""
+    """Wait until a run has ended. Cancel the run if it paused itself because its money is spent or its models fail."""
     for row in client.events(0, run=number, wait_s=5.0):
         match event_of(row).data:
             case RunStateChanged(state, message):

@@ -106,14 +106,14 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
 
 
 def _peak(result: Outcome) -> str:
-    """Return the percent of peak and the source of that peak: percentages of two sources do not compare."""
+    """Return the percent of peak and the source of that peak: percentages of different sources can not be compared."""
     if result.percent_of_peak_after is None:
         return "—"
     return f"{figures.percent(result.percent_of_peak_after)} ({peak_source(result.chip)})"
 
 
 def _repaired(rates: Sequence[RepairRate]) -> str:
-    """Return repairs as ``3 of 7``, and the most frequent class of failure."""
+    """Return the repaired and the tried failures as ``3 of 7``, with the class of failure that was tried most."""
     if not rates:
         return "—"
     tries, repaired = sum(rate.tries for rate in rates), sum(rate.repaired for rate in rates)

@@ -1,5 +1,4 @@
-"""``acceld config``: show each configured value and its origin, or the commented default file; trust a folder's file.
-"""
+"""``acceld config``: show each configured value and its origin, or the commented default file; trust a folder's file."""
 
 from __future__ import annotations
 
@@ -79,12 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _notes(settings: config.Config) -> dict[str, str]:
-    """Return what a value leads to, by its key, where the models that fill the roles change that."""
+    """Return, by key, a note on each value that the configured models override."""
     from acceld.proposers.llm.roles import RoleTable
 
     try:
         is_raised = settings.search.knowledge == "calls" and RoleTable.from_config(settings).all_warmed
-    except ConfigError:  # no role has models, or `acceld doctor` says what is wrong
+    except ConfigError:  # no role has a model; another error is reported by `acceld doctor`
         return {}
     return {"search.knowledge": "full for NKI, because every model has a Messages API"} if is_raised else {}
 

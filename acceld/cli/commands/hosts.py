@@ -1,4 +1,4 @@
-"""``acceld hosts``: list the hosts of a fleet with load, cost, and the reason why one is idle; drain a host."""
+"""``acceld hosts``: list the hosts of a fleet with load, cost, and the reason why a host is idle; drain a host."""
 
 from __future__ import annotations
 
