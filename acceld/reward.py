@@ -354,7 +354,7 @@ class Observation:
 
 class Environment:
     """Environment whose steps are edits of one kernel. After an edit that passes, the edited text is the kernel. An
-    edit that fails is undone, and its reward is the penalty.
+    edit that fails is undone, and its step has the reward of a failed answer.
     """
 
     def __init__(self, scorer: Scorer, workload: str = "", *, most_steps: int = 16) -> None:

@@ -105,9 +105,8 @@ def sampled(
     if wanted >= total:
         return every
     innermost = any(output.axes[-1] == inner for output in workload.outputs)
-    runs = (
-        1 if innermost else min(_RUNS, len(blocks))
-    )  # errors of short parts of a vector differ more than the error of the whole vector
+    # Errors of short parts of a vector differ more than the error of the whole vector.
+    runs = 1 if innermost else min(_RUNS, len(blocks))
     length, chosen = math.ceil(wanted / runs), dict[int, RowBlock]()
     for number in sorted(rng.choice(len(blocks), runs, replace=False).tolist()):
         whole = blocks[number].slices[inner]
