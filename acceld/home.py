@@ -103,8 +103,8 @@ class Home:
         )
 
     def prepare(self) -> Path:
-        """Make the folder, check that it can be used, and return its path. Every use that writes or executes begins
-        here.
+        """Make the folder, check that it can be used, and return its path. Every use that writes to the
+        folder or executes something from it begins with this call.
 
         Raises UsageError if the folder can not be written, lies on a network file system, or has content that neither
         this user made nor trusts.

@@ -1,4 +1,4 @@
-"""Define the client of the screens: of a daemon, or of the read-only history server with the same routes."""
+"""Define the interface through which screens reach a daemon, or the read-only history server with the same routes."""
 
 from __future__ import annotations
 

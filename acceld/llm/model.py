@@ -50,7 +50,7 @@ class Model:
         return getattr(self._client, "dropped", ())
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the answer, with the number of requests that were sent in ``tries``.
+        """Return the answer. Its field ``retries`` counts the requests after the first one.
 
         :raises LLMError: the last failure, with ``tries`` set.
         """

@@ -37,7 +37,7 @@ class ResumeState:
     beam: tuple[Candidate, ...]
     """Beam of the last finished iteration, in order."""
     parents: tuple[Candidate, ...]
-    """Parents of the open iteration; empty if none is open."""
+    """Parents of the open iteration; empty if no iteration is open."""
     finished_iterations: int
     earlier_plans: tuple[Plan, ...]
     plans: tuple[Plan, ...]
@@ -140,7 +140,7 @@ class PricedCall:
     role: str
     model: str
     cost_usd: float
-    """0 if unknown."""
+    """Cost of the call in USD; 0 if the price is unknown."""
     tags: Mapping[str, Any]
 
 
@@ -285,7 +285,7 @@ def load_attempts(connection: sqlite3.Connection, run: int, iteration: int) -> l
 
 
 def find_evaluation(connection: sqlite3.Connection, key: str) -> Evaluation | None:
-    """Return the newest result of the same work; None if there is none."""
+    """Return the newest stored evaluation with a key; None if there is none."""
     row = connection.execute("SELECT last_evaluation FROM evaluation_keys WHERE key = ?", (key,)).fetchone()
     return load_evaluations(connection, [row["last_evaluation"]]).get(row["last_evaluation"]) if row else None
 
@@ -337,7 +337,7 @@ def last_seq(connection: sqlite3.Connection) -> int:
 
 
 def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
-    """Return the point where a run was cut off."""
+    """Return the state from which a search continues a run."""
     record = load_run(connection, run)
     done = connection.execute(
         "SELECT ifnull(max(iteration), 0) FROM iterations WHERE run = ? AND ended_at IS NOT NULL", (run,)
@@ -375,7 +375,7 @@ def full_text(query: str) -> str:
 
 
 def steering_events(connection: sqlite3.Connection, run: int) -> list[Event]:
-    """Return what people did to a run and the starts of its iterations, in order."""
+    """Return the events of a run's steering and of the starts of its iterations, in order."""
     kinds = (EventKind.STEERED, EventKind.ITERATION_STARTED)
     found = connection.execute(
         "SELECT * FROM events WHERE run = ? AND kind IN (?, ?) ORDER BY seq", (run, *(kind.value for kind in kinds))
