@@ -202,7 +202,7 @@ async def wrong(there: Nodes, fleet: Fleet) -> None:
 
 
 async def restarted(there: Nodes, fleet: Fleet) -> None:
-    """Restart the head, which keeps its state in memory, and with it the nodes."""
+    """Restart the head, which keeps its state only in memory, and therefore also restart the nodes."""
     await asyncio.to_thread(there.restart)
 
 
