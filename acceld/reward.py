@@ -378,7 +378,7 @@ class Environment:
         tie.
         """
         if not self._text:
-            raise UsageError("the environment has not begun", hint="reset() it first")
+            raise UsageError("step() was called before reset()", hint="call reset() on the Environment first")
         self._steps += 1
         truncated = self._steps >= self._most
         text, wrong = _edited(self._text, action)

@@ -72,7 +72,7 @@ def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftAr
     if any(True for _ in waiting):
         raise UsageError(
             f"{len(given)} arguments are described, and {_of(kernel)} has {len(parameters)} parameters: {', '.join(parameters)}",
-            hint="leave the others out, or name each: --arg NAME=SHAPE:DTYPE",
+            hint="leave out the arguments beyond these parameters, or name each argument: --arg NAME=SHAPE:DTYPE",
         )
     missing = [name for name, one in placed.items() if one is None and parameters[name] is None]
     if missing:

@@ -60,7 +60,7 @@ def learn(arguments: argparse.Namespace) -> int:
     state = home.prepare()
     if arguments.forget:
         calibration.keep(state, ())
-        say("the published model is used again")
+        say("the stored calibrations are removed: the simulator uses its published performance model again")
         return 0
     settings = config.load().config
     found = list(from_file(arguments.file, settings) if arguments.file else from_history(home, settings))

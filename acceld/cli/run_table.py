@@ -118,7 +118,7 @@ def _told(column: str, value: Any, verdict: Verdict | None) -> Any:
 
 def _why_empty(arguments: argparse.Namespace) -> str:
     if arguments.saved:
-        return f"{arguments.saved} has no rows yet; acceld runs lists what there is"
+        return f"{arguments.saved} has no rows yet; acceld runs lists the runs"
     asked = (arguments.where, arguments.workload, arguments.chip, arguments.model, arguments.since)
     if any(asked):
         return "no run matches; acceld runs lists all, acceld query --tables names the columns of history for --where"

@@ -74,7 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"{name} has no effect here and is left out: {why}")
         del vary[name]
     if not vary:
-        raise UsageError("nothing is left to vary", hint="--proposer llm, or vary beam, plans, attempts, strategy")
+        raise UsageError(
+            "the options leave no setting to vary",
+            hint="use --proposer llm, or --vary beam=, plans=, attempts= or strategy=",
+        )
     bases = {name: _specification(arguments, name).search for name in vary.get("proposer", ())}
     planned = variants(spec.search, vary, cost, repeats=arguments.repeats, grid=arguments.grid, proposers=bases)
     home, client = connected(arguments.home)

@@ -55,7 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     places = [place for place in (arguments.file, arguments.output, arguments.export) if place]
     if len(places) != 1:
         raise UsageError(
-            "one place is needed for the kernel" if not places else f"choose one place of {', '.join(places)}",
+            f"acceld apply {what} needs a file for the kernel"
+            if not places
+            else f"choose one place of {', '.join(places)}",
             hint=f"acceld apply {what} KERNEL.py replaces a file, acceld apply {what} -o NEW.py writes a new one",
         )
     found = best_kernels.best_kernel(arguments.home, what, arguments.chip)

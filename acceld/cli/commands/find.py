@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the program's figures and its operators. Raises UsageError for a file that is no profile."""
     if arguments.top < 1:
-        raise UsageError(f"--top {arguments.top} shows nothing", hint="give 1 or more")
+        raise UsageError(f"--top must be at least 1, not {arguments.top}")
     captured = read_captured(Path(arguments.profile))
     if arguments.init:
         _write(Path(arguments.init), arguments.profile, captured)

@@ -85,7 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output:
         kept = [row for row in rows if 100 * row.step_us / total >= arguments.least_share and row.text]
         if not kept:
-            raise UsageError(f"no region has {arguments.least_share:g} % of the step", hint="lower --least-share")
+            raise UsageError(
+                f"no region takes {arguments.least_share:g} % of the step's least time",
+                hint="give a lower --least-share",
+            )
         _write(Path(arguments.output), kept, total)
         if not config:
             _write_patch(Path(arguments.output), kept, arguments.spec)
