@@ -1,7 +1,7 @@
 """Turn events into alerts for a person who is not watching: a win, a budget level, a sick device, a cheat, the end of a
 run.
 
-The terminal UI, ``acceld watch`` and the hooks share them. Pure.
+The terminal UI, ``acceld watch`` and the hooks show the same alerts. This module is pure.
 """
 
 from __future__ import annotations
@@ -82,5 +82,7 @@ def announcement(alert: Alert, manner: Manner, *, in_tmux: bool = False) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return one line of at most 200 characters, without control characters and without the separator of fields."""
+    """Return one line of at most 200 characters, without control characters and without ``;``, which separates the
+    fields of the escape sequence.
+    """
     return "".join(" " if sign < " " or sign in ";\x7f" or "\x80" <= sign < "\xa0" else sign for sign in text)[:200]

@@ -23,7 +23,7 @@ WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Optimized:
-    """The outcome of a run."""
+    """Outcome of a run that :func:`optimize` started."""
 
     run: int
     """Id of the run, as in ``acceld show r12``."""
@@ -35,7 +35,8 @@ class Optimized:
     verdict: str | None
     """Judgement of the speed-up: ``certain``, ``likely``, ``tie`` or ``slower``; None without a speed-up."""
     speedup: float | None
-    """Baseline's latency over the best kernel's; None if no kernel passed. It is a win only if ``improved``."""
+    """Baseline's latency over the best kernel's; None if no kernel passed. The speed-up is a win only if ``improved``.
+    """
     tie_band: float | None
     """Half the width, in percent, of the band around 1 in which a speed-up is a tie.
 
@@ -44,7 +45,7 @@ class Optimized:
     baseline_latency_us: float | None
     best_latency_us: float | None
     interval_percent: float | None
-    """Uncertainty of the latencies in percent, plus or minus; None if it is not known."""
+    """Uncertainty of the latencies in percent, plus or minus; None if the uncertainty is not known."""
     source: str
     """``simulated`` or ``measured``."""
     kernel: str | None
@@ -72,7 +73,7 @@ def optimize(
 ) -> Optimized:
     """Make a workload's kernel faster, or the kernel in a file evaluated by ``workload``; return when the run ends.
 
-    Arguments that are None come from acceld.toml. If no daemon runs, a new one is started, which ends when idle.
+    Arguments that are None come from acceld.toml. If no daemon runs, a daemon is started, which ends when idle.
     ``on_event`` is called with every event of the run. An exception in ``on_event`` is raised here, and the run
     continues. Raises AcceldError, each kind with an exit code, if the run can not begin. A run that paused itself is
     returned in the state ``paused``.

@@ -1,9 +1,11 @@
-"""Say how a child process of this interpreter is started, so that it imports acceld and nothing from the user's folders.
+"""Start child processes of this interpreter so that they import acceld and nothing from the user's folders.
 
-Python puts the current folder, or the script's, first on ``sys.path``. There a file ``queue.py`` of a cloned repository
-would run with the daemon's keys. Every child that runs Python is described by :func:`child`; a test refuses any other way.
+Python puts the current folder, or the script's folder, first on ``sys.path``. From there a file ``queue.py`` of a
+cloned repository would be imported and could read the daemon's keys. Every child that runs Python is described by
+:func:`child`; a test refuses any other start.
 
-This file is also the script that a child runs: it finds acceld beside itself, then runs the module it is told.
+This file is also the script that a child runs: it finds acceld beside itself, then runs the module that its first
+argument names.
 """
 
 from __future__ import annotations
@@ -18,18 +20,20 @@ PATH = "PYTHONPATH"
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The command of a child, and its whole environment."""
+    """The command that starts a child process, and the child's whole environment."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
 
 def child(*words: str, environment: Mapping[str, str] | None = None) -> Child:
-    """Return the start of a child: a module of acceld and its arguments, or options of the interpreter such as ``-c``.
+    """Return the command and environment of a child. ``words`` are a module of acceld and its arguments, or options of
+    the interpreter such as ``-c``.
 
-    The child imports acceld from where this process has it, else from PYTHONPATH and from its own interpreter, never from
-    the current folder. ``environment`` is its whole environment (default: that of this process) but for PYTHONPATH, which
-    is this process's without relative entries: they name the current folder or one below it.
+    The child imports acceld from where this process has it, else from PYTHONPATH and from its own interpreter, never
+    from the current folder. ``environment`` is the child's environment (default: that of this process), except for
+    PYTHONPATH. The child gets the PYTHONPATH of this process without relative entries, because these name the current
+    folder or a folder below it.
     """
     script = () if words[0].startswith("-") else (os.path.abspath(__file__),)
     return Child(
@@ -45,7 +49,7 @@ def with_safe_path(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run() -> None:
-    """Run the module that the first argument names. Its acceld is the one this file belongs to."""
+    """Run the module that the first argument names, with the acceld that this file belongs to."""
     import runpy
 
     root, library = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), os.path.dirname(os.__file__)

@@ -1,7 +1,8 @@
 """Describe chips as data: clocks, widths, memories and rates of one NeuronCore, with units and sources.
 
-Figures are documented ones unless a field says otherwise. ``practical`` rates are those that transfers reach on the
-chip; ``wire`` rates are those that the links could carry. Peaks used for percentages are in :mod:`acceld.roofline`.
+Figures are taken from the vendor's documents unless a field names another source. ``practical`` rates are those that
+transfers reach on the chip; ``wire`` rates are those that the links could carry. Peaks used for percentages are in
+:mod:`acceld.roofline`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from acceld.errors import UsageError, did_you_mean
 API_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")})
 """Chips that each API of NKI compiles for; the first is the default."""
 CURRENT_API = "nki"
-"""The API for new kernels. The other one ends with the compilers that have it."""
+"""The API for new kernels. The API ``nki_legacy`` ends with the compilers that support it."""
 NKI_VERSIONS = ("0.3", "0.4", "0.5", "0.6", "0.7")
 """Versions of the package ``nki`` whose rules are known, oldest first."""
 NKI_DEFAULT = "0.6"
-"""The version where no package is installed: most public kernels are written for it."""
+"""The version whose rules count where no package ``nki`` is installed, because most public kernels are written for it.
+"""
 TRACER_SINCE = "0.7"
-"""The version from which Python itself runs a kernel's functions. Until then they are parsed, as a subset of Python
-(announcement of 16 October 2026)."""
+"""The version from which Python itself runs a kernel's functions. Earlier versions parse the functions, as a subset of
+Python (announcement of 16 October 2026).
+"""
 
 STATIONARY_COLUMNS = 128
 """Free elements of a product's stationary operand (isa, nc_matmul)."""
@@ -47,7 +50,7 @@ class ChipSpec:
     """2 is NeuronCore-v2 (trn1), 3 is v3 (trn2), 4 is v4 (trn3)."""
     cores_per_chip: int
     hbm_capacity_bytes: int
-    """One core's share."""
+    """One core's share of the chip's HBM."""
     tensor_ghz: float
     vector_ghz: float
     scalar_ghz: float
@@ -57,8 +60,8 @@ class ChipSpec:
     product_row_bytes: int
     """Bytes of PSUM per partition that one matrix product may write.
 
-    That is a bank. From NeuronCore-v4 on it is all of PSUM, which holds 4096 float32 or 8192 bfloat16 columns (isa,
-    nc_matmul).
+    That is a PSUM bank. From NeuronCore-v4 on it is the whole PSUM, which holds 4096 float32 or 8192 bfloat16 columns
+    (isa, nc_matmul).
     """
     sbuf_bytes_per_partition: int
     psum_banks: int
@@ -69,23 +72,25 @@ class ChipSpec:
     dma_engines: int
     """Number of DMA engines of one core."""
     dma_practical_bytes_per_us: float
-    """Rate of one engine for long rows."""
+    """Rate of one DMA engine for long rows."""
     dma_wire_bytes_per_us: float
-    """Rate of one engine for the bytes of a descriptor."""
+    """Rate of one DMA engine for the bytes of a descriptor."""
     dma_descriptor_us: float
-    """Time of one engine for each descriptor in addition to its bytes, in microseconds."""
+    """Microseconds that one DMA engine takes for each descriptor, in addition to the time for the descriptor's bytes.
+    """
     dma_long_row_bytes_per_us: float
-    """Rate of one engine for the longest rows, at which it saturates."""
+    """Rate of one DMA engine for the longest rows, at which the engine saturates."""
     tensor_ramp_us: float
     """Time over which the tensor engine must be busy to run at its full rate; 0 if it does not throttle."""
     hbm_bytes_per_us: float
     """One core's share of HBM bandwidth as the profiler counts it, bytes per microsecond."""
     matmul_tflops: Mapping[str, float]
-    """Dense rates by dtype."""
+    """TFLOP/s of dense matrix products by dtype."""
     shared_vector_gpsimd_port: bool
     """True if the vector engine and GpSimd can not use SBUF at the same time."""
     fast_16bit_vector: bool
-    """True if the vector engine runs 16-bit copies and tensor-scalars four times as fast, tensor-tensors twice as fast."""
+    """True if the vector engine runs 16-bit copies and tensor-scalars four times as fast, tensor-tensors twice as fast.
+    """
     sources: tuple[str, ...]
 
     @property
@@ -231,7 +236,7 @@ DMA_SOURCES: Mapping[str, Mapping[str, str]] = {
 
 
 def chip_spec(name: str) -> ChipSpec:
-    """Return the chip called ``name``. UsageError for an unknown one."""
+    """Return the chip called ``name``. Raises UsageError for an unknown name."""
     spec = CHIPS.get(name)
     if spec is None:
         raise UsageError(

@@ -52,7 +52,7 @@ class _NotReached(DaemonError):
 
 
 class Client:
-    """Send requests to the daemon of a state folder. DaemonError if none runs or it does not answer."""
+    """Send requests to the daemon of a state folder. Raises DaemonError if no daemon runs or it does not answer."""
 
     def __init__(self, home: Home, *, timeout_s: float = 30.0) -> None:
         record = home.daemon()
@@ -67,7 +67,9 @@ class Client:
 
     @classmethod
     def at(cls, home: Home, socket_path: Path, token: str, *, timeout_s: float = 30.0) -> Client:
-        """Return a client of a server that is not the folder's daemon, such as one over its history alone."""
+        """Return a client of a server that is not the folder's daemon, such as a
+        read-only server of the folder's history.
+        """
         made = cls.__new__(cls)
         made.home, made.pid, made.socket_path, made.token = home, 0, socket_path, token
         made._timeout_s, made._checked, made._follows = timeout_s, True, False
@@ -79,7 +81,7 @@ class Client:
         return self.send("GET", f"{path}?{query}" if query else path)
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON answer to any request."""
+        """Return the JSON answer to a request with another method, such as POST."""
         if not self._checked:
             self._checked = True
             check_version(self.send("GET", "/v1/hello"))
@@ -132,7 +134,8 @@ class Client:
     def events(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
         """Yield every event after a number, without end: the existing ones, then each new one.
 
-        If the daemon is restarted within ``RETURN_S``, no event is missed. DaemonError after that.
+        If the daemon is restarted within ``RETURN_S``, no event is missed. Raises DaemonError if the daemon
+        does not come back in that time.
         """
         path = "/v1/events" if run is None else f"/v1/runs/{run}/events"
         lost = None
@@ -183,7 +186,7 @@ _ERRORS: dict[str, type[AcceldError]] = {
 
 
 def understand(status: int, raw: bytes) -> Any:
-    """Return the JSON of an answer. Raise the error that it holds, with the daemon's exit code."""
+    """Return the JSON of an answer. If the answer is an error, raise that error with the daemon's exit code."""
     try:
         value = json.loads(raw) if raw else None
     except ValueError as error:

@@ -4,8 +4,8 @@ Order: flags > ``ACCELD_*`` variables > nearest ``acceld.toml`` upward > the use
 folder > defaults. The defaults are the fields below; ``default_toml`` prints them, commented, as the file
 ``acceld.toml`` at the top of the project. Unknown keys are errors that name the nearest known key.
 
-A project's file may not set keys marked ``trusted`` until its folder has been trusted (``acceld config trust DIR``): a cloned
-repository must not be able to send a key to a stranger or to run a hook.
+A project's file may not set keys marked ``trusted`` until its folder has been trusted (``acceld config trust DIR``): a
+cloned repository must not be able to send a key to a stranger or to run a hook.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ if TYPE_CHECKING:
     ApiName: TypeAlias = str
     ChipName: TypeAlias = str
     ProviderName: TypeAlias = str
-else:  # plug-ins add names; checked like any other Literal
+else:  # plug-ins add names of providers, so the type is built at run time and checked like a Literal
     BackendName, ApiName, ChipName = Literal[tuple(TARGETS)], Literal[APIS], Literal[CHIPS]
     ProviderName = Literal[(*PROVIDER_NAMES, *(one.name for one in plugins.plugins("acceld.providers")))]
 
 
 def _key(default: Any, doc: str, *, trusted: bool = False, inferred: bool = False) -> Any:
-    """Return a field. The file omits an ``inferred`` key: unless set, it may get another value than the default."""
+    """Return a field. The default file omits an ``inferred`` key: a key that
+    nobody has set may get another value than its default, inferred from the kernel.
+    """
     metadata = {"doc": doc, "trusted": trusted, "inferred": inferred}
     if isinstance(default, list | dict):
         raise TypeError("defaults are immutable")
@@ -186,7 +188,9 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class ToolsConfig:
-    """Caps on an executor's tools in one attempt. At a cap the tools end, not the attempt."""
+    """Caps on an executor's tools in one attempt. At a cap the executor gets no further tool calls; its attempt goes
+    on.
+    """
 
     turns: int = _key(4, "answers with tools; each is a call of the model")
     tokens: int = _key(120_000, "tokens of these calls")
@@ -228,7 +232,7 @@ class CommandConfig:
 
 @dataclass(frozen=True, slots=True)
 class BudgetConfig:
-    """Caps on money. The worst case of a call is reserved before it is made."""
+    """Caps on money. The highest possible cost of a call is reserved before the call is made."""
 
     run_usd: float | None = _key(None, "cap of one run")
     fixer_usd: float | None = _key(None, "share of it for repairs")
@@ -324,7 +328,7 @@ class PathsConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole configuration, resolved."""
+    """The whole configuration, with a value for each key."""
 
     search: SearchConfig = field(default_factory=SearchConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
@@ -343,7 +347,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A configuration. For each dotted key that was set, ``origins`` says in which place."""
+    """A configuration, and in ``origins`` the place where each dotted key was set."""
 
     config: Config
     origins: Mapping[str, str]
@@ -363,8 +367,9 @@ def load(
 ) -> Resolved:
     """Resolve the configuration for ``folder`` (default: the current folder).
 
-    ``flags`` maps dotted keys to values; ``trusted_folders`` defaults to the user's own list. ConfigError for a file
-    that can not be read, an unknown key, a value of the wrong type, or a trusted key in an untrusted folder.
+    ``flags`` maps dotted keys to values; ``trusted_folders`` defaults to the folders that the user has trusted. Raises
+    ConfigError for a file that can not be read, an unknown key, a value of the wrong type, or a trusted key in an
+    untrusted folder.
     """
     environ = os.environ if environ is None else environ
     trusted_folders = trust.trusted_folders(environ) if trusted_folders is None else trusted_folders
@@ -409,8 +414,8 @@ def project_file(folder: Path) -> Path | None:
 def settings_file(folder: Path | None = None) -> Path:
     """Return the file in which a person sets a key, for messages.
 
-    It is the nearest acceld.toml; else the user's own file, if that exists; else the acceld.toml that would be made in
-    ``folder`` (default: the current folder).
+    The file is the nearest acceld.toml; else the user's own file, if that exists; else the acceld.toml that would be
+    made in ``folder`` (default: the current folder).
     """
     folder = folder or Path.cwd()
     own = user_file(os.environ)
@@ -424,7 +429,7 @@ def user_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def default_toml() -> str:
-    """Return the commented file with every key at its default."""
+    """Return the text of an acceld.toml with every key at its default, each with a comment."""
     lines = [
         "# acceld's configuration: every key with its default.",
         "# Flags win over ACCELD_<SECTION>_<KEY> variables, then the nearest acceld.toml, then the user's own",
@@ -443,7 +448,9 @@ def default_toml() -> str:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """Return the types of a record's fields. They are kept, because reading them for each key slows every start."""
+    """Return the types of a record's fields. The types are cached, because reading them for each key would
+    slow every start.
+    """
     return get_type_hints(kind)
 
 
@@ -532,7 +539,9 @@ def _variable_key(name: str) -> str | None:
 
 
 def _near(key: str, known: Sequence[str]) -> str:
-    """Return the nearest key as a hint. Names are compared without their sections, which would make all alike."""
+    """Return the nearest key as a hint. Names are compared without their sections, because equal sections would
+    make all names similar.
+    """
     section, _, name = key.rpartition(".")
     own = [one for one in known if one.rpartition(".")[0] == section]
     if not own:
@@ -545,7 +554,7 @@ def _near(key: str, known: Sequence[str]) -> str:
 
 
 def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
-    """Return the type and field of a dotted key. ConfigError with the nearest key for an unknown one."""
+    """Return the type and field of a dotted key. Raises ConfigError with the nearest known key for an unknown key."""
     kind: Any = Config
     parts = key.split(".")
     for position, part in enumerate(parts):
@@ -601,12 +610,14 @@ def _describe(hint: Any) -> str:
 
 
 def _convert(value: Any, hint: Any, subject: str, *, strict: bool = True) -> Any:
-    """Return ``value`` converted to ``hint``. ConfigError, which opens with ``subject``, if that is not possible."""
+    """Return ``value`` converted to ``hint``. Raises ConfigError, whose message begins with ``subject``, if that is not
+    possible.
+    """
     if value in ("", None) and type(None) in _options(hint):
         return None
     if get_origin(hint) is Literal and value in get_args(hint):
         return value
-    import msgspec  # many commands have nothing to convert
+    import msgspec  # imported here, because many commands have no value to convert
 
     try:
         return msgspec.convert(value, hint, strict=strict)

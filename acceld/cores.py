@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _MOST_THREADS = 4
-"""Each thread needs address space and blocks of its own, and other evaluations run at the same time."""
+"""Limit on threads, because each needs address space and blocks of its own, and other evaluations run meanwhile."""
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """Number of processor cores that this process may use."""
 THREADS = min(CORES, _MOST_THREADS)
@@ -34,7 +34,7 @@ def on_several_cores(function: Callable[[Item], Result], items: Sequence[Item]) 
     import numpy as np
 
     def quietly(item: Item) -> Result:
-        with np.errstate(all="ignore"):  # a new thread does not inherit it
+        with np.errstate(all="ignore"):  # a new thread does not inherit numpy's error state
             return function(item)
 
     if min(THREADS, len(items)) <= 1 or getattr(_own, "busy", False):
@@ -44,10 +44,11 @@ def on_several_cores(function: Callable[[Item], Result], items: Sequence[Item]) 
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """Return the threads of a process, by its number because a fork inherits none.
+    """Return the pool of threads of the process with this id. A pool belongs to one process, because a fork has no
+    threads.
 
-    The threads live as long as the process does: a jail limits the number of threads, and the system may count a thread
-    for a while after the thread has ended.
+    The threads live as long as the process does: a jail limits the number of threads, and the system still
+    counts a thread for a while after its end.
     """
     from concurrent.futures import ThreadPoolExecutor
 

@@ -35,14 +35,20 @@ class Device:
     targets: tuple[Target, ...]
     """The device's backends."""
     evaluator: str
-    """Function that takes a :class:`acceld.evaluate.interface.Workplace` and a backend's name, and returns the evaluator, not started."""
+    """Function that takes a :class:`acceld.evaluate.interface.Workplace` and a backend's name, and returns the
+    evaluator, not started.
+    """
     doctor: str = ""
-    """Function that takes a :class:`acceld.config.Config` and the state folder, and returns :class:`Finding` records. Measures nothing."""
+    """Function that takes a :class:`acceld.config.Config` and the state folder, and returns :class:`Finding` records.
+    Measures nothing.
+    """
     nki_version: str = ""
-    """Function that returns the version of the package ``nki`` on this machine, such as ``0.6``; empty without one."""
+    """Function that returns the version of the package ``nki`` on this machine, such as ``0.6``; empty without the
+    package.
+    """
     judge: str = ""
     """Function that takes an EvaluateConfig, the state folder and a SandboxReport, and returns a
-    :class:`acceld.evaluate.opinion.Judge`, not started; None if the machine has none."""
+    :class:`acceld.evaluate.opinion.Judge`, not started; None if the machine has no judge."""
     interference: str = ""
     """Function that takes a backend, a configuration and the state folder, and finds out which cores disturb each
     other.
@@ -50,11 +56,14 @@ class Device:
     host_timed: bool = False
     """True if kernels run with data in a process of this machine and are timed from outside of it."""
     cancellable_timing: bool = False
-    """True if a timing whose caller is gone is cancelled, because it holds a scarce core."""
+    """True if a timing is cancelled when its caller is gone, because the timing occupies a core that others wait for.
+    """
     rules: str = ""
     """A package with ``MODULES``, each of which holds a rewrite rule as ``RULE``."""
     readers: Mapping[str, str] = field(default_factory=dict)
-    """By API: function from source, API and argument shapes to the parsed kernel for the rules."""
+    """By API, the function that takes source, API and argument shapes and returns the parsed kernel for the rewrite
+    rules.
+    """
     figures: str = ""
     """Function that takes a chip and returns lines on its sizes, rates and vector instructions."""
     calls: str = ""
@@ -65,7 +74,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of ``acceld doctor``. Only ``fail`` prevents optimizing."""
+    """One line of ``acceld doctor``. Only a finding in the state ``fail`` prevents optimizing."""
 
     name: str
     state: Literal["ok", "note", "fail"]

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 REFERENCE_DEADLINE_S = 300
 UNFIT = ("nki", "nisa", "nl", "range", "len", "slice", "min", "max")
-"""Names of forward's parameters that a kernel's argument does not get: a lowered kernel means something else by them."""
+"""Names of forward's parameters that a kernel's argument does not get: a lowered kernel means something else by them.
+"""
 _ARGUMENT = re.compile(r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*):(?P<dtype>\w+)$")
 
 
@@ -43,7 +44,7 @@ class DraftArgument:
 
     @property
     def is_mask(self) -> bool:
-        """True for an array whose values mean yes or no: other distributions must not change them."""
+        """True for an array whose values mean yes or no. Its values stay the same on every distribution."""
         return self.two_valued or self.dtype in ("bool", "uint8") or "mask" in self.name.lower()
 
 
@@ -67,11 +68,16 @@ class ReferenceFacts:
     """True if the reference has no ``get_inputs``, so that its arrays were drawn from the given shapes."""
 
     narrow: tuple[str, ...] = ()
-    """Outputs that the reference computes in float32 or less although it is given float64: its own noise is in them."""
+    """Outputs that the reference computes in float32 or less although it is given float64: they contain its rounding
+    errors.
+    """
 
 
 def parse_argument(text: str, place: int) -> DraftArgument:
-    """Read ``x=128x512:bfloat16`` or ``128x512:float32``. UsageError for anything else."""
+    """Return the array argument of a text such as ``x=128x512:bfloat16`` or ``128x512:float32``.
+
+    An argument without a name gets a name by its ``place``. Raises UsageError for another form.
+    """
     match = _ARGUMENT.match(text)
     if match is None:
         raise UsageError(f"argument {text!r} is not NAME=SHAPE:DTYPE", hint="for example x=4096x8192:bfloat16")
@@ -85,7 +91,7 @@ def parse_argument(text: str, place: int) -> DraftArgument:
 
 
 def parse_scalar(text: str) -> DraftArgument:
-    """Read ``eps=1e-6``. UsageError for anything else."""
+    """Return the scalar argument of a text such as ``eps=1e-6``. Raises UsageError for another form."""
     name, _, value = text.partition("=")
     try:
         number = float(value)
@@ -150,7 +156,8 @@ print(json.dumps({"names": names(), "narrow": narrow(), "inputs": [facts(v) for 
 
 
 def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> ReferenceFacts:
-    """Run a reference (a person's own file) once in a child process. WorkloadError if it raises or lacks ``forward``.
+    """Run a reference (a person's own file) once in a child process. Raises WorkloadError if the reference raises or
+    lacks ``forward``.
 
     ``given`` names the arguments, else ``forward``'s parameters do. It also gives their shapes if the file has no
     ``get_inputs``.
@@ -215,28 +222,29 @@ def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: 
 
 
 def _on_chip(dtype: str) -> str:
-    """Return the dtype of a kernel for numpy's: no engine has 64 bits."""
+    """Return the dtype that a kernel uses for numpy's dtype: 32 bits in place of 64, which no engine has."""
     return {"float64": "float32", "int64": "int32", "uint64": "uint32"}.get(dtype, dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Kernels that were made from a reference, by API; why there is none for an API; the reference's work."""
+    """Kernels lowered from a reference by API, the reason for each API without a kernel, and the reference's work."""
 
     kernels: Mapping[str, str]
     refused: Mapping[str, str]
     work: Mapping[str, int]
     plainer: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Kernels in smaller pieces, by API, if some were asked for."""
+    """Further kernels that compute in smaller pieces, by API; empty if none were requested."""
 
 
 def lowered_kernels(
     path: Path, facts: ReferenceFacts, *others: ReferenceFacts, plainer: Sequence[Pieces] = ()
 ) -> Lowered:
-    """Lower a reference to kernels in a child process. What can not be lowered is named in the answer, not raised.
+    """Lower a reference to kernels in a child process. If no kernel can be lowered for an API, the result has
+    the reason; that is no error.
 
-    ``others`` are the same arguments in other shapes: the kernels are for each of them as well. ``plainer`` asks for
-    further kernels, in pieces of at most these sizes.
+    ``others`` are the same arguments in other shapes, which the kernels support too. For each entry of ``plainer`` a
+    further kernel is made that computes in pieces of at most that size.
 
     :raises WorkloadError: the reference can not be called.
     """
@@ -333,8 +341,8 @@ def workload_toml(
     work: Mapping[str, int] | None = None,
     precision: Precision = Precision.ANY_WITHIN_TOLERANCE,
 ) -> str:
-    """Return the commented text of workload.toml. ``drawn``: there is no ``get_inputs``, so arrays are drawn from the
-    shapes. ``work``: the operator's own work, if it is known.
+    """Return the commented text of workload.toml. With ``drawn`` the reference has no ``get_inputs``, so arrays are
+    drawn at random. ``work`` is the operator's own work, if it is known.
     """
     tolerance = 2e-5 if all(a.dtype in ("", "float32") for a in arguments) else 2e-2
     lines = [
@@ -403,7 +411,9 @@ def workload_toml(
 
 
 def _other_shapes(arguments: Sequence[DraftArgument]) -> list[str]:
-    """Return commented lines that propose a shape on which a kernel must be right beside its own."""
+    """Return commented lines that propose a shape on which a kernel must be right in addition to its own
+    shape.
+    """
     extents = [extent for argument in arguments for extent in argument.shape[:1]]
     if not extents:
         return []

@@ -19,12 +19,12 @@ class SourceText:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Words that a new name must differ from."""
+        """Words of the source, from which a new name must differ."""
         return frozenset(_WORD.findall(self.source))
 
     @cached_property
     def line_starts(self) -> list[int]:
-        """Offset of each line, and of the end."""
+        """Offset of the start of each line, and of the end of the text."""
         starts = [0]
         for line in lines_of(self.source):
             starts.append(starts[-1] + len(line))
@@ -99,7 +99,7 @@ class Edits:
 
 
 def lines_of(source: str) -> list[str]:
-    """Return the lines with their ends, as Python counts them: a form feed in a comment does not end a line."""
+    """Return the lines with their line ends, split as Python does: a form feed does not end a line."""
     return io.StringIO(source, newline="").readlines()
 
 

@@ -19,8 +19,8 @@
      ├─ RuleRefused                  a change of a kernel's source that is not proven
      └─ LLMError                     acceld.llm.errors: a model's answer or its absence
 
-A kernel that fails is a value (:class:`acceld.model.Evaluation`), not an error; these are for a broken harness,
-a bad input, or a refusal.
+A kernel that fails is a value (:class:`acceld.model.Evaluation`), not an error. Errors are for defects of acceld or the
+machine, for bad input, and for refusals.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ConfigError(UsageError):
 
 
 class WorkloadError(UsageError):
-    """A workload folder is invalid."""
+    """A workload folder that can not be used."""
 
 
 class PromptError(UsageError):
@@ -104,7 +104,7 @@ class RuleRefused(AcceldError):
 
 
 def refuse_notebook(name: str) -> None:
-    """Raise UsageError if ``name`` is that of a notebook."""
+    """Raise UsageError if ``name`` is the file name of a notebook."""
     if name.endswith(".ipynb"):
         raise UsageError(
             f"{name} is a notebook, and acceld reads Python files",
@@ -114,14 +114,16 @@ def refuse_notebook(name: str) -> None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known name; empty if none is near."""
-    import difflib  # most commands find all names
+    import difflib  # imported here, because most commands get only known names
 
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"Did you mean {near[0]!r}?" if near else ""
 
 
 def no_file(path: Path | str, *, hint: str = "") -> UsageError:
-    """Return the error for a file or folder that does not exist: its name, the nearest name there is, and what to do."""
+    """Return the error for a file or folder that does not exist, with its name, the nearest existing name, and
+    ``hint``.
+    """
     path = Path(path)
     folder = path.absolute().parent
     if not folder.is_dir():

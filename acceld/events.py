@@ -114,7 +114,7 @@ class CandidateWritten:
     iteration: int = 0
     sha256: str = ""
     change: str = ""
-    """The parameter by which it differs from the plan's other attempts, such as ``4096 columns``."""
+    """The parameter by which the candidate differs from the plan's other attempts, such as ``4096 columns``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +153,13 @@ class CandidateEvaluated:
     source: str | None = None
     """Origin of the latency: ``simulated`` or ``measured``."""
     improved: bool | None = None
-    """True if it is faster than the baseline beyond a tie; None if the two are not compared."""
+    """True if the candidate is faster than the baseline beyond a tie; None if the two are not compared."""
     parent_improved: bool | None = None
-    """True if it is faster than its parent beyond a tie; None if the two are not compared."""
+    """True if the candidate is faster than its parent beyond a tie; None if the two are not compared."""
     verdict: Verdict | None = None
     """Worth of the speed-up over the baseline: certain, likely, a tie or slower; None without a speed-up."""
     parent_verdict: Verdict | None = None
-    """Worth of the speed-up over the parent; None without one."""
+    """Worth of the speed-up over the parent; None without such a speed-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +185,15 @@ class BestChanged:
     percent_of_peak: float | None = None
     source: str | None = None
     improved: bool | None = None
-    """True if it is faster than the baseline beyond a tie."""
+    """True if the new best candidate is faster than the baseline beyond a tie."""
     verdict: Verdict | None = None
     """Worth of the speed-up over the baseline; None without a speed-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedAgain:
-    """A run's latencies depend on something that has changed, so all its kernels were timed again. Their new results
-    follow; none of the earlier ones counts any more.
+    """A run's latencies depend on something that has changed, so all its kernels were timed again. Events with the
+    new results follow. The earlier results do not count any more.
     """
 
     kind: ClassVar = EventKind.TIMED_AGAIN
@@ -209,7 +209,7 @@ class InsightWritten:
     insight: int
     title: str
     insight_kind: str
-    """``kind`` in JSON."""
+    """Kind of the insight; its key in JSON is ``kind``."""
     speedup: float
 
 
@@ -224,7 +224,7 @@ class InsightChanged:
 
 @dataclass(frozen=True, slots=True)
 class LlmCallStarted:
-    """A model was asked."""
+    """A call of a model began."""
 
     kind: ClassVar = EventKind.LLM_CALL_STARTED
     call: int
@@ -353,7 +353,7 @@ _RECORDS: Mapping[str, type[EventData]] = {record.kind: record for record in get
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. ``seq`` is its row id (0 before it is stored), ``run`` None for the daemon's own."""
+    """One event. ``seq`` is its row id (0 before it is stored), ``run`` is None for an event of the daemon itself."""
 
     data: EventData
     run: int | None = None
@@ -381,7 +381,7 @@ def to_json(data: EventData) -> dict[str, Any]:
 def from_json(kind: str, raw: Mapping[str, Any]) -> EventData:
     """Return the record of a kind from its JSON form; unknown keys are ignored.
 
-    ValueError for an unknown kind, or a value of the wrong type.
+    Raises ValueError for an unknown kind, or a value of the wrong type.
     """
     if kind == EventKind.STEERED:
         known = ("action", "by", "result")
@@ -401,5 +401,5 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
-    """Return an event from its JSON form. ValueError for an unknown kind."""
+    """Return an event from its JSON form. Raises ValueError for an unknown kind."""
     return Event(from_json(row["kind"], row.get("data") or {}), row.get("run"), row["seq"], row.get("at") or 0.0)

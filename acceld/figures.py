@@ -132,7 +132,8 @@ def paired(found: Mapping[str, Any]) -> str:
 def cores(statistics: Mapping[str, Any]) -> list[str]:
     """Return a line on the cores of each backend that has cores, from an evaluator's statistics.
 
-    ``neuron: 37 % of all cores' time since it started, 1 of 4 leased (1 timing), 2 waiting; core 3 out of service``.
+    For example ``neuron: 37 % of all cores' time since it started, 1 of 4 leased (1 timing), 2 waiting; core 3 out of
+    service``.
     """
     return [f"{name}{': ' if name else ''}{_cores(reported)}" for name, reported in _with_cores(statistics)]
 
@@ -185,7 +186,7 @@ def _cores(reported: Mapping[str, Any]) -> str:
 
 
 def crossed(partner: int | None) -> str:
-    """Return the words on a crossover's second parent, which follow the step's title; empty for any other step."""
+    """Return text that names a crossover's second parent, to append to the step's title; empty without a second parent."""
     return "" if partner is None else f" (crossover with c{partner})"
 
 

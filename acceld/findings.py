@@ -1,7 +1,7 @@
-"""Say what an evaluation found, in few words: the one record that agents' tools, ``--json`` and the executor's tools share.
+"""Summarize an evaluation in one record, which coding agents' tools, ``--json`` and the executor's tools share.
 
-It has the latency and what it is of the floor that holds, the error and why that much is allowed, what binds the kernel
-and what the latency rests on. Pure.
+The record has the latency with its share of the floor, the error with the reason for its tolerance, the bottleneck, and
+the assumptions behind the latency. This module is pure.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SOURCE_CHARS = 60
 MOST_LINES = 5
 """Number of lines, waits and notes of a kind that are shown."""
 LEAST_US = 0.05
-"""Shorter parts are not named."""
+"""Microseconds below which a part of the latency is left out."""
 
 
 def finding(evaluation: Evaluation, text: str, found: Workload | None, chip: str, cores: int = 1) -> Json:
-    """Return an evaluation in short. ``text`` is the kernel's source, ``cores`` the number of cores that run it."""
+    """Return the summary of an evaluation. ``text`` is the kernel's source, ``cores`` the number of cores that run it."""
     answer: Json = {"status": str(evaluation.status), "on": core_words(chip, cores)}
     if evaluation.failure is not None:
         failure = evaluation.failure
@@ -51,7 +51,7 @@ def finding(evaluation: Evaluation, text: str, found: Workload | None, chip: str
 
 
 def core_words(chip: str, cores: int) -> str:
-    """Return the chip, and how many of its cores run the kernel: its name alone does not say that."""
+    """Return the chip, and how many of its cores run the kernel: the name of a chip does not say that."""
     if chip not in CHIPS:
         return chip
     of = f"of the {CHIPS[chip].cores_per_chip} cores of a {chip} chip"
@@ -63,8 +63,8 @@ def core_words(chip: str, cores: int) -> str:
 
 
 def floor_share(found: Workload | None, chip: str, latency_us: float | None, cores: int = 1) -> Json:
-    """Return the physical least time and the percent of it that a latency reaches, for the workload's precision and the
-    cores in use; nothing where the workload declares no work.
+    """Return the floor, for the workload's precision and the cores in use, and the percentage of it that a latency
+    reaches. Return an empty object if the workload declares no work.
     """
     floor = floor_of(found, chip) if found is not None else None
     if floor is None or found is None:
@@ -84,7 +84,7 @@ def floor_share(found: Workload | None, chip: str, latency_us: float | None, cor
 
 
 def error_words(correctness: Correctness, found: Workload | None) -> Json:
-    """Return the error that used most of its tolerance, and why that much is allowed."""
+    """Return the error that is largest relative to its tolerance, and the reason for that tolerance."""
     answer: Json = {"rel_l2": correctness.rel_l2, "tolerance": correctness.tolerance}
     if found is not None and correctness.tolerance:
         answer["tolerance_is"] = allowed_because(
@@ -94,7 +94,9 @@ def error_words(correctness: Correctness, found: Workload | None) -> Json:
 
 
 def binds(profile: Profile, text: str) -> Json:
-    """Return what sets the latency: the busiest engine's time in parts, its waits by line, and the fullest memories."""
+    """Return what determines the latency: the busiest engine's time in parts, its waits by line, and the fullest
+    memories.
+    """
     answer: Json = {}
     found = profile.details.get("binding")
     if found:
@@ -128,7 +130,7 @@ def binds(profile: Profile, text: str) -> Json:
 
 
 def notes(profile: Profile) -> Json:
-    """Return the profile's notes, and what its latency rests on that is not proven."""
+    """Return the profile's notes, and the unproven assumptions behind its latency."""
     said: Json = {
         "notes": [_cut(note, 240) for note in profile.notes[:MOST_LINES]],
         "unproven": [_cut(note, 240) for note in profile.details.get("unproven", ())[:MOST_LINES]],
@@ -137,9 +139,11 @@ def notes(profile: Profile) -> Json:
 
 
 def moved(before: Profile | None, after: Profile | None, text: str) -> str:
-    """Return what the latency of ``after`` consists of other than that of ``before``, the largest change first.
+    """Return the parts in which the latencies of ``before`` and ``after`` differ, the largest change first, as one
+    text.
 
-    ``text`` is the source of ``after``. The reason of a slower or faster kernel; empty if a profile is missing.
+    They are the reason why a kernel is slower or faster. ``text`` is the source of ``after``. Empty if a profile is
+    missing.
     """
     if before is None or after is None or not before.latency_us or not after.latency_us:
         return ""

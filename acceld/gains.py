@@ -1,12 +1,12 @@
-"""Decide if a kernel is faster than another: the one rule for everything that is called, counted, coloured, taught or
-applied as a win. Pure.
+"""Decide if a kernel is faster than another: the only rule by which anything is called, counted, coloured, taught
+or applied as a win. This module is pure.
 
 A predicted speed-up is a win beyond its band (:func:`simulated_band`), if both latencies have a validated interval and
 come from the same performance model. A measured one is a win if the two kernels were timed interleaved and
 the candidate won, or if each step from the one kernel to the other was; otherwise only beyond the band that both
 measurements state. Everything else is a tie, or a loss.
 
-:data:`RULE` says in one sentence what that means for whoever has to decide: a speed-up is certain, likely or a tie.
+:data:`RULE` states in one sentence what follows for a person who has to decide: a speed-up is certain, likely or a tie.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ TWO_SOURCES = "one simulated, one measured"
 APART = "not timed interleaved"
 """Reason of a tie: the latencies were measured at different times, and state no band."""
 MORE_WORK = 0.01
-"""Busy time that an engine may have in addition, as a share of the slower kernel's latency: less is noise of schedules."""
+"""Busy time that an engine may have in addition, as a share of the slower kernel's latency: less is noise
+of the schedule.
+"""
 EXPLAINED = 0.25
-"""Part of a gain that the busy time saved by one engine must be at least."""
+"""Least share of a gain that has to come from the busy time saved by one engine."""
 
 
 class Verdict(StrEnum):
@@ -65,7 +67,8 @@ RULE = (
 def verdict(
     speedup: float | None, improved: object, band_percent: float | None, source: Source | str
 ) -> Verdict | None:
-    """Return what a speed-up is worth, from the figures that a run, a comparison or a record states; None without one.
+    """Return what a speed-up is worth, from the figures that a run, a comparison or a record states; None without a
+    speed-up.
 
     Without a band, as for unvalidated latencies, everything but a win is a tie.
     """
@@ -83,13 +86,13 @@ def verdict(
 
 
 def judged(row: Mapping[str, Any]) -> Verdict | None:
-    """Return what the speed-up of a record or of a row of the history is worth over its baseline; None without one."""
+    """Return what the speed-up over the baseline in a record or a row of the history is worth; None without a speed-up."""
     return verdict(row["speedup"], row["improved"], row["tie_band"], row["source"])
 
 
 def worth(stated: str | None, improved: object) -> Verdict:
-    """Return the verdict that an event or a row states; for one of an older version, which states none, a win is certain
-    and everything else a tie.
+    """Return the verdict that an event or a row states; if it was written by an older version and states no verdict,
+    a win is certain and everything else a tie.
     """
     return Verdict(stated) if stated else Verdict.CERTAIN if improved else Verdict.TIE
 
@@ -117,7 +120,8 @@ class Gain:
     faster: bool | None
     """True for a win, False for a loss beyond the same band, None for a tie."""
     band_percent: float | None
-    """Half width, in percent, inside which the speed-up is a tie; None if no band is known, so that it is a tie."""
+    """Half width, in percent, inside which the speed-up is a tie; None if no band is known: then the speed-up is a tie.
+    """
     reason: str = ""
     """Reason why no band is known; empty if there is one."""
 
@@ -140,8 +144,8 @@ def gain(
 ) -> Gain | None:
     """Return what the speed-up of ``after`` over ``before`` is worth; None if one has no latency.
 
-    ``paired`` is their comparison by interleaved measurements, if there was one. ``band_percent`` is that of two
-    measurements whose profiles state none.
+    ``paired`` is their comparison by interleaved measurements, if there was one. ``band_percent`` is the band of two
+    measurements whose profiles state no band.
     """
     if before is None or after is None or not before.latency_us or not after.latency_us:
         return None
@@ -161,9 +165,9 @@ def gain(
 def simulated_band(one: Profile, other: Profile) -> float:
     """Return the percent by which the ratio of two predictions may be off.
 
-    It is smaller if the faster kernel works less: then prices that are wrong change the size of the gain, but hardly its
-    sign. It is not if work moves from one engine to another, because then the sign depends on two prices, and not if
-    only the schedule differs, because its waits are the least certain part of the model.
+    The percentage is smaller if the faster kernel does less work: a wrong price of an instruction then changes the size
+    of the gain, but hardly its sign. It is not smaller if work moves from one engine to another, because the sign then
+    depends on two prices, nor if only the schedule differs, because waits are the least certain part of the model.
     """
     if (one.chip, one.api) != (other.chip, other.api) or not one.latency_us or not other.latency_us:
         return SIMULATED_TIE_PERCENT
@@ -190,7 +194,9 @@ def gain_of(child: Candidate, parent: Candidate) -> Gain | None:
 
 
 def validated(profile: Profile | None) -> bool:
-    """Return True if a latency may be part of a win. A measured one may; a predicted one needs a validated interval."""
+    """Return True if a latency may be part of a win. A measured latency may; a predicted latency needs a
+    validated interval.
+    """
     return profile is not None and (profile.source is Source.MEASURED or profile.interval_percent is not None)
 
 
@@ -226,12 +232,12 @@ def interleaved(pair: Mapping[str, Any]) -> bool | None:
 
 
 def paired_speedup(line: Sequence[tuple[str, Profile | None]]) -> PairedSpeedup | None:
-    """Return the speed-up of the first kernel of ``line`` over the last, by interleaved measurements; None if they were
-    not measured so.
+    """Return the speed-up of the first kernel of ``line`` over the last, by interleaved measurements; None if
+    they were not measured so.
 
-    ``line`` holds hash and profile of a kernel and its ancestors. The result is the ratio against the last one itself,
-    if measured. Otherwise it is the product of the steps; their relative half widths add in squares, because they were
-    measured independently.
+    ``line`` holds hash and profile of a kernel and its ancestors. If the first kernel was timed
+    against the last, the result is that ratio. Otherwise it is the product of the ratios of the steps; the squares of
+    their relative half widths add up, because the steps were measured independently.
     """
     logs: list[tuple[float, float, float]] = []
     for place, (_, profile) in enumerate(line[:-1]):

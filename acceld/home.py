@@ -81,12 +81,12 @@ class Home:
 
     @property
     def datasets(self) -> Path:
-        """Folder of inputs and references, made private. Missing ones are made again."""
+        """Folder of data sets (inputs and reference outputs), made private. A missing data set is made again."""
         return dataset_folder(self.path)
 
     @property
     def made_again(self) -> tuple[Path, ...]:
-        """Folders in this one whose contents can be made again: noise floors, compiled kernels."""
+        """Folders below the state folder whose contents can be made again: noise floors, compiled kernels."""
         return self.path / "floors", self.path / "neuron"
 
     def socket(self) -> Path:
@@ -103,10 +103,11 @@ class Home:
         )
 
     def prepare(self) -> Path:
-        """Make the folder, check that it can be used, and return its path. Every use that writes or executes begins here.
+        """Make the folder, check that it can be used, and return its path. Every use that writes to the
+        folder or executes something from it begins with this call.
 
-        Raises UsageError if it can not be written, lies on a network file system, or has content that neither this user
-        made nor trusts.
+        Raises UsageError if the folder can not be written, lies on a network file system, or has content that neither
+        this user made nor trusts.
         """
         kind = file_system(self.path)
         if kind in NETWORK_FILE_SYSTEMS:
@@ -135,7 +136,7 @@ class Home:
 
     @contextlib.contextmanager
     def _making(self) -> Iterator[None]:
-        """Keep other processes from making the same folder at this moment."""
+        """Keep other processes from making the same folder while the block runs."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -144,7 +145,7 @@ class Home:
             os.close(descriptor)
 
     def _own(self) -> None:
-        """Record an empty folder as this user's. UsageError for one with content from elsewhere."""
+        """Record an empty folder as this user's. Raises UsageError for a folder with content from elsewhere."""
         if origins.is_ours(self.path):
             return
         if any(entry.name != IGNORE for entry in self.path.iterdir()):
@@ -152,8 +153,8 @@ class Home:
         origins.adopt(self.path)
 
     def daemon(self) -> dict[str, Any] | None:
-        """Return the daemon's self-description, or None if no daemon runs. Takes no lock that a starting daemon could
-        need.
+        """Return the daemon's self-description, or None if no daemon runs. This takes no lock that would
+        keep a daemon from starting.
         """
         try:
             record: dict[str, Any] = json.loads(self.daemon_file.read_text())
@@ -176,7 +177,7 @@ class Home:
         return False
 
     def token(self) -> str:
-        """Return the clients' token. DaemonError if it can not be read."""
+        """Return the clients' token. Raises DaemonError if it can not be read."""
         try:
             return self.token_file.read_text().strip()
         except OSError as error:
@@ -187,7 +188,7 @@ class Home:
 
 
 def foreign(folder: Path) -> UsageError:
-    """Return the refusal of a state folder that is not known to be this user's."""
+    """Return the error for a state folder that this user neither made nor trusts."""
     return UsageError(
         f"{folder} is not known to be yours: it came with a checkout, was copied or moved, or an older acceld made it",
         hint="Its runs would go on and its kernels be executed. Look at it: acceld runs. To trust it as it is: "
@@ -213,11 +214,11 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
 def dataset_folder(state: Path) -> Path:
     """Return the folder of data sets, made private: one in the user's cache for all state folders.
 
-    It is in the state folder where the cache can not be used: it is on a network file system, whose locks can not be
-    trusted, or not this user's alone.
+    The data sets are in the state folder instead if the cache is on a network file system, whose locks can not be
+    trusted, or is not accessible to this user alone.
     """
     shared = user_folder("XDG_CACHE_HOME", ".cache") / DATASETS
-    with contextlib.suppress(OSError):  # the next line finds that it can not be used
+    with contextlib.suppress(OSError):  # the next line checks if the folder can be used
         shared.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     usable = file_system(shared) not in NETWORK_FILE_SYSTEMS and private_folder(shared) and os.access(shared, os.W_OK)
     return shared if usable else state / DATASETS
@@ -233,7 +234,9 @@ def _is_ours(folder: Path) -> bool:
 
 
 class DaemonLock:
-    """The right to serve a state folder. The system releases it when the process ends, however it ends."""
+    """Lock that gives one daemon the right to serve a state folder. The system releases it when the process ends or
+    dies.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -284,7 +287,7 @@ class DaemonLock:
     def release(self) -> None:
         """Stop serving."""
         record = _recorded(self._home)
-        if record is None or record["pid"] == os.getpid():  # else another daemon serves a new folder of this name
+        if record is None or record["pid"] == os.getpid():  # otherwise another daemon serves a new folder at this path
             self._home.daemon_file.unlink(missing_ok=True)
         os.close(self._descriptor)
 
@@ -298,7 +301,10 @@ def _recorded(home: Home) -> dict[str, Any] | None:
 
 
 def process_start(pid: int) -> int | None:
-    """Return a process's start in clock ticks since boot; None if there is none. Distinguishes a reused pid."""
+    """Return the start of a process in clock ticks since boot; None if there is no such process.
+
+    The start distinguishes the process from a later one with the same pid.
+    """
     try:
         stat_line = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -24,11 +24,11 @@ def load_kernel(
     grid: tuple[int, ...] = (),
     lnc: int = 1,
 ) -> Kernel:
-    """Return the kernel in ``path`` with its import closure, as a person gives it.
+    """Return the kernel in ``path`` as a trusted kernel, with its import closure.
 
     The closure holds the modules below the kernel's folder (or its package's root) that it imports, directly or
-    indirectly. Their paths, and then also the kernel's own file name, are relative to that root. UsageError if the file
-    can not be read or is not text.
+    indirectly. Their paths, and then also the kernel's own file name, are relative to that root. Raises UsageError if
+    the file can not be read or is not text.
     """
     text = read(path)
     root = package_root(path)
@@ -46,19 +46,21 @@ def load_kernel(
 
 
 def api_of_file(path: Path) -> str | None:
-    """Return the API of a kernel's file, by name and imports; None if they do not decide it, or the file can not be
-    read.
+    """Return the API of a kernel's file, by name and imports; None if name and imports do not decide
+    the API, or the file can not be read.
     """
     if path.suffix == ".c":
         return "c"
     try:
         return api_of_text(path.read_text(encoding="utf-8")) if path.suffix == ".py" else None
-    except (OSError, ValueError):  # loading the kernel reports what is wrong with it
+    except (OSError, ValueError):  # loading the kernel reports the fault of the file
         return None
 
 
 def api_of_text(text: str) -> str | None:
-    """Return the API whose package a Python source imports; None for none or several, or if it does not parse."""
+    """Return the API whose package a Python source imports; None if it imports none of them or
+    several, or does not parse.
+    """
     try:
         nodes = list(ast.walk(parse(text)))
     except (SyntaxError, ValueError):
@@ -75,7 +77,7 @@ def is_reference(path: Path) -> bool:
         return False
     try:
         tree = parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):  # loading it as a kernel reports what is wrong with it
+    except (OSError, SyntaxError, ValueError):  # loading the file as a kernel reports its fault
         return False
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     imports = any(
@@ -90,7 +92,7 @@ def _roots(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 def read(path: Path) -> str:
-    """Return a file's text. UsageError if the file can not be read, and for a notebook."""
+    """Return a file's text. Raises UsageError if the file can not be read, and for a notebook."""
     refuse_notebook(str(path))
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -113,7 +115,7 @@ def package_root(path: Path) -> Path:
 
 
 def syntax_error(text: str, path: Path) -> UsageError | None:
-    """Return an error that names file, line and problem if the text is not Python; None otherwise."""
+    """Return an error that names file, line and problem if the text is not valid Python; None if it is."""
     try:
         parse(text, str(path))
     except SyntaxError as error:
@@ -142,7 +144,7 @@ def _closure(path: Path, text: str, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _imported(importer: Path, source: str, root: Path) -> Iterator[Path]:
-    """Yield files below ``root`` that ``source`` imports, with the ``__init__.py`` of the packages on the way."""
+    """Yield files below ``root`` that ``source`` imports, with the ``__init__.py`` of each package in their paths."""
     try:
         tree = parse(source)
     except (SyntaxError, ValueError):

@@ -6,7 +6,7 @@ import re
 
 _RUNS = re.compile("`+")
 _INERT = re.compile(r"[A-Za-z][A-Za-z0-9 ,()%-]*")
-"""Text that no dialect of Markdown reads as more than words: no markup, link, mention or reference."""
+"""Pattern of text that every dialect of Markdown reads as plain words, without markup, link, mention or reference."""
 
 
 def fenced(text: str, language: str = "") -> str:
@@ -16,7 +16,7 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def literal(text: str) -> str:
-    """Return text of one line, also for a cell of a table: plain words as they are, anything else as code."""
+    """Return text of one line, also for a cell of a table: plain words are unchanged, anything else becomes code."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if _INERT.fullmatch(line) or not line:
         return line

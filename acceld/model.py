@@ -21,7 +21,7 @@ STATUS_ORDER = tuple(Status)
 """The order in which counts are shown."""
 
 FAILED = frozenset(Status) - {Status.PASSED, Status.UNTESTED, Status.UNCHECKED, Status.SUSPECT}
-"""Statuses with a failure. They need no profile."""
+"""Statuses of an evaluation that states a failure. Such an evaluation may lack a profile."""
 
 FLASHINFER_STATUS: Mapping[Status, str] = MappingProxyType(
     {
@@ -48,19 +48,19 @@ measured pairs that it was not fitted to: of 92 that it predicts further apart, 
 
 SIMULATED_LESS_WORK_PERCENT = 17.0
 """The same percent if the faster kernel works less: no engine is longer busy, and the work that one engine saves is a
-part of the gain (:func:`acceld.gains.simulated_band`). All pairs of the development sets that are further apart are
-measured in that order, but one.
+part of the gain (:func:`acceld.gains.simulated_band`). All pairs of the development sets that are predicted further
+apart were measured in the predicted order, except one.
 """
 
 SIMULATED_LESSON_PERCENT = 17.0
-"""Percent beyond which a ratio of two predictions may teach an insight: 116 of 124 such pairs are in order (94 %). It
-is smaller than the tie, because a wrong insight costs a few plans, but a wrong win costs a deployment.
+"""Percent beyond which a ratio of two predictions may teach an insight: 116 of 124 such pairs are in order (94 %). This
+percentage is smaller than that of a tie, because a wrong insight costs a few plans, but a wrong win costs a deployment.
 """
 
 LEAST_STEP_PERCENT = 0.5
-"""Percent by which a simulated latency must be lower to replace a run's best: a smaller step lies far inside each interval
-of the performance model, and a strict gate for it would take longer than the rest of a short run. Smaller steps stay in
-the beam and add up: their sum is asked as one step.
+"""Percent by which a simulated latency must be lower to replace a run's best: a smaller step lies far inside each
+interval of the performance model, and a strict gate for it would take longer than the rest of a short run. Smaller
+steps stay in the beam and add up: a strict gate is run once their sum is large enough.
 """
 
 
@@ -77,9 +77,9 @@ class Gate(StrEnum):
     TIMING = "timing"
     """Legal and timed by the simulator, not run on data: ends ``untested``."""
     SEARCH = "search"
-    """Right on one secret data set."""
+    """Correct on one secret data set."""
     STRICT = "strict"
-    """Right on fresh seeds and every declared distribution, in fresh processes."""
+    """Correct on fresh seeds and every declared distribution, in fresh processes."""
 
 
 class RunState(StrEnum):
@@ -143,7 +143,7 @@ class Kernel:
 
     @property
     def sha256(self) -> str:
-        """Hash (hex) of text, closure, entry, grid, LNC and API."""
+        """sha256 (hex) of text, closure, entry, grid, LNC and API."""
         digest = hashlib.sha256(f"{self.api}\0{self.entry}\0{self.grid}\0{self.lnc}\0".encode())
         for name, text in (*sorted(self.closure.items()), ("", self.text)):
             digest.update(f"{name}\0{len(text)}\0".encode())
@@ -199,11 +199,11 @@ class Profile:
     chip: str
     api: str
     latency_us: float | None
-    """None if the time depends on unknown data."""
+    """Latency in microseconds; None if it depends on data that are not known."""
     method: str
     """Method that gave the latency, such as ``compiler_legacy`` or ``neuron-profile total_time``."""
     model: str = ""
-    """Version and calibration of the performance model that predicted it; empty for a measured one."""
+    """Version and calibration of the performance model that predicted the latency; empty for a measured latency."""
     sdk: str = ""
     host: str = ""
     """Host of a fleet that evaluated the kernel; empty means the daemon's own machine."""
@@ -211,9 +211,9 @@ class Profile:
     driver: str = ""
     resolution_us: float = 0.0
     interval_percent: float | None = None
-    """Absolute uncertainty, plus or minus; None if unknown (``unvalidated``)."""
+    """Uncertainty of the latency in percent, plus or minus; None if it is not known (``unvalidated``)."""
     engines_us: Mapping[str, float] = field(default_factory=dict)
-    """Busy time by engine."""
+    """Busy time in microseconds by engine."""
     counters: Mapping[str, float] = field(default_factory=dict)
     """Counters by neuron-profile's names: hbm_read_bytes, spill_save_bytes, hardware_flops, ..."""
     bound: str = ""
@@ -292,7 +292,7 @@ class Plan:
     change_class: str = "mixed"
     """One of loop_order, tile_width, fusion, engine, dma, spill and mixed."""
     rule: str = ""
-    """The rewrite rule behind it; empty for a model's plan."""
+    """The rewrite rule that made the plan; empty for a model's plan."""
     line: int = 0
     insights: tuple[int, ...] = ()
     """Ids of the insights the planner was shown."""
@@ -330,7 +330,7 @@ class Candidate:
     iteration: int
     kernel: Kernel
     parent: int | None
-    """None for a baseline."""
+    """Id of the parent candidate; None for a baseline."""
     plan: int | None = None
     attempt: int | None = None
     order: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -397,9 +397,11 @@ class Insight:
     operations: tuple[str, ...] = ()
     """Kinds of operations in the kernels that it was learned from, such as ``matmul``; the same words for all APIs."""
     held: tuple[Held, ...] = ()
-    """The places where it held, the first one first. Insights of earlier versions have none."""
+    """The places where the insight held, in order of time. Insights of earlier versions of acceld have no places."""
     tie_percent: float | None = None
-    """Band inside which its own speed-up lies, so that it is a hypothesis; None if the speed-up is certain."""
+    """Percent of the tie band if the insight's own speed-up lies inside, so that the insight is a hypothesis; None if
+    the speed-up is certain.
+    """
     id: int = 0
 
     @property
@@ -523,7 +525,7 @@ class RunSpec:
     api: str = "nki_legacy"
     backend: str = "simulator"
     proposer: str = "rules"
-    """One of :data:`PROPOSERS`."""
+    """A name in :data:`PROPOSERS`."""
     preset: str = "standard"
     search: SearchParameters = field(default_factory=SearchParameters)
     root: Kernel | None = None
@@ -546,7 +548,7 @@ class Basis:
     chip: str = ""
 
     def changes(self, now: Basis) -> str:
-        """Return what differs ``now``, in words; empty if nothing does."""
+        """Return the differences of the basis ``now`` from this one, in words; empty if they are equal."""
         named = {
             "workload": "the workload's content",
             "model": "the performance model",
@@ -561,7 +563,7 @@ class Basis:
 
 
 UNKNOWN_BASIS = Basis()
-"""Basis of a run that began before it was recorded."""
+"""Basis of a run that began before acceld recorded the basis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,9 +582,9 @@ class Run:
     best: int | None = None
     """Ids of the best candidate and the baseline."""
     message: str = ""
-    """Reason why it ended or waits."""
+    """Reason why the run ended or waits."""
     exit_code: int = 0
     """Exit code of commands that wait for the run."""
     basis: Basis = UNKNOWN_BASIS
     timed_again: str = ""
-    """Time and reason of timing its kernels again, in words; empty if they were not."""
+    """Time and reason of timing its kernels again, in words; empty if they were timed once."""

@@ -1,8 +1,8 @@
-"""Know which state folders this user made or trusts. The proof lies outside of them.
+"""Record which state folders this user made or trusts. The record lies outside of the folders.
 
-A cloned repository may hold an ``.acceld`` whose runs would go on and whose kernels would be executed. So each folder has a
-secret in its file ``origin``, and the user's state folder (``XDG_STATE_HOME``) has the secret's hash under the folder's
-path. A folder from elsewhere, a copy and a moved one have no such pair until the user trusts them.
+A cloned repository may hold an ``.acceld`` whose runs would go on and whose kernels would be executed. So each folder
+has a secret in its file ``origin``, and the user's state folder (``XDG_STATE_HOME``) has the secret's hash under the
+folder's path. A folder from elsewhere, a copied folder and a moved folder have no such pair until the user trusts them.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def is_ours(folder: Path) -> bool:
 
 
 def adopt(folder: Path) -> None:
-    """Make a state folder the user's: write a new secret into it, and the secret's hash outside. UsageError if the disk
-    refuses.
+    """Make a state folder the user's: write a new secret into it, and the secret's hash outside. Raises UsageError if
+    the disk refuses.
     """
     secret, record = secrets.token_hex(32), _record_of(folder)
-    with contextlib.suppress(OSError):  # the next line refuses
+    with contextlib.suppress(OSError):  # the next line reports the failure
         record.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not private_folder(record.parent):
         raise UsageError(
@@ -49,7 +49,7 @@ def adopt(folder: Path) -> None:
 
 
 def disown(folder: Path) -> bool:
-    """Take the trust in a state folder back. Return True if there was any."""
+    """Take the trust in a state folder back. Return True if the folder was trusted."""
     known = is_ours(folder)
     _record_of(folder).unlink(missing_ok=True)
     return known

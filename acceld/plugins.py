@@ -1,4 +1,4 @@
-"""Find additions to acceld, by the entry points of installed packages.
+"""Find additions to acceld by the entry points of installed packages.
 
 ========================  ============================================================================
 group                     an entry point names
@@ -78,8 +78,8 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 
 @cache
 def _declared() -> bool:
-    """Return True if an installed package may declare an addition. Without one nothing asks ``importlib.metadata``, which
-    takes 20 ms to import and to read.
+    """Return True if an installed package may declare an addition. Without such a package
+    nothing imports ``importlib.metadata``, which takes 20 ms to import and to read.
     """
     others = [one for one in sys.meta_path if hasattr(one, "find_distributions") and one is not PathFinder]
     folders = [Path(one) for one in dict.fromkeys(sys.path)]
@@ -94,8 +94,8 @@ def _declared() -> bool:
 
 
 def accepted(group: str, fits: Callable[[Any], str]) -> tuple[Plugin, ...]:
-    """Return the plug-ins of a group for which ``fits`` returns no complaint. The others become broken with that
-    reason.
+    """Return the plug-ins of a group for which ``fits`` returns an empty text. For each other plug-in the text is the
+    reason why it is broken.
     """
     good = []
     for plugin in plugins(group):

@@ -10,7 +10,7 @@ from acceld.errors import UsageError
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically by one that only its owner can read. UsageError if the disk refuses."""
+    """Replace a file atomically by one that only its owner can read. Raises UsageError if the disk refuses."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)
@@ -28,7 +28,9 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Return the text of a file of this user that nobody else can write; empty for any other file, and for a link."""
+    """Return the text of a file of this user that nobody else can write; an empty text for any other file and for
+    a link.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -40,8 +42,8 @@ def read_private(path: Path) -> str:
 
 
 def private_folder(folder: Path) -> bool:
-    """Create a folder with access only for its owner, or take others' access away from it. Return False if it is not
-    this user's, is a link, or can not be made.
+    """Create a folder with access only for its owner, or take access away from other users. Return False if the folder
+    is not this user's, is a link, or can not be made.
     """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

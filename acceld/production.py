@@ -1,7 +1,7 @@
 """Use kernels of the history in programs: ``acceld.best`` at run time, or as one exported file.
 
-No daemon is needed. The history's file is read, a kernel's text is written beside it and imported, and AWS's own
-``nki.jit`` launches it on the tensors it gets (torch-xla, JAX).
+No daemon is needed. acceld reads the history's file, writes the kernel's text to the state folder and imports it, and
+AWS's own ``nki.jit`` launches the kernel on the caller's tensors (torch-xla, JAX).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from acceld.origins import is_ours
 from acceld.workloads import Workload, load_workload, workload
 
 VERIFIER = "acceld verify"
-"""Author of the marks that ``acceld check --all`` writes (the name is stored)."""
+"""Author of the marks that ``acceld check --all`` writes (this name is stored in histories, so it stays)."""
 HOLDS, BROKEN = "verified: holds", "verified: no longer holds"
 """Prefixes of notes that mark a kernel as holding or broken."""
 MARKER = "# ---- acceld: provenance, evidence and self-check of the kernel above ----"
@@ -61,7 +61,7 @@ class Stored:
     entry: str
     grid: tuple[int, ...]
     lnc: int
-    """Number of physical cores that it runs on."""
+    """Number of physical cores that the kernel runs on."""
     chip: str
     sdk: str
     source: str
@@ -69,7 +69,7 @@ class Stored:
     latency_us: float
     baseline_latency_us: float | None
     improved: bool
-    """True if it is faster than its run's baseline beyond a tie."""
+    """True if the kernel is faster than its run's baseline beyond a tie."""
     tie_band: float | None
     """Half width, in percent, inside which its speed-up is a tie; None if it is not known."""
     model: str
@@ -87,7 +87,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """A kernel to call. ``stored`` is None for the fallback; ``why`` is then the reason."""
+    """A kernel to call. For the fallback ``stored`` is None, and ``why`` is the reason."""
 
     function: Callable[..., Any]
     stored: Stored | None
@@ -98,7 +98,9 @@ class Best:
     """Shapes of the results for the caller."""
 
     def __call__(self, *arguments: Any) -> Any:
-        """Return the kernel's outputs for tensors of any framework with ``shape`` and ``reshape``."""
+        """Return the kernel's outputs. The arguments may be tensors of any framework that have ``shape`` and
+        ``reshape``.
+        """
         if self.stored is None:
             return self.function(*arguments)
         layouts = iter(self.layouts)
@@ -122,12 +124,13 @@ def best(
     """Return the fastest kernel that passed the strict gate for a workload, for this chip and SDK; else ``fallback``.
 
     ``shapes`` are those of the arrays the program will pass, in order; a workload with other shapes does not fit.
-    ``chip`` and ``sdk`` (the version of neuronx-cc) default to those of this machine. Only measured kernels count, and
-    with ``simulated`` those of the simulator too. Kernels that ``acceld check --all`` has marked are left out.
-    UsageError if nothing fits and there is no fallback.
+    ``chip`` and ``sdk`` (the version of neuronx-cc) default to those of this machine. Only measured kernels count; with
+    ``simulated`` kernels timed by the simulator count, too. Kernels that ``acceld check --all`` has marked as broken
+    are left out. Raises UsageError if no kernel fits and there is no fallback.
 
     The kernel is executed with your rights. So the history has to be one that this user made on this machine, or trusts
-    (``acceld config trust --history``). With ``trusted`` the caller vouches for it: for a history that was copied to a server.
+    (``acceld config trust --history``). With ``trusted`` the caller vouches for it: as for a history that was copied to
+    a server.
     """
     try:
         state = find_home(home).path
@@ -164,7 +167,9 @@ def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> lis
         rows = [dict(row) for row in connection.execute(_QUERY, (name,))]
         marks = connection.execute("SELECT subject, text FROM notes WHERE by = ? ORDER BY id", (VERIFIER,))
         marked = {row["subject"]: row["text"] for row in marks}
-        load_candidates_by_id(connection, [row["candidate"] for row in rows], details=False)  # compares the hashes
+        load_candidates_by_id(
+            connection, [row["candidate"] for row in rows], details=False
+        )  # raises if a stored text does not have its hash
     kept = [row for row in rows if not marked.get(f"c{row['candidate']}", "").startswith(BROKEN)]
     return [_stored(row) for row in kept]
 
@@ -180,7 +185,7 @@ def this_chip() -> str:
 
 
 def this_sdk() -> str:
-    """Return the version of neuronx-cc in this environment; empty if there is none."""
+    """Return the version of neuronx-cc in this environment; empty if it is not installed."""
     try:
         return importlib.metadata.version("neuronx-cc")
     except importlib.metadata.PackageNotFoundError:
@@ -248,7 +253,7 @@ def _chosen(
     simulated: bool,
     home: str | os.PathLike[str] | None,
 ) -> tuple[Stored | None, str]:
-    """Return the kernel to use; or None, and the reason why there is none."""
+    """Return the kernel to use; or None, and the reason why no kernel fits."""
     left = stored_kernels(name, home)
     steps: list[tuple[str, Callable[[Stored], bool]]] = [
         ("none passed the strict gate", lambda one: True),
@@ -320,7 +325,7 @@ def _imported(found: Stored, state: Path) -> Callable[..., Any]:
 
 
 def _launch(found: Stored) -> int | tuple[int, ...] | None:
-    """Return what stands in brackets between a kernel and its arguments; None for a launch without brackets.
+    """Return the value in brackets of the launch ``kernel[value](...)``; None for a launch without brackets.
 
     A current kernel is launched on a number of cores, a legacy one on its grid.
     """
@@ -334,7 +339,9 @@ def _cores(found: Stored) -> int:
 
 
 def _launchable(found: Stored) -> bool:
-    """Return True if a kernel's grid can be asked for: a current kernel's is the number of its cores."""
+    """Return True if the kernel can be launched on its grid. The grid of a kernel of the current API is the number of
+    cores.
+    """
     return found.api != "nki" or (len(found.grid) <= 1 and _cores(found) <= MOST_CORES)
 
 

@@ -1,5 +1,5 @@
-"""Compute rewards for training models that write kernels. The search's evaluation gives them, in the forms that TRL,
-verl and plain Python call.
+"""Compute rewards for training models that write kernels. The rewards come from the same evaluation as in a
+search, in the forms that TRL, verl and plain Python call.
 
 ::
 
@@ -45,7 +45,7 @@ NO_CODE_STATUS = "no_code"
 SOURCE_PREFIX = "acceld/"
 """Prefix of the data source in exported rows; the workload's name follows."""
 RUN = 1
-"""Run number of all answers, so that they use the same data sets."""
+"""Run number of all answers. It is the same for all, so that they use the same data sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class Score:
     """Reward of one answer, with its reasons."""
 
     reward: float | None
-    """None if the result says nothing about the kernel, such as for a call that the simulator lacks."""
+    """The reward; None if the result says nothing about the kernel, as when the simulator lacks a call of the kernel.
+    """
     status: str
     """A status of an evaluation, or ``no_code``."""
     latency_us: float | None = None
@@ -62,7 +63,9 @@ class Score:
     improved: bool = False
     """True if it is faster than the baseline beyond a tie. A tie has no reward."""
     tie_band: float | None = None
-    """Half width, in percent, inside which the speed-up is a tie; None if it is not known, as for an unvalidated latency."""
+    """Half width, in percent, inside which the speed-up is a tie; None if it is not known, as for an unvalidated
+    latency.
+    """
     rule: str = ""
     message: str = ""
     line: int = 0
@@ -70,7 +73,8 @@ class Score:
 
 
 class Scorer:
-    """Evaluates answers in batches on the simulator. A context manager, and a reward function for TRL's GRPO.
+    """Evaluate answers in batches on the simulator. A scorer is a context manager, and a reward function for TRL's
+    GRPO.
 
     ``gate``: ``timing`` predicts latencies alone, ``search`` runs one secret data set, ``strict`` every check that a
     win needs.
@@ -89,12 +93,12 @@ class Scorer:
         state: str | Path | None = None,
         settings: config.Config | None = None,
     ) -> None:
-        """Prepare the scorer. ``workload`` is that of answers that name none. The secret data are derived from
-        ``seed``; with None the seed is drawn.
+        """Prepare the scorer. ``workload`` holds for answers that name no workload. The secret data are derived from
+        ``seed``; with None the seed is drawn at random.
 
-        ``slots`` answers are evaluated at the same time (0: as many as cores allow). ``worth`` computes the reward of
-        each score in place of the default. ``state`` keeps data sets between processes; by default they are deleted
-        with the scorer.
+        ``slots`` answers are evaluated at the same time (0 means as many as the cores allow). ``worth`` computes the
+        reward of each score in place of the default. ``state`` keeps data sets between processes; by default they are
+        deleted with the scorer.
         """
         self.gate = Gate(gate)
         self.__name__ = "acceld_reward"  # TRL's name of the column
@@ -142,7 +146,9 @@ class Scorer:
         return [one.reward for one in self.score([_text_of(one) for one in completions], workload)]
 
     def baseline(self, name: str = "") -> tuple[Kernel, float | None]:
-        """Return a workload's own kernel and its latency in microseconds; None if it does not pass."""
+        """Return a workload's own kernel and its latency in microseconds; the latency is None if the kernel does not
+        pass.
+        """
         found, api, chip = self._place(name or self._workload)
         profile = self._run(self._baseline(found, api, chip))
         return baseline_kernel(found, api), profile.latency_us if profile else None
@@ -291,14 +297,16 @@ def advantages(rewards: Sequence[float | None], group: int, *, scale: bool = Tru
     return found
 
 
-# verl
+# Functions in the form of verl.
 
 _shared: dict[str, Scorer] = {}
 _sharing = threading.Lock()
 
 
 def _scorer() -> Scorer:
-    """Return this process's scorer, for functions that can not be given one. verl calls them from several threads."""
+    """Return the scorer of this process, made once. verl's functions get no scorer as an argument, and are called from
+    several threads.
+    """
     with _sharing:
         if "all" not in _shared:
             _shared["all"] = Scorer(seed=0)
@@ -324,12 +332,12 @@ def compute_scores(
     return [one.reward or 0.0 for one in _scorer().score(list(solution_strs), [str(one) for one in data_sources])]
 
 
-# Rollouts
+# An environment for rollouts of several steps.
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of a kernel's text: ``old``, which must occur in it once, becomes ``new``."""
+    """One change of a kernel's text: ``old``, which must occur once in the text, becomes ``new``."""
 
     old: str
     new: str
@@ -345,8 +353,8 @@ class Observation:
 
 
 class Environment:
-    """Environment whose steps are edits of one kernel. A passing edit becomes the kernel; a failing one is undone and
-    costs its reward.
+    """Environment whose steps are edits of one kernel. After an edit that passes, the edited text is the kernel. An
+    edit that fails is undone, and its step has the reward of a failed answer.
     """
 
     def __init__(self, scorer: Scorer, workload: str = "", *, most_steps: int = 16) -> None:
@@ -366,10 +374,11 @@ class Environment:
         """Try a new text, or edits. Return observation, reward, terminated, truncated, and further information.
 
         The reward of a passing step is the worth of the kernel after it, less that of the kernel before it. So the
-        rewards of an episode add up to the worth of its last kernel: log2 of its speed-up over the baseline, 0 for a tie.
+        rewards of an episode add up to the worth of its last kernel: log2 of its speed-up over the baseline, 0 for a
+        tie.
         """
         if not self._text:
-            raise UsageError("the environment has not begun", hint="reset() it first")
+            raise UsageError("step() was called before reset()", hint="call reset() on the Environment first")
         self._steps += 1
         truncated = self._steps >= self._most
         text, wrong = _edited(self._text, action)

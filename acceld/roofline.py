@@ -9,7 +9,7 @@
   in the fastest mode the tolerance allows, element-wise work on all engines at once, each instruction doing as many
   operations on an element as the ISA reference documents.
 
-All are None if a workload declares no work or a chip has no figure; nothing is guessed. All rates are for one
+Each time is None if the workload declares no work or the chip has no figure. All rates are for one
 NeuronCore.
 """
 
@@ -64,7 +64,7 @@ class Peaks:
 
     hbm_bytes_per_s: float
     matmul_flops_per_s: Mapping[str, float]
-    """By dtype."""
+    """Rates of matrix products, by dtype of the operands."""
     vector_flops_per_s: float
     source: str
 
@@ -136,27 +136,29 @@ more; the tensor engine's array at its clock.
 WIRE_BYTES_PER_S: Mapping[str, float] = {
     name: 1e6 * chip.dma_engines * chip.dma_wire_bytes_per_us for name, chip in CHIPS.items()
 }
-"""Theoretical rate of one core's DMA engines (AWS); above it no core can move data."""
+"""Theoretical rate of one core's DMA engines (AWS); no core can move data faster."""
 
 
 def roofline_us(evaluated: Assessed, chip: str) -> float | None:
-    """Return the paper's least time in microseconds, or None."""
+    """Return the paper's least time in microseconds; None if a figure is not known."""
     return least_us(evaluated, PAPER_PEAKS.get(chip))
 
 
 def percent_of_peak(evaluated: Assessed, latency_us: float, chip: str) -> float | None:
-    """Return the paper's least time as a percentage of ``latency_us``, 0-100 for honest kernels, or None."""
+    """Return the paper's least time as a percentage of ``latency_us``, 0-100 for honest kernels; None if a
+    figure is not known.
+    """
     shortest_us = roofline_us(evaluated, chip)
     return None if shortest_us is None else 100 * shortest_us / latency_us
 
 
 def attainable_us(evaluated: Assessed, chip: str) -> float | None:
-    """Return the least time in microseconds at rates kernels reach in practice, or None."""
+    """Return the least time in microseconds at rates that kernels reach in practice; None if a figure is not known."""
     return least_us(evaluated, ATTAINABLE_PEAKS.get(chip))
 
 
 def percent_of_attainable(evaluated: Assessed, latency_us: float, chip: str) -> float | None:
-    """Return the attainable time as a percentage of ``latency_us``, or None."""
+    """Return the attainable time as a percentage of ``latency_us``; None if a figure is not known."""
     shortest_us = attainable_us(evaluated, chip)
     return None if shortest_us is None else 100 * shortest_us / latency_us
 
@@ -176,7 +178,7 @@ class Floor:
 
 
 def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
-    """Return the least times of the declared work on a chip; None if either is not known."""
+    """Return the least times of the declared work on a chip; None if the work or the rates are not known."""
     peaks, wire = ATTAINABLE_PEAKS.get(chip), WIRE_BYTES_PER_S.get(chip)
     if evaluated.work is None or peaks is None or wire is None:
         return None
@@ -187,8 +189,8 @@ def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
 
 
 def floor_us(evaluated: Assessed, chip: str) -> float | None:
-    """Return the physical least time in microseconds, or None. A kernel below it is suspect, even if its outputs are
-    right.
+    """Return the physical least time in microseconds; None if a figure is not known. A kernel below it is suspect, even
+    if its outputs are right.
     """
     floor = floor_of(evaluated, chip)
     return None if floor is None else floor.least_us
@@ -196,8 +198,9 @@ def floor_us(evaluated: Assessed, chip: str) -> float | None:
 
 SCALAR_OPERATIONS, VECTOR_OPERATIONS, TENSOR_OPERATIONS = 4, 3, 2
 """Operations on an element in one instruction (NKI's ISA reference). Scalar engine: scale, bias, function, sum
-(``activation``). Vector engine and GpSimd: two operations and a sum (``tensor_scalar``, ``scalar_tensor_tensor``). Tensor
-engine: a multiplication and an addition."""
+(``activation``). Vector engine and GpSimd: two operations and a sum (``tensor_scalar``, ``scalar_tensor_tensor``).
+Tensor engine: a multiplication and an addition.
+"""
 NARROW_VECTOR_GAIN = 4
 """Greatest gain in the vector engine's rate on elements of two bytes."""
 

@@ -1,6 +1,7 @@
 """Define the statuses of an evaluation, and the failure of a kernel.
 
-:mod:`acceld.model` has them too. The processes of the sandbox need nothing else from there.
+:mod:`acceld.model` exports them, too. They have a module of their own, because the processes of the sandbox need
+nothing else of :mod:`acceld.model`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Status(StrEnum):
     INCORRECT_NUMERICAL = "incorrect_numerical"
     """An output is beyond the tolerance."""
     REJECTED = "rejected"
-    """The policy for candidates refuses it."""
+    """The policy for candidates refuses the source."""
     SUSPECT = "suspect"
     """Faster than the physical floor, or failing an integrity check: a second method or a person decides."""
     TIMEOUT = "timeout"

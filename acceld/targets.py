@@ -64,8 +64,9 @@ CHIPS = tuple(dict.fromkeys(chip for target in TARGETS.values() for chips in tar
 
 
 def nki_version(asked: str) -> str:
-    """Return the version of the package ``nki`` whose rules count: ``asked``, or for ``auto`` the one that a device finds on
-    this machine, else the default. A version beside the known ones counts as the nearest of them.
+    """Return the version of the package ``nki`` whose rules count: ``asked``, or for ``auto`` the one that a device
+    finds on this machine, else the default. A version that is not known counts as the nearest known
+    version.
     """
     if asked != "auto":
         return asked
@@ -98,11 +99,12 @@ def choose(
     offered: Collection[str] = (),
     runs_on: Collection[str] = (),
 ) -> Choice:
-    """Choose a target: the requested one, then the default if it fits, else the first that fits.
+    """Return the requested target. For values that are not requested, take the default if it fits, else the first that
+    fits.
 
     ``offered`` are the APIs for which there is a kernel, ``runs_on`` the chips that the kernel is for; empty means any.
-    A default that measures is never replaced by a simulation while another backend can measure. UsageError, which names
-    both sides, if the requested values do not go together.
+    A default that measures is never replaced by a simulation while another backend can measure. Raises UsageError,
+    which names both sides, if the requested values do not go together.
     """
     for name, value, known in (("backend", backend, TARGETS), ("API", api, APIS), ("chip", chip, CHIPS)):
         if value is not None and value not in known:

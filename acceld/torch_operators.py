@@ -1,4 +1,5 @@
-"""Put kernels back into a PyTorch model: submodules, or regions of it, become operators that run the kernel where there is one.
+"""Put kernels back into a PyTorch model: submodules, or regions of it, become operators that run the kernel where there
+is one.
 
 Needs PyTorch. Import it where the model is built.
 """
@@ -39,8 +40,8 @@ class Operator:
     call: Callable[..., list[torch.Tensor]]
     parameters: Mapping[str, str]
     others: Mapping[str, Any]
-    """Other arguments of the module's forward, for whose values alone the operator holds; ``...`` for an array that is
-    not read, or that a list or dict holds.
+    """Other arguments of the module's forward, with the only values for which the operator is valid; ``...`` for an
+    array that is not read, or that a list or dict holds.
     """
     places: Mapping[str, tuple[str | int, ...]]
     """Places of arguments that are parts of a list or dict: the argument of the forward, then the places in it."""
@@ -49,8 +50,8 @@ class Operator:
 
 
 class Replaced(torch.nn.Module):
-    """Calls the operator in place of a module. The module itself is called in training mode, and where shapes, types or
-    other arguments are not those for which the operator was made.
+    """Call the operator in place of a module. The module itself is called in training mode, and if shapes, types or
+    other arguments differ from those for which the operator was made.
     """
 
     def __init__(self, module: torch.nn.Module, operator: Operator) -> None:
@@ -69,7 +70,7 @@ class Replaced(torch.nn.Module):
             )
 
     def forward(self, *args: Any, **named: Any) -> Any:
-        """Return what the module returns."""
+        """Return the same structure of arrays as the replaced module."""
         bound = self._signature.bind(*args, **named)
         bound.apply_defaults()
         given = bound.arguments
@@ -80,7 +81,9 @@ class Replaced(torch.nn.Module):
         return _filled(self.operator.results, self.operator.call(*(one.contiguous() for one in arrays)))
 
     def _as_recorded(self, given: Mapping[str, Any]) -> bool:
-        """Return True if the arguments that are no array of the workload have the values for which it was made."""
+        """Return True if the arguments that are no arrays of the workload have the values for which the operator was
+        made.
+        """
         recorded = self.operator.others
         names = [name for name in given if name in recorded or name not in self._arguments]
         return all(_alike(given[name], recorded.get(name, inspect.Parameter.empty)) for name in names)
@@ -104,7 +107,7 @@ class Replaced(torch.nn.Module):
 
 
 def _part(held: Any, places: Sequence[str | int]) -> Any:
-    """Return what is at a place of lists and dicts; None if nothing is."""
+    """Return the value at a place in nested lists and dicts; None if there is no such place."""
     for place in places:
         try:
             held = held[place]
@@ -114,7 +117,7 @@ def _part(held: Any, places: Sequence[str | int]) -> Any:
 
 
 def _alike(value: Any, recorded: Any) -> bool:
-    """Return True if a value is the recorded one; ``...`` in lists and dicts stands for any array."""
+    """Return True if a value equals the recorded value; ``...`` in lists and dicts stands for any array."""
     if recorded is ...:
         return True
     if type(value) is not type(recorded):
@@ -127,7 +130,7 @@ def _alike(value: Any, recorded: Any) -> bool:
 
 
 def _filled(results: Any, arrays: Sequence[torch.Tensor]) -> Any:
-    """Return lists and dicts of numbers with arrays in place of the numbers."""
+    """Return the structure ``results`` with the array of each output in place of the output's number."""
     if isinstance(results, int):
         return arrays[results]
     if isinstance(results, dict):
@@ -136,7 +139,10 @@ def _filled(results: Any, arrays: Sequence[torch.Tensor]) -> Any:
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
-    """Return shape and type of an array; nothing for what is none. Types of 64 bits count as those of 32, which a chip has."""
+    """Return shape and type of an array; empty for a value that is no array. Types of 64 bits count as types
+    of 32, which a chip
+    has.
+    """
     if not isinstance(array, torch.Tensor):
         return ()
     dtype = {torch.float64: torch.float32, torch.int64: torch.int32}.get(array.dtype, array.dtype)
@@ -147,13 +153,13 @@ def put_back(model: torch.nn.Module, kind: str, folder: str | Path, *, home: str
     """Replace each submodule of the class ``kind`` by the operator of a workload, and return how many there were.
 
     A submodule in several places is replaced in all of them and counts once; one inside of another of the class stays,
-    because it is a part of the other's operator. ``folder`` is what ``acceld init --module`` wrote for the class. On a chip
-    the operator runs the best kernel of the history (``acceld.best``), elsewhere the workload's reference. Called with
-    other shapes, types, numbers or switches than the folder was made with, or in training mode, the submodule itself runs.
-    Inference only: operators have no gradient.
+    because it is a part of the other's operator. ``folder`` is what ``acceld init --module`` wrote for the class. On a
+    chip the operator runs the best kernel of the history (``acceld.best``), elsewhere the workload's reference. Called
+    with other shapes, types, numbers or switches than the folder was made with, or in training mode, the submodule
+    itself runs. Inference only: operators have no gradient.
 
-    :raises UsageError: the model has no such submodule or is in training mode, or the folder was not made from a module of
-        this class in evaluation mode.
+    :raises UsageError: the model has no such submodule or is in training mode, or the folder was not made from a module
+        of this class in evaluation mode.
     """
     operator = _operator(load_workload(Path(folder)), home)
     places: dict[str, torch.nn.Module] = {}
@@ -182,10 +188,11 @@ def put_regions(
     *,
     home: str | None = None,
 ) -> torch.nn.Module:
-    """Return a model that computes its regions by the operators of a folder that ``acceld model -o`` wrote for its class.
+    """Return a model that computes its regions by the operators of a folder that ``acceld model -o`` wrote for its
+    class.
 
-    ``arguments`` are those of the shapes in the folder: the model is recorded with them, and takes no others. ``regions``
-    are the names of those that are replaced; without names all are. Operators are those of ``put_back``.
+    ``arguments`` are those of the shapes in the folder: the model is recorded with them, and takes no others.
+    ``regions`` are the names of those that are replaced; without names all are. Operators are those of ``put_back``.
 
     :raises UsageError: the model is in training mode, can not be recorded, or has none of the regions.
     """
@@ -217,7 +224,7 @@ def put_regions(
     made = exported.module()
     for node in list(made.graph.nodes):
         if node.op == "call_function" and "assert" in str(node.target):
-            made.graph.erase_node(node)  # it would keep alive what a region computes now
+            made.graph.erase_node(node)  # the unused node would keep values alive that a region computes now
     nodes = {node.name: node for node in made.graph.nodes}
     gone = {nodes[name] for part in parts for _, calls in part.places for name in calls}
     for part in parts:
@@ -249,7 +256,7 @@ def _replace(
 
 
 def _reference(workload: Workload) -> Any:
-    """Return the module of a workload's reference. UsageError if it was not made from a PyTorch module."""
+    """Return the module of a workload's reference. Raises UsageError if it was not made from a PyTorch module."""
     if workload.reference is None:
         raise UsageError(f"{workload.name} has no reference")
     reference = reference_module(workload.reference)
@@ -285,7 +292,7 @@ def _operator(workload: Workload, home: str | None) -> Operator:
     def called(*arrays: torch.Tensor) -> list[torch.Tensor]:
         if arrays[0].device.type == "cpu":
             return plain(arrays)
-        if not kernels:  # chosen once: the history is read and the kernel compiled
+        if not kernels:  # chosen at the first call, because the history has to be read and the kernel compiled
             shapes = [tuple(one.shape) for one in arrays]
             kernels.append(best(workload.name, *shapes, fallback=lambda *given: plain(given), home=home))
         found = kernels[0](*arrays)

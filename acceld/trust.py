@@ -1,6 +1,7 @@
 """Manage the folders whose acceld.toml may set keys that can send data elsewhere or run commands.
 
-Trust is for the file's content. When its bytes change (for example by a ``git pull``), it has to be given again.
+Trust is for the file's content. When the file's bytes change (for example by a ``git pull``), the user has to trust it
+again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]
 
 
 def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Trust the present acceld.toml in ``folder``, and return its path. UsageError if there is none."""
+    """Trust the present acceld.toml in ``folder``, and return its path. Raises UsageError if there is no such file."""
     folder = folder.resolve()
     digest = _digest(folder)
     if digest is None:
@@ -40,7 +41,7 @@ def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
 
 
 def distrust(folder: Path, environ: Mapping[str, str] | None = None) -> bool:
-    """Remove the trust in a folder. Return True if there was any."""
+    """Remove the trust in a folder. Return True if the folder was trusted."""
     known = _read(trust_file(environ))
     found = known.pop(str(folder.resolve()), None) is not None
     _write(trust_file(environ), known)

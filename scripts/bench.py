@@ -1,6 +1,6 @@
 """Measure the time from a fresh state folder to its first result, and the daemon's own cost; ``make bench`` runs this.
 
-Prints a table. The figures hold for this machine at this moment.
+It prints a table, whose figures depend on this machine and its present load.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def first_result(home: Path, workload: str) -> tuple[float, float, dict[str, obj
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the table."""
     workload = sys.argv[1] if len(sys.argv) > 1 else "rmsnorm_matmul"
     with tempfile.TemporaryDirectory(prefix="acceld-bench-") as folder:
         home = Path(folder) / "state"

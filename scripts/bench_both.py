@@ -2,10 +2,11 @@
 
     python scripts/bench_both.py ANSWERS [--candidates 12] [--chip trn2] [--roots FOLDER] [--only silu,mamba] [--json]
 
-``ANSWERS/WORKLOAD/*.py`` are kernels that somebody, or somebody's models, wrote for a workload. A scripted model answers each
-attempt with one of them, drawn from the attempt's seed: its skill is theirs, and it costs nothing. Everything else is real: loop,
-rules, polishing, jails, gates, SQLite. Every run may judge the same number of candidates, polished kernels included. Rules tune
-sequences, alone and beside models, as ``--strategy tune`` does; kernels that are only timed to find these are no candidates.
+``ANSWERS/WORKLOAD/*.py`` are kernels that somebody, or somebody's models, wrote for a workload. A scripted model
+answers each attempt with one of these kernels, drawn from the attempt's seed, and costs nothing. Everything else is
+real: loop, rules, polishing, jails, gates, SQLite. Every run may judge the same number of candidates, polished kernels
+included. Rules tune sequences, alone and beside models, as ``--strategy tune`` does; kernels that are only timed to
+find sequences do not count as candidates.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ KINDS = ("rules", "llm", "both")
 
 
 class ScriptedModels:
-    """Answer in place of models, with kernels that were written before."""
+    """Answer in place of models, with the kernels of ``ANSWERS``."""
 
     name = "llm"
     abilities = PROPOSERS[name]
@@ -163,7 +164,9 @@ async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
 
 
 def table(results: list[dict[str, object]]) -> str:
-    """Return speed-ups by proposer, and who made the steps to the best kernel found by both together."""
+    """Return speed-ups by proposer, and the share of rules and models in the steps to the best kernel that both
+    together found.
+    """
     lines = ["| workload | rules | models | both | steps of both |", "|---|---|---|---|---|"]
     for name in dict.fromkeys(one["workload"] for one in results):
         mine = {one["proposer"]: one for one in results if one["workload"] == name}
@@ -175,7 +178,7 @@ def table(results: list[dict[str, object]]) -> str:
 
 
 def main() -> None:
-    """Print the table, or JSON."""
+    """Run the comparison, and print the table or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("answers", metavar="ANSWERS")
     parser.add_argument("--candidates", type=int, default=12)

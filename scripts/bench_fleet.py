@@ -1,6 +1,6 @@
 """Measure a fleet on Ray nodes of this machine: throughput by number of nodes, and the effect of faults on a run.
 
-The devices are delays. ``make bench-fleet`` measures everything; ``--only throughput,killed`` chooses parts, ``--nodes
+The devices only wait. ``make bench-fleet`` measures everything; ``--only throughput,killed`` chooses parts, ``--nodes
 1,8 --seconds 5`` sets the size. The exit code is 1 if a threshold of docs/fleet.md is missed.
 """
 
@@ -39,7 +39,7 @@ from tests.faults.harness import client_of, start
 
 SLOTS = 32
 ROUNDS, WARM, COUNTED = 12, 2, 8
-"""Evaluations of a slot: all of them, those before counting starts, those while it counts."""
+"""Evaluations of a slot: all of them, those before the measurement, and those during the measurement."""
 JITTER = 0.2
 """Relative spread of delays, so that devices do not end in step: an evaluation takes 0.8 to 1.2 of the mean."""
 LEAST_SHARE, MOST_CPU_MS = 0.93, 10.0
@@ -110,7 +110,7 @@ async def _worked_off(
 
 
 class _Near:
-    """Stand for a host in this process; an evaluation only waits."""
+    """Play a host in this process. An evaluation only waits."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._facts, self._seconds = HostFacts(name, SLOTS), seconds
@@ -162,7 +162,7 @@ async def scheduled(folder: Path, count: int, seconds: float) -> dict[str, Any]:
     return {"hosts_without_ray": count, **{name: found[name] for name in kept}}
 
 
-# Faults.
+# Faults that are caused during a run.
 
 
 async def killed(there: Nodes, fleet: Fleet) -> None:
@@ -202,7 +202,7 @@ async def wrong(there: Nodes, fleet: Fleet) -> None:
 
 
 async def restarted(there: Nodes, fleet: Fleet) -> None:
-    """Restart the head, which keeps its state in memory, and with it the nodes."""
+    """Restart the head, which keeps its state only in memory, and therefore also restart the nodes."""
     await asyncio.to_thread(there.restart)
 
 
@@ -246,7 +246,7 @@ async def disturbed(folder: Path, names: tuple[str, ...], fault: Fault | None, d
 
 
 def kill_daemons(folder: Path, kills: int, names: tuple[str, ...] = NAMES, seed: int = 0) -> Decisions:
-    """Return the decisions of a run whose daemon is killed again and again. Nothing may be stored twice."""
+    """Return the decisions of a run whose daemon is killed ``kills`` times. No row may be stored twice."""
     rng, home, run = random.Random(seed), Home(folder / ".acceld"), 0
     with nodes(folder, *names) as there:
         environment = os.environ | {

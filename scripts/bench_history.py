@@ -1,8 +1,8 @@
 """Measure queries of a history of a million candidates: every saved query, conditions over runs, full-text search.
 
 One evaluation in fifty repeats the work of another. The rows are made in SQL, which is a hundred times faster than the
-store writes them. The totals are then computed as ``acceld doctor database`` computes them. ``make bench-history`` runs this;
-``--candidates 100000`` makes a smaller history.
+store writes them. The totals are then computed as ``acceld doctor database`` computes them. ``make bench-history`` runs
+this; ``--candidates 100000`` makes a smaller history.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from acceld.store.maintenance import rebuild_totals
 from acceld.store.reads import history, listing
 
 A_RUN = 400
-"""Candidates in each run."""
+"""Number of candidates in each run."""
 TRIES = 5
 
 RUNS = """
@@ -134,7 +134,7 @@ def measured(path: Path) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Print a table."""
+    """Make the history, measure the queries, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", type=int, default=1_000_000)
     arguments = parser.parse_args()

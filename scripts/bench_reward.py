@@ -153,7 +153,7 @@ def instructions(scores: list[Score]) -> int | None:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure, and print a table or JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--candidates", type=int, default=60)
     parser.add_argument("--workloads", nargs="*", default=[])

@@ -12,7 +12,8 @@ wall clock is compared with
 * staged: AccelOpt's order (planner calls together, then plan by plan: sample its kernels, profile them one after the
   other on one device).
 
-``--scale`` shortens all delays; the daemon's own work does not shrink with them, so a small scale makes us look worse.
+``--scale`` shortens all delays; the daemon's own work does not shrink with them, so a small scale makes acceld look
+worse.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Branch:
 
 
 class DelayedModel:
-    """Answer after the drawn delay; a kernel's text is its place."""
+    """Answer after the drawn delay. The text of each kernel is its place in the search."""
 
     def __init__(self, clock: Clock, slots: int) -> None:
         self.clock = clock
@@ -223,7 +224,7 @@ def staged_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int) -
 
 
 async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots: int, devices: int) -> dict[str, float]:
-    """Run one search; return its time and both comparisons."""
+    """Run one search, and return its seconds beside those of the two schedules."""
     store = await asyncio.to_thread(Store.open, folder / f"bench-{devices}.db")
     clock = Clock(delays)
     model, evaluator = DelayedModel(clock, slots), DelayedDevices(clock, devices)

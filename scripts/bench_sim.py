@@ -2,7 +2,7 @@
 
     ACCELOPT_DIR=/path/to/AccelOpt python scripts/bench_sim.py [--json] [--write] [--only SECTION ...]
 
-Times NKIBench's baselines, the two best kernels it publishes, and four bfloat16 products of our own in the forms of
+Times NKIBench's baselines, the two best kernels it publishes, and four bfloat16 products of acceld in the forms of
 AWS's tutorial. The texts of NKIBench come from ``ACCELOPT_DIR``, a checkout of zhang677/AccelOpt, and are not part of
 this project. Then come published latencies of other kernels; coverage (the legality corpus, and kernels of
 aws-neuron/nki-samples if ``NKI_SAMPLES_LEGACY_DIR``, at commit 3a99c91, and ``NKI_SAMPLES_DIR`` name checkouts);
@@ -72,8 +72,8 @@ class Bench:
 
     @cached_property
     def measured(self) -> list[measured_sets.Measured]:
-        """Return every measured kernel whose checkout is present; those that only validate the model only if they were
-        asked for.
+        """Return every measured kernel whose checkout is present; kernels that only validate the model are
+        left out unless ``--validation`` is given.
         """
         return [one for one in measured_sets.every_set() if self.validation or one.role is Role.DEVELOPMENT]
 
@@ -114,7 +114,7 @@ def model(bench: Bench) -> dict[str, Table]:
 
 
 def wins(bench: Bench) -> dict[str, Table]:
-    """Measure what each rule gives on each chip, and the effect of each fitted constant on it."""
+    """Measure the speed-up that each rule gives on each chip, and the effect of each fitted constant on it."""
     path = bench.results / "wins.json"
     known: dict[str, Table] = json.loads(path.read_text()) if path.is_file() else {}
     for name, one in bench.kernels():
@@ -133,7 +133,7 @@ def corpus(_: Bench) -> dict[str, Table]:
 
 
 def mutants(bench: Bench) -> dict[str, Table]:
-    """Measure which mistakes are noticed."""
+    """Measure how many mutants the checks notice."""
     path = bench.results / "mutants.json"
     known = results.read(path)
     for label, kernel in bench.kernels():
@@ -176,7 +176,9 @@ def samples(_: Bench) -> dict[str, Table]:
 
 
 def checked(bench: Bench) -> dict[str, Table]:
-    """Measure what checking the public kernels costs. A quiet machine gives figures that can be compared."""
+    """Measure the time of checking the public kernels. The figures can be compared only if they come from a quiet
+    machine.
+    """
     chosen = [name for name in NKIBENCH if not bench.only or name in bench.only]
     return {"checks": checks.table([kernels.public(name, bench.folder) for name in chosen], say)}
 
@@ -187,7 +189,7 @@ SECTIONS: Mapping[str, Callable[[Bench], dict[str, Table]]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables; with --write also into the documentation."""
+    """Print the tables, and with ``--write`` also write them into the documentation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--write", action="store_true", help="update docs/simulator-measured.md")

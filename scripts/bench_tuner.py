@@ -1,6 +1,6 @@
 """Compare the tuner's strategies at equal processor time, and measure what a timed candidate costs.
 
-    python scripts/bench_tuner.py [--cpu-s 60] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu] [--json]
+python scripts/bench_tuner.py [--cpu-s 60] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu] [--json]
 
 Everything is real: rules, jails, the simulator. Nothing is run on data. Time is processor time of this process and of
 the jailed jobs, so that other work on the machine counts for little. ``beam`` is not a strategy of acceld. It lost
@@ -41,7 +41,9 @@ _MANY = 1_000_000
 
 
 async def beam(tuner: Tuner, root: Tuned) -> None:
-    """Try the most promising untried moves of the fastest kernels that have any, a few of a few kernels a round."""
+    """Try the most promising untried moves of the fastest kernels that have any, a few moves of a few kernels in each
+    round.
+    """
     while tuner.left > 0:
         front = [one for one in tuner.fastest() if one.is_open][:4]
         if not front:
@@ -64,7 +66,7 @@ class Tried:
     strategy: str
     seed: int
     timed: int
-    """Number of timed kernels, those that broke a rule of the chip included."""
+    """Number of timed kernels, including the kernels that broke a rule of the chip."""
     cpu_s: float
     wall_s: float
     instructions: float
@@ -82,7 +84,7 @@ class Tried:
 class Meter:
     """Counts the processor time of this process and of all jailed jobs.
 
-    The system does not count ended jobs, because nobody waits for them. What sets up their jails is left out.
+    The system does not count ended jobs, because nobody waits for them. The time to set up their jails is left out.
     """
 
     def __init__(self) -> None:

@@ -110,7 +110,9 @@ def set_off_bombs(folder: Path, rounds: int) -> Result:
 
 
 def stall_a_listener(folder: Path, rounds: int) -> Result:
-    """Attach a listener that reads nothing beside four that do: memory stays bounded, and the four miss nothing."""
+    """Attach a listener that reads nothing, beside four listeners that read: memory stays bounded, and the four miss no
+    event.
+    """
     events, size = 300 * max(50, rounds), 1000
 
     async def go() -> dict[str, Any]:
@@ -188,7 +190,7 @@ def cut_the_power(folder: Path, rounds: int) -> Result:
 
 
 def fill_the_disk(folder: Path, rounds: int) -> Result:
-    """Limit the size of files to many different sizes, as a full disk would."""
+    """Limit the size of files to many different sizes, to simulate a full disk."""
     slowest_s, good = 0.0, True
     sizes = [800_000 + 12_345 * number for number in range(max(5, rounds // 10))]
     for size in sizes:

@@ -1,6 +1,6 @@
 """Write the documentation pages that follow from the code: commands, configuration, floors, simulated API calls.
 
-``python scripts/generate_docs.py`` writes them; ``--check`` fails if a page is not current.
+``python scripts/generate_docs.py`` writes the pages; ``--check`` fails if a page is not current.
 """
 
 from __future__ import annotations

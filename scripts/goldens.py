@@ -33,7 +33,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests" / "goldens"
 ANY = "*"
-"""Stands in the record for a value that may differ each time."""
+"""Value that stands in the record for a value that may differ each time."""
 
 Entries = dict[str, Any]
 
@@ -49,9 +49,9 @@ workloads = [{json.dumps(str(ROOT / "tests" / "adversarial" / "workloads"))}]
 slots = 1
 """
 _MODEL = re.compile(r"(?<![\d.])\d+\.[0-9a-f]{8}\b")
-"""Version of the performance model: it has a digest of the simulator's source, which any edit changes."""
+"""Version of the performance model: the version has a digest of the simulator's source, which any edit changes."""
 _ERROR = re.compile(r"(?<=relative L2 error is )\d\S*|, near the limit")
-"""A figure of secret inputs, which differ from run to run, and what is said of it."""
+"""Error on secret inputs, which differ from run to run, and the words about it."""
 _TABLES = (
     "runs iterations beams plans attempts candidates evaluations checks profiles profile_details samples events texts sources "
     "workloads insights journal llm_calls run_totals run_statuses failure_totals rule_totals evaluation_keys history "
@@ -199,7 +199,7 @@ def programs(only: Sequence[str] = ()) -> Entries:
 
 def _program(answer: Mapping[str, Any]) -> Entries:
     profile = {name: value for name, value in (answer["profile"] or {}).items() if value not in (None, [], "", {})}
-    profile.pop("model", None)  # it changes with each line of the simulator, whatever that changes
+    profile.pop("model", None)  # the version changes with each edit of the simulator, even if no figure changes
     return {
         "program": answer["program_sha256"],
         "status": answer["status"],
@@ -233,7 +233,7 @@ def evaluation_entries(report: Mapping[str, Any], backend: str) -> Entries:
 
 
 def evaluations_again(backend: str, passes: int) -> Entries:
-    """Return :func:`evaluations`, and try attacks that do not end as recorded once more alone.
+    """Return :func:`evaluations`, and try each attack once more, alone, that does not end as recorded.
 
     On a busy machine a deadline may pass before the evaluation reaches the recorded end.
     """
@@ -285,8 +285,8 @@ def _listed(name: str, values: Sequence[Any]) -> Entries:
 
 
 def _settled(value: Any, here: Place, name: str = "") -> Any:
-    """Return a value that can be compared with the value of another run: without clocks, folders, secrets and the version
-    of the performance model, and with long parts as hashes.
+    """Return a value that can be compared with the value of another run: without clocks, folders, secrets and the
+    version of the performance model, and with long parts as hashes.
     """
     if name in _VOLATILE and value is not None:
         return ANY

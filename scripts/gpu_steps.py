@@ -2,7 +2,8 @@
 
     python -m scripts.gpu_steps STEP [--highest L3] [words of the step]
 
-``scripts/gpu_trial.py`` starts these steps with a deadline each, so that a step that hangs or crashes costs only itself.
+``scripts/gpu_trial.py`` starts these steps with a deadline each, so that a step that hangs or crashes does not
+end the trial.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ done:
     ret;
 }
 """
-"""A kernel that multiplies an array by a number: all that the first steps need, without Triton."""
+"""A kernel that multiplies an array by a number: the first steps need nothing else, so they work without Triton."""
 _DECODE = ((1, 4096), (8, 16384), (128, 65536))
 _PREFILL = ((1, 512, 512), (1, 4096, 4096), (32, 4096, 16384))
 POINTS: Mapping[str, tuple[Mapping[str, int], ...]] = {
@@ -100,7 +101,7 @@ _DONE_S = 10.0
 
 
 def check(given: argparse.Namespace) -> Found:
-    """Find the GPU, the driver's library, Triton and torch. DeviceError with the remedy if one is missing."""
+    """Find the GPU, the driver's library, Triton and torch. Raises DeviceError with the remedy if one is missing."""
     driver = CudaDriver()
     facts = {
         "gpu": driver.gpus[0].name,
@@ -142,7 +143,7 @@ def torch(given: argparse.Namespace) -> Found:
 
 
 def torch_confined(given: argparse.Namespace) -> Found:
-    """Do the same in the jail that references run in."""
+    """Multiply matrices on the GPU by torch in the jail that references run in; report the versions."""
     return asyncio.run(_torch_confined(Level[given.highest]))
 
 
@@ -210,7 +211,7 @@ def shapes(given: argparse.Namespace) -> Found:
     points = next((values for name, values in POINTS.items() if own.name.startswith(name)), ())
     family = Path(given.home) / "shapes" / own.name
     if points and not family.exists():
-        shutil.copytree(own.parent, family)  # the workload's files are named relative to its siblings
+        shutil.copytree(own.parent, family)  # workload.toml names files in sibling folders by relative paths
     for number, values in enumerate(points, 1):
         shaped = family / f"{own.name}_{number}"
         shutil.copytree(own, shaped, dirs_exist_ok=True)
@@ -298,7 +299,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def device_code() -> bytes:
-    """Return the first kernel, assembled for this GPU by Triton's or CUDA's assembler; as PTX text if there is none."""
+    """Return the first kernel, assembled for this GPU by Triton's or CUDA's assembler; as PTX text if there is no
+    assembler.
+    """
     capability = CudaDriver().settings("triton")["capability"]
     spec = importlib.util.find_spec("triton")
     own = Path(spec.origin).parent / "backends" / "nvidia" / "bin" / "ptxas" if spec and spec.origin else Path("ptxas")
@@ -406,7 +409,7 @@ def _torch() -> Found:
 
 
 def torch_task(request: bytes, reply: int) -> None:
-    """Use torch in a jailed child; answer its findings."""
+    """Use torch in a jailed child, and write the findings to the descriptor ``reply``."""
     for library in json.loads(request):
         ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     try:

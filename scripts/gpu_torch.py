@@ -1,4 +1,4 @@
-"""Time torch's own kernels for the workloads of the GPU trial, in the way the trial times ours."""
+"""Time torch's own kernels for the workloads of the GPU trial, in the way in which the trial times acceld's kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Kernel = Callable[..., Any]
 
 
 def timed(found: Workload, flush_bytes: int, device: str = "cuda") -> dict[str, Any]:
-    """Return the fastest of torch's own kernels for a workload, with its microseconds, and why others did not run.
+    """Return the fastest of torch's own kernels for a workload, with its microseconds, and the reasons why others did
+    not run.
 
     A kernel whose first output is not that of the reference's formula is not timed.
     """
@@ -52,8 +53,8 @@ def timed(found: Workload, flush_bytes: int, device: str = "cuda") -> dict[str, 
 
 
 def own_kernels(name: str, inputs: Sequence[Any]) -> list[tuple[str, Callable[[], Any]]]:
-    """Return torch's fused operators for a workload, by name. Work that a caller would do once a step is left out of
-    the time: pages are gathered before, masks are made before.
+    """Return torch's fused operators for a workload, by name. Work that a caller would do once for many calls is
+    left out of the time, so pages are gathered and masks are made before.
     """
     if name.startswith("rmsnorm"):
         x, weight = inputs[0], inputs[1]
@@ -123,7 +124,7 @@ def _prefill(
 
 
 def _lower_right(queries: int, keys: int, device: Any) -> Any:
-    """Return the causal mask in the form that torch's flash kernel takes; as an array where it does not."""
+    """Return the causal mask in the form that torch's flash kernel takes; as an array where torch has no such form."""
     from torch.nn.attention.bias import causal_lower_right
 
     if str(device).startswith("cuda"):
@@ -132,8 +133,8 @@ def _lower_right(queries: int, keys: int, device: Any) -> Any:
 
 
 def median_us(call: Callable[[], Any], flush_bytes: int, device: str = "cuda") -> float:
-    """Return the median of TIMED calls, each behind an emptied L2 cache. The calls of the host are queued behind more
-    writes until the device never waits for the host, as ours are.
+    """Return the median of TIMED calls, each after the L2 cache was emptied. As for acceld's kernels, the host queues
+    its calls behind so many writes that the device never waits for the host.
     """
     if device != "cuda":
         return _host_us(call)

@@ -1,14 +1,15 @@
-"""Try the GPU backend in one command: look at the machine, try each layer, search without a model, write what was learnt.
+"""Try the GPU backend in one command: look at the machine, try each layer, search without a model, write what was
+learnt.
 
     python3 scripts/gpu_trial.py --download wheels                       # where there is a network
     python3 scripts/gpu_trial.py --wheels wheels -o FOLDER [--minutes 6] # on the machine with the GPU
     python3 scripts/gpu_trial.py --tables-from FOLDER/gpu_trial.json docs/gpu.md
 
 The second form needs an environment with torch and Triton, and no network. It first takes about a minute to try what
-every measurement needs, from the driver's library up. Each step is a process with a deadline (``scripts/gpu_steps.py``).
-Then it searches workloads with the ``rules`` proposer, in the order of their worth, and compares best, baseline and
-torch's own kernels, also at other batches and lengths. The folder is complete after each step, so a trial that is
-killed keeps what it learnt. The same command goes on with the workloads that have no row yet.
+every measurement needs, from the driver's library up. Each step is a process with a deadline
+(``scripts/gpu_steps.py``). Then it searches workloads with the ``rules`` proposer, in the order of their worth, and
+compares best, baseline and torch's own kernels, also at other batches and lengths. The folder is complete after each
+step, so a trial that is killed keeps what it learnt. The same command goes on with the workloads that have no row yet.
 
 Exit codes: 0 with a measured row for each workload that was begun; 1 if one failed, or none was measured; 8 if the
 machine can not measure at all; 130 if it was interrupted. The trial changes no clocks and touches no other process.
@@ -49,7 +50,7 @@ ORDER = (
     "mla_paged_prefill_causal_h16_ckv512_kpe64",
     "moe_fp8_ds_routing_e32_h7168_i2048",
 )
-"""Workloads, in the order of what a row is worth: the paper's four first (Llama-3.1-8B, then Qwen3-30B-A3B)."""
+"""Workloads, in the order of their worth: the paper's four first (Llama-3.1-8B, then Qwen3-30B-A3B)."""
 REPORT, FIGURES, DATABASE, LOG, MACHINE = "gpu_trial.md", "gpu_trial.json", "acceld.db", "daemon.log", "machine.txt"
 BEGIN, END = "<!-- results of the trial: begin -->", "<!-- results of the trial: end -->"
 LEAST_S = 40.0
@@ -77,9 +78,9 @@ DEADLINES_S = {
     "torch_kernels": CALL_S,
     "point": CALL_S,
 }
-"""Deadline of each step, in seconds. All of them up to ``clocks`` take about a minute where everything works."""
+"""Deadline of each step, in seconds. The steps up to ``clocks`` take about a minute in all if none fails."""
 _LEAST_CALL_S = 10.0
-"""Seconds that a command has even when all time is used up: the history must still be copied."""
+"""Least deadline of a command in seconds, even when all time is used up, because the history must still be copied."""
 _MOST_LOG_BYTES = 8 << 20
 NO_ROW, NO_GPU, INTERRUPTED = 1, 8, 130
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17, 12, 5)] + [
@@ -120,11 +121,11 @@ class Folder:
             print(f"gpu_trial: {kind}: {said}", file=sys.stderr, flush=True)
 
     def note(self, title: str, text: str) -> None:
-        """Add a section to what is known of the machine."""
+        """Add a section to the file about the machine."""
         self.machine += f"==== {title}\n{text.rstrip()}\n\n"
 
     def write(self) -> None:
-        """Write all files, as far as there is something to write."""
+        """Write every file that has content."""
         text = json.dumps(self.figures, indent=1)
         for path, content in (
             (self.kept, text),
@@ -140,7 +141,7 @@ class Folder:
 
 
 class Trial:
-    """Take the steps, then search. Every failure is written down, and costs only what depends on it."""
+    """Take the steps, then search. Every failure is written down, and stops only what depends on it."""
 
     def __init__(self, given: argparse.Namespace, folder: Folder) -> None:
         self._given, self._folder = given, folder
@@ -176,7 +177,7 @@ class Trial:
     # -- the machine and the packages -------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Write down what the machine says of itself."""
+        """Write down the facts that the machine reports about its hardware and software."""
         note = self._folder.note
         names = sorted(name for name in os.environ if name.startswith(("CUDA", "NVIDIA", "LD_", "PYTHON", "TRITON")))
         note("versions", f"python {sys.version}\n{sys.executable}\n{platform.platform()}\nroot: {os.getuid() == 0}")
@@ -201,7 +202,7 @@ class Trial:
             note(title, done[1] + done[2])
 
     def _install(self) -> bool:
-        """Install the wheels, if there are any, beside what the interpreter has; nothing of it is changed."""
+        """Install the wheels, if there are any, beside the packages of the interpreter, which stay unchanged."""
         wheels = self._given.wheels
         folders = [str(ROOT)]
         if wheels is not None:
@@ -236,8 +237,8 @@ class Trial:
     # -- one minute of steps ----------------------------------------------------------------------------------------
 
     def _preflight(self) -> str:
-        """Try what a measurement needs, from the driver up. Return the strictest sandbox level that works; empty if
-        nothing can be measured.
+        """Try each layer that a measurement needs, from the driver up. Return the strictest sandbox level that works;
+        empty if nothing can be measured.
         """
         figures = self._folder.figures
         checked = self._take("check")
@@ -262,7 +263,7 @@ class Trial:
         return highest
 
     def _highest(self, step: str, from_level: str) -> str:
-        """Take a jailed step at falling levels until it works. Return that level; empty if there is none."""
+        """Take a jailed step at falling levels until it works. Return that level; empty if the step works at no level."""
         for level in ("L4", "L3", "L2", "L1", "L0"):
             if level > from_level:
                 continue
@@ -272,7 +273,9 @@ class Trial:
         return ""
 
     def _take(self, step: str, *words: str) -> dict[str, Any] | None:
-        """Take a step of scripts/gpu_steps.py. Return its findings; None if it failed, which is then written down."""
+        """Take a step of scripts/gpu_steps.py. Return its findings; None if the step failed; the failure is written
+        down.
+        """
         command = [sys.executable, "-m", "scripts.gpu_steps", step, "--home", self._home, *words]
         shown = (word.rpartition("/")[2] for word in words)
         return self._step(" ".join((step, *shown)), command, DEADLINES_S[step])
@@ -325,7 +328,9 @@ class Trial:
         return NO_ROW if failed or not any("error" not in row for row in rows.values()) else 0
 
     def _serve(self, highest: str) -> None:
-        """Start the trial's daemon, unless one serves its folder. Its evaluations are at most as confined as works here."""
+        """Start the trial's daemon, unless one serves its folder. Its evaluations use at most the sandbox level that
+        works here.
+        """
         if "error" not in self._acceld("status", "--json", most_s=30.0):
             return
         command = [sys.executable, "-m", "scripts.gpu_steps", "daemon", "--home", self._home, "--highest", highest]

@@ -1,8 +1,8 @@
-"""Lower KernelBench's problems and run the kernels on data: what is right, refused by name, wrong, or out of time.
+"""Lower KernelBench's problems and run the kernels on data: count the correct, refused, wrong and late problems.
 
-``python -m scripts.kernelbench DIR RESULTS.jsonl`` takes the problems of DIR (a copy of KernelBench, which stays where it
-is) one after another, at sizes reduced by the rule of ``acceld import kernelbench --reduced``. A problem with a line in
-RESULTS.jsonl is not run again: remove lines to repeat them. ``--table`` prints the file alone.
+``python -m scripts.kernelbench DIR RESULTS.jsonl`` takes the problems of DIR (a copy of KernelBench, which is not
+changed) one after another, at sizes reduced by the rule of ``acceld import kernelbench --reduced``. A problem with a
+line in RESULTS.jsonl is not run again: remove lines to repeat them. ``--table`` prints the file alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OUTCOMES = ("right", "refused", "wrong", "out of time", "out of memory")
 
 
 def main() -> int:
-    """Run what has no result yet, then print the table."""
+    """Run the problems that have no result yet, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("results", type=Path, metavar="RESULTS.jsonl")

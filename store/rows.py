@@ -158,8 +158,8 @@ def attempt_of(row: Row, text: str | None) -> Attempt:
 
 
 def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
-    """Return a row with the columns of ``sources`` and ``filename``, ``trusted`` as a record. StoreError if it is not the
-    kernel that was stored: a text in the file was changed.
+    """Return a row with the columns of ``sources`` and ``filename``, ``trusted`` as a record. Raises StoreError if it
+    is not the kernel that was stored: a text in the file was changed.
     """
     kernel = Kernel(
         text=text,

@@ -1,10 +1,10 @@
 """Write with one thread and one connection from a bounded queue; a change is acknowledged after its commit.
 
 Changes that wait together share one commit (at most ``GROUP`` of them). Each is inside its own savepoint, so that a
-failing change takes no other with it. A group's events are one list in the order of their rows, published whole and once, so
-the order of publication is the order of seq. A full disk or an I/O error does not lose a change: the group is rolled back, the
-reserve file is freed, and the group is tried again until it commits or the store closes. Until then callers wait, and
-with them the search.
+failing change takes no other with it. A group's events are one list in the order of their rows, published whole and
+once, so the order of publication is the order of seq. A full disk or an I/O error does not lose a change: the group is
+rolled back, the reserve file is freed, and the group is tried again until it commits or the store closes. Until then
+callers wait, and with them the search.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Transaction:
         return row
 
     def update(self, table: str, row_id: int, **values: Any) -> None:
-        """Change columns of one row. StoreError if there is no such row."""
+        """Change columns of one row. Raises StoreError if there is no such row."""
         sets = ", ".join(f"{name} = ?" for name in values)
         if self.execute(f"UPDATE {table} SET {sets} WHERE id = ?", (*values.values(), row_id)).rowcount != 1:
             raise StoreError(f"there is no row {row_id} in {table}")

@@ -60,14 +60,14 @@ PALETTE_RUNS, PALETTE_CANDIDATES = 200, 500
 """Limits on the runs, and on the candidates of the run in view, that the palette offers."""
 RETRY_S = (1.0, 2.0, 4.0, 8.0)
 QUEUE_S = 2.0
-"""Seconds between two questions to the daemon about its devices and its queue."""
+"""Seconds between two requests to the daemon for the state of its devices and its queue."""
 
 
 class Styled(LineFilter):
     """Give segments without a style an empty style."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments; those without a style get an empty one."""
+        """Return the segments. A segment without a style gets an empty style."""
         return [Segment(text, style or Style.null(), control) for text, style, control in segments]
 
 
@@ -149,7 +149,7 @@ class ConsoleApp(App[None]):
             self.call_after_refresh(start, self, self._follow, name="events")
 
     async def _follow(self) -> None:
-        """Connect, load, and follow events; again after every break."""
+        """Connect, load the state, and follow events. Begin again whenever the connection breaks."""
         tries = 0
         while True:
             try:
@@ -202,7 +202,7 @@ class ConsoleApp(App[None]):
             complain(self, known)
 
     def _tick(self) -> None:
-        """Draw again what changes with the time alone: ages and durations."""
+        """Draw the parts again that change as time passes, which are ages and durations."""
         stack = self._screen_stacks.get(self.current_mode) or ()
         screen = stack[-1] if stack else None
         if isinstance(screen, ConsoleScreen):
@@ -213,7 +213,7 @@ class ConsoleApp(App[None]):
             start(self, self._take_queue, group="queue", exclusive=True)
 
     async def _take_queue(self) -> None:
-        with contextlib.suppress(AcceldError):  # a lost daemon is told by the events' connection
+        with contextlib.suppress(AcceldError):  # the connection that follows events reports a lost daemon
             await self.session.ask_queue()
 
     def _show_changes(self) -> None:
@@ -240,7 +240,9 @@ class ConsoleApp(App[None]):
     # -- help with the terminal ----------------------------------------------------------------------------------
 
     def alert(self, alerts: Sequence[Alert]) -> None:
-        """Show alerts in the UI, and notify a person who is not watching. Several at once are shown as one."""
+        """Show alerts in the UI, and notify a person who is not watching. Alerts that come at once are shown as one
+        message.
+        """
         if not alerts:
             return
         last = next((alert for alert in reversed(alerts) if alert.bad), alerts[-1])
@@ -261,9 +263,7 @@ class ConsoleApp(App[None]):
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     def on_notify(self, event: Notify) -> None:
-        """Show one message at a time, so that rows stay visible: the newest, and beside it an error that is still to be
-        read.
-        """
+        """Show only the newest message, so that rows stay visible. An error that has not been read yet stays beside it."""
         minor = event.notification.severity == "information"
         for shown in list(self._notifications):
             if shown.severity == "information" or not minor:

@@ -1,6 +1,7 @@
-"""Choose the visible lines of a run's tree of candidates. Pure.
+"""Choose the visible lines of a run's tree of candidates. This module is pure.
 
-By default they are: the path to the best, every candidate that was ever in a beam, and waiting or running ones. The
+By default the visible lines are the path to the best candidate, every candidate that was ever in a beam, and the
+waiting and running candidates. The
 rest of each family is folded into one line with counts by status, so that a tree of 100,000 candidates fits a page.
 """
 
@@ -19,12 +20,14 @@ NEAR = 0.005
 SHOWN = 6
 """Number of children of an open candidate that are shown in addition to the important ones."""
 UNFOLDED = 500
-"""Limit on the children shown of a family that a person unfolds."""
+"""Limit on the number of children that are shown of a family that a person unfolds."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeLine:
-    """A candidate, or the folded remainder of a family (then ``folded`` is the number of its candidates)."""
+    """A candidate, or the folded remainder of a family (then ``folded`` is the number of hidden
+    candidates).
+    """
 
     candidate: int
     """Id of the candidate; for a folded line, of the parent."""
@@ -117,7 +120,9 @@ def _rank(candidate: CandidateView) -> tuple[int, float, int]:
 
 
 def _distinct(run: RunView, shown: list[int], kept: frozenset[int]) -> list[int]:
-    """Leave out candidates that are as fast as a shown sibling. Those of a beam and those that run stay."""
+    """Return the candidates without those that are as fast as a shown sibling. Candidates that were in a beam or that
+    run stay.
+    """
     found: list[int] = []
     for number in shown:
         one = run.candidates[number]
@@ -138,7 +143,7 @@ def _like(run: RunView, one: CandidateView, shown: Iterable[int]) -> int | None:
 
 
 def _note(run: RunView, rest: list[int], shown: list[int]) -> str:
-    """Return what is folded: as fast as which shown one, else by status."""
+    """Return text about the folded candidates: the shown sibling that is as fast, else the counts by status."""
     counts: Counter[str] = Counter()
     for number in rest:
         one = run.candidates[number]

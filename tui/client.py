@@ -1,4 +1,4 @@
-"""Define the client of the screens: of a daemon, or of the read-only history server with the same routes."""
+"""Define the interface through which screens reach a daemon, or the read-only history server with the same routes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from acceld.events import Event
 
 
 class Client(Protocol):
-    """Send requests by path. DaemonError if there is no answer, or the answer is an error."""
+    """Send requests by path. Raises DaemonError if there is no answer, or the answer is an error."""
 
     read_only: bool
     """True if nothing can be changed, as without a daemon."""

@@ -67,7 +67,7 @@ class RunRow:
     created_at: float = 0.0
     ended_at: float | None = None
     source: str = "simulated"
-    """``simulated`` or ``measured``, by the evaluation of the best."""
+    """``simulated`` or ``measured``, by the evaluation of the best candidate."""
 
 
 @dataclass(slots=True)
@@ -85,19 +85,19 @@ class DeviceRow:
 
 @dataclass(slots=True)
 class ConsoleView:
-    """All runs and the daemon itself. ``dirty`` names what changed since a screen was last drawn."""
+    """All runs and the daemon itself. ``dirty`` names the parts that changed since a screen was last drawn."""
 
     seq: int = 0
     runs: dict[int, RunRow] = field(default_factory=dict)
     views: OrderedDict[int, RunView] = field(default_factory=OrderedDict)
-    """The runs that a screen has opened, last used last. A view says itself whether its rows were read, so that a run
-    whose view was dropped is read again.
+    """The runs that a screen has opened, last used last. A view records if its rows were read, so the
+    rows of a run whose view was dropped are read again.
     """
     devices: dict[str, DeviceRow] = field(default_factory=dict)
     queue: OrderedDict[int, tuple[int | None, float]] = field(default_factory=OrderedDict)
-    """Run and time of queueing by candidate, in order of arrival."""
+    """Run and time of queueing of each waiting candidate, in order of arrival."""
     answer: Mapping[str, Any] = field(default_factory=dict)
-    """The daemon's newest answer about its queue; empty while there is none."""
+    """The daemon's newest answer about its queue; empty before the first answer."""
     log: Recent = field(default_factory=lambda: Recent(KEPT_LOG))
     now: float = 0.0
     """Time of the newest event, seconds since the epoch."""
@@ -146,8 +146,8 @@ class ConsoleView:
         return made
 
     def take_queue(self, answer: Mapping[str, Any]) -> None:
-        """Take over the daemon's own account of its devices and its queue. It holds what events told before this
-        console listened, and nothing of a daemon that is gone.
+        """Replace devices and queue by the daemon's own answer. The answer has the effects of events from before this
+        console connected, and nothing from an earlier daemon.
         """
         running = {row["device"]: row for row in answer.get("running") or () if row.get("device")}
         for name in running:
@@ -253,5 +253,5 @@ class ConsoleView:
         self.dirty.add("devices")
 
     def device(self, name: str) -> DeviceRow:
-        """Return the row of a device, which is created if it is missing."""
+        """Return the row of a device. A missing row is created."""
         return self.devices.setdefault(name, DeviceRow(name))

@@ -1,4 +1,4 @@
-"""Estimate a run from earlier runs of the same workload. Pure; empty if nothing is known."""
+"""Estimate a run from earlier runs of the same workload. This module is pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def at_most(preset: str) -> int:
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], preset: str, proposer: str, chip: str) -> str:
-    """Return one or two lines with the estimate, for the window that starts a run."""
+    """Return one or two lines with the estimate, for the window that starts a run; empty without earlier runs."""
     most = at_most(preset)
     text = f"at most {most} candidates"
     like = [r for r in rows if r["proposer"] == proposer and r["chip"] == chip and r["candidates"]]

@@ -38,7 +38,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Ask(ModalScreen[str | None]):
-    """Ask for one line of text; None if it was cancelled."""
+    """Ask for one line of text. The result is None if the person cancels."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Back", id="ask.back")]
 

@@ -53,18 +53,18 @@ class Offer:
     """A workload that a run can be started for."""
 
     folder: str = ""
-    """Its folder, if a person has named one."""
+    """Folder of the workload, if a person has named the folder; else empty."""
     elsewhere: int | None = None
-    """A run whose workload lies in a folder that is not searched for workloads."""
+    """Id of an earlier run, if the workload lies in a folder that is not searched for workloads; else None."""
     chips: tuple[str, ...] = CHIPS
-    """Chips on which a run of it can be started, the default first."""
+    """Chips on which a run of the workload can be started, the default first."""
     earlier: list[Mapping[str, Any]] = field(default_factory=list)
     """Rows of earlier runs, the newest first."""
 
 
 def chips_of(found: Workload, settings: config.Config) -> tuple[str, ...]:
     """Return the chips on which a workload's own kernels run, the configured or first fitting one first. If none fits,
-    return all chips: a start says what is wrong.
+    return all chips; starting the run then reports the problem.
     """
     default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
 
@@ -86,7 +86,7 @@ def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
     for name, folder in workload_folders(settings.paths.workloads).items():
         try:
             loaded = load_workload(folder)
-        except WorkloadError:  # a start says what is wrong with it
+        except WorkloadError:  # starting a run reports the problem
             found[name] = Offer()
         else:
             found[loaded.name] = Offer(chips=chips_of(loaded, settings))
@@ -116,7 +116,7 @@ class NewRun(ModalScreen[int | None]):
         self._offers: dict[str, Offer] = {}
         self._preset, self._proposer, self._chip = "standard", "rules", ""
         self._root: tuple[Path, Kernel] | None = None
-        """A kernel to begin with, in place of the workload's own."""
+        """A kernel to begin with, in place of the workload's own kernel; None without one."""
         self._refusal = ""
         self._starting = False
 
@@ -140,7 +140,7 @@ class NewRun(ModalScreen[int | None]):
         except AcceldError as error:
             self._say(error.message)
             return
-        if earlier:  # the last choices
+        if earlier:  # begin with the choices of the last run
             last = earlier[0]
             self._preset = last["preset"] if last["preset"] in PRESETS else self._preset
             self._proposer = last["proposer"] if last["proposer"] in PROPOSERS else self._proposer
@@ -175,7 +175,9 @@ class NewRun(ModalScreen[int | None]):
 
     @property
     def _workload(self) -> str:
-        """The workload under the cursor; empty if none matches or the list is not read yet."""
+        """The workload under the cursor; empty if no workload matches or the list has not been
+        read yet.
+        """
         return str(self.query_one(LineList).key or "")
 
     @property

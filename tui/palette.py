@@ -52,7 +52,7 @@ _REVERSED = Style(reverse=True, color="default", dim=False)
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Styles by meaning. Meaning never depends on color alone: a glyph or a word stands beside it."""
+    """Styles by meaning. No meaning depends on color alone, because a glyph or a word always stands beside the color."""
 
     text: Style
     muted: Style

@@ -11,8 +11,8 @@ from acceld.tui.state import RunView
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one series. ``style`` names a style of the palette; ``line`` joins the points, else each has a
-    ``marker``.
+    """Points of one series. ``style`` names a style of the palette; With ``line`` the points are joined,
+    otherwise each is drawn as ``marker``.
     """
 
     label: str
@@ -48,7 +48,7 @@ def over_seconds(run: RunView, chosen: int | None) -> Plot:
 
 
 def over_dollars(run: RunView, chosen: int | None) -> Plot:
-    """Return the best speed-up over the cost of model calls at that time."""
+    """Return the best speed-up over the cost of model calls so far."""
     if not run.cost_usd:
         return Plot("Best over dollars", "USD", "x", empty="No model call of this run has cost anything.")
     return _best(run, "USD", [run.cost_at(best.seq) for best in run.bests])

@@ -13,9 +13,9 @@ from acceld.tui.widgets.bars import fitted
 from acceld.tui.words import clock, sentence
 
 PLAY_S = 30.0
-"""Seconds in which a whole run is played."""
+"""Seconds that playing a whole run takes."""
 SLIDER = 8
-"""Least cells of the slider with the space beside it; the event has the rest of a narrow line."""
+"""Least width in cells of the slider with the space beside it. On a narrow line the event gets the other cells."""
 
 
 class Replay:
@@ -44,11 +44,11 @@ class Replay:
         self._to(round(min(max(fraction, 0.0), 1.0) * len(self.events)))
 
     def step(self, events: int) -> None:
-        """Move forward by a number of events; back if negative."""
+        """Move forward by a number of events, or back if the number is negative."""
         self._to(min(max(0, self.position + events), len(self.events)))
 
     def advance(self, seconds: float) -> bool:
-        """Continue playing. Return True if anything moved. Stops at the end."""
+        """Play on for ``seconds``, and stop at the end. Return True if the position changed."""
         self._due += seconds / PLAY_S * len(self.events)
         whole = int(self._due)
         self._due -= whole

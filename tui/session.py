@@ -1,5 +1,5 @@
-"""Hold the console's session: its selection and its data source. Screens and steering receive a session; it knows no
-screen.
+"""Hold the console's session: its selection and its data source. Screens and steering receive a session, which
+refers to no screen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEPT_AT_START = 500
 
 
 class Session:
-    """The state of a console. All data comes from ``client``."""
+    """The state of one terminal UI. All data comes from ``client``."""
 
     def __init__(
         self, client: Client, *, run: int | None = None, replay: Replay | None = None, clock: Callable[[], float]
@@ -38,11 +38,11 @@ class Session:
         self._candidate: tuple[int | None, int | None] = (None, None)
         """The run and the candidate that were chosen together."""
         self.marked: int | None = None
-        """A candidate to compare another one with."""
+        """The marked candidate, with which another candidate can be compared."""
         self.banner = ""
-        """The state of the connection as text; empty if it works."""
+        """The state of the connection as text; empty while the connection works."""
         self.lost = False
-        """True from a broken connection until the next one."""
+        """True from the moment when the connection breaks until the next connection."""
         self.hello: Mapping[str, Any] = {}
         """The daemon's first answer."""
         self._clock = clock
@@ -59,7 +59,9 @@ class Session:
 
     @property
     def knows_the_present(self) -> bool:
-        """False while the daemon does not answer. Then states are those that it had, and no work goes on for certain."""
+        """False while the daemon does not answer. The shown states are then the last known states,
+        and it is not known if work goes on.
+        """
         return self.replay is not None or self.read_only or not self.lost
 
     def doing(self, run: RunView) -> str:
@@ -93,7 +95,7 @@ class Session:
 
     @property
     def candidate(self) -> int | None:
-        """The candidate in view. It belongs to the run in view."""
+        """The candidate in view, which belongs to the run in view; None without one."""
         run, candidate = self._candidate
         return candidate if run == self.run else None
 
@@ -125,7 +127,7 @@ class Session:
         return [alert for event in fresh if (alert := alert_of(event)) is not None]
 
     async def connect(self) -> None:
-        """Read the list of runs and the newest events. DaemonError if there is no answer."""
+        """Read the list of runs and the newest events. Raises DaemonError if there is no answer."""
         self.hello = await self.client.get("/v1/hello")
         seq = int(self.hello.get("last_seq") or 0)
         answer = await self.client.get("/v1/runs", limit=500)
@@ -137,7 +139,7 @@ class Session:
         recent = await self.client.get("/v1/events", after=max(0, seq - KEPT_AT_START), limit=KEPT_AT_START)
         for event in recent["events"]:
             self.live.remember(event_of(event))
-        for view in self.live.views.values():  # they may have missed something
+        for view in self.live.views.values():  # events may have been missed while the connection was broken
             view.rows = Rows.UNREAD
         await self.ask_queue()
         self.lost = False
@@ -157,7 +159,7 @@ class Session:
             self.select(self.run)
 
     async def ask_queue(self) -> None:
-        """Ask the daemon what its devices do and what waits. DaemonError if there is no answer."""
+        """Read the state of the daemon's devices and queue. Raises DaemonError if there is no answer."""
         self.live.take_queue(await self.client.get("/v1/queue"))
 
     def lose(self) -> None:
@@ -166,8 +168,8 @@ class Session:
         self.live.forget_work()
 
     async def load(self, run: int, shown: Callable[[], None]) -> None:
-        """Load the view of a run from rows, unless the view was dropped meanwhile. Events that came meanwhile take
-        precedence. ``shown`` is called after each page.
+        """Load the view of a run from rows, unless the view was dropped meanwhile. Events that arrived meanwhile
+        take precedence over the rows. ``shown`` is called after each page.
         """
         view, seq = self.live.views.get(run), self.live.seq
         if view is None:
@@ -198,7 +200,7 @@ class Session:
 
 
 def _roof(folder: str | None, name: str | None, chip: str) -> Roof | None:
-    """Return the roof over a run's workload; None if its folder is on another machine, or it declares no work."""
+    """Return the roofline facts of a run's workload; None if its folder is on another machine, or it declares no work."""
     peaks = PAPER_PEAKS.get(chip)
     try:
         loaded = load_workload(folder) if folder else workload(name or "")

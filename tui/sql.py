@@ -1,4 +1,4 @@
-"""Complete SQL statements. Pure."""
+"""Complete SQL statements. This module is pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGUN = re.compile(r"(?:(\w+)\.)?(\w*)$")
 
 
 def completions(before: str, text: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the completions of ``before``, likeliest first, without the part that is typed already.
+    """Return the completions of ``before``, likeliest first, without the part that has been typed.
 
     ``text`` is the whole statement; its tables decide which columns are offered.
     """

@@ -1,8 +1,8 @@
-"""Fold events into the view of one run. Pure.
+"""Fold events into the view of one run. This module is pure.
 
-``RunView.apply`` may be given the same event twice and events in any order; the view is the same. So a view can be
-loaded from rows, then take in a backlog that overlaps them. Every fact is kept with the number of the event it came
-from, and a newer fact wins. Counters follow from facts kept by id, never from counting events.
+``RunView.apply`` gives the same view for events in any order, and for an event that comes twice. So a view can be
+loaded from rows and then get a backlog of events that overlaps the rows. Every fact is kept with the number of its
+event, and a newer fact wins. Counters follow from facts kept by id, never from counting events.
 
 Memory is bounded by the run: about 300 bytes a candidate, one number a model call.
 """
@@ -43,18 +43,20 @@ from acceld.gains import Verdict, worth
 from acceld.model import CANCELLING, LEAST_STEP_PERCENT, UNDER_WAY, Gate, RunState, Source, Status
 
 LOADED = -1_000_000
-"""Number below that of every event. A best that comes from a row is stored under this number plus its iteration."""
+"""Number that is less than the number of every event. A best kernel that comes from a row is stored under this number
+plus its iteration.
+"""
 ENDED = frozenset(state.value for state in RunState if state.ended)
 ANSWERED = "answered"
 """Outcome of an answered call."""
 
 
 class Rows(Enum):
-    """Say how far the rows of a run were read into its view. Until then, a view has what events told alone."""
+    """Progress of reading a run's rows into its view. Before that, a view has only the facts of events."""
 
     UNREAD = "unread"
     COMING = "coming"
-    """The run's own row is there or asked for; its candidates come."""
+    """The run's own row has been read or requested; the rows of its candidates follow."""
     READ = "read"
 
 
@@ -67,7 +69,7 @@ class Recent:
     events: list[Event] = field(default_factory=list)
 
     def add(self, event: Event) -> bool:
-        """Add an event. Return True if it is held now and was not before."""
+        """Add an event. Return True if the event is new and among the newest ``limit``."""
         if len(self.seqs) >= self.limit and event.seq < self.seqs[0]:
             return False
         place = bisect_left(self.seqs, event.seq)
@@ -80,7 +82,7 @@ class Recent:
         return True
 
     def find(self, seq: object) -> Event | None:
-        """Return the event with a number; None if it is not held."""
+        """Return the event with a number; None if the event is not held."""
         if not isinstance(seq, int):
             return None
         place = bisect_left(self.seqs, seq)
@@ -103,12 +105,12 @@ class CandidateView:
     iteration: int = 0
     sha256: str = ""
     change: str = ""
-    """The parameter by which it differs from the plan's other attempts."""
+    """The parameter by which the candidate differs from the plan's other attempts."""
     phase: str = "written"
-    """written, queued, running or evaluated."""
+    """``written``, ``queued``, ``running`` or ``evaluated``."""
     device: str = ""
     status: Status | None = None
-    """None until it is evaluated."""
+    """Status of the result; None until the candidate is evaluated."""
     latency_us: float | None = None
     speedup: float | None = None
     """Speed-up over the baseline."""
@@ -126,7 +128,7 @@ class CandidateView:
 
     @property
     def waiting(self) -> bool:
-        """True if it has no result yet."""
+        """True if the candidate has no result yet."""
         return self.status is None
 
 
@@ -141,7 +143,7 @@ class PlanView:
     title: str = ""
     rule: str = ""
     no_code: dict[int, str] = field(default_factory=dict)
-    """Reasons by attempt."""
+    """Reason why there is no code, by attempt."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -158,7 +160,9 @@ class Best:
     verdict: Verdict = Verdict.TIE
     """Worth of the speed-up over the baseline."""
     known_at: int = 0
-    """Number of the event, or of the newest event before the row, that tells it."""
+    """Number of the event that reported this kernel as best; for a row, number of the newest event before the row was
+    read.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,39 +212,39 @@ class RunView:
     preset: str = ""
     search: Mapping[str, Any] = field(default_factory=dict)
     stored_state: str = "queued"
-    """State by the newest row or event. :attr:`state` is for people."""
+    """State by the newest row or event; :attr:`state` is the state to show to people."""
     message: str = ""
     state_seq: int = -1
     cancelled_seq: int = -1
     """Number of the event by which a person cancelled the run."""
     timed_again: str = ""
-    """Time and reason of timing all kernels again, in words; empty if they were not."""
+    """Time and reason of timing all kernels again, in words; empty if they were timed only once."""
     timed_again_seq: int = -1
     iteration: int = 0
     candidates: dict[int, CandidateView] = field(default_factory=dict)
     under_way: dict[int, float] = field(default_factory=dict)
     """Start of each running evaluation, by candidate, in seconds since the epoch."""
     children: dict[int, list[int]] = field(default_factory=dict)
-    """Ids by parent, ascending; 0 holds the baselines."""
+    """Ids of the children by parent, ascending; the key 0 has the baselines."""
     counts: Counter[str] = field(default_factory=Counter)
     """Evaluated kernels by status, the baseline among them."""
     plans: dict[int, PlanView] = field(default_factory=dict)
     beams: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    """Event number and candidates by iteration."""
+    """Event number and candidates of the beam, by iteration."""
     bests: list[Best] = field(default_factory=list)
     insights: dict[int, InsightWritten] = field(default_factory=dict)
     uses: dict[tuple[str, str], ModelUse] = field(default_factory=dict)
-    """By role and model."""
+    """Use of each model, by role and model."""
     spent: list[tuple[int, int]] = field(default_factory=list)
     """Event number and cost in micro-dollars of each call that ended, ascending."""
     finished_calls: set[int] = field(default_factory=set)
     running_calls: dict[int, tuple[str, str]] = field(default_factory=dict)
     marks: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """Event number and ``pin`` or ``veto`` by candidate."""
+    """Event number and mark (``pin`` or ``veto``) by candidate."""
     started_at: float = 0.0
     changed_at: float = 0.0
     _levels: dict[int, list[int]] = field(default_factory=dict)
-    """Ids by iteration, ascending."""
+    """Ids of the candidates by iteration, ascending."""
     roof: Roof | None = None
     """Peak rates and declared work; None if the workload declares none or the chip has no peak."""
 
@@ -264,7 +268,7 @@ class RunView:
 
     @property
     def best(self) -> Best | None:
-        """The newest best."""
+        """The present best kernel; None before the first one."""
         return self.bests[-1] if self.bests else None
 
     @property
@@ -352,22 +356,22 @@ class RunView:
         return self.best is not None and candidate.latency_us < self.best.latency_us * (1 - least / 100)
 
     def speedup_of(self, candidate: CandidateView) -> float | None:
-        """Return the speed-up over the baseline, computed if the event does not have it."""
+        """Return the candidate's speed-up over the baseline. If its event has none, compute the ratio of the latencies."""
         if candidate.speedup is not None:
             return candidate.speedup
         base = self.baseline_us
         return base / candidate.latency_us if base and candidate.latency_us else None
 
     def is_win(self, candidate: CandidateView) -> bool:
-        """Return True if it passed and is faster than the baseline beyond a tie."""
+        """Return True if the candidate passed and is faster than the baseline beyond a tie."""
         return candidate.status is Status.PASSED and candidate.verdict is Verdict.CERTAIN
 
     def gained(self, candidate: CandidateView) -> bool:
-        """Return True if it passed and is faster than its parent beyond a tie."""
+        """Return True if the candidate passed and is faster than its parent beyond a tie."""
         return candidate.status is Status.PASSED and candidate.parent_verdict is Verdict.CERTAIN
 
     def title(self, candidate: CandidateView) -> str:
-        """Return what a candidate changes, its parameter first: ``4096 columns: widen tiles, l. 15``."""
+        """Return the title of a candidate's change, with its parameter first: ``4096 columns: widen tiles, l. 15``."""
         if candidate.parent is None:
             return "baseline"
         plan = self.plans.get(candidate.plan or 0)
@@ -402,7 +406,7 @@ class RunView:
         return tuple(reversed(found))
 
     def mark(self, candidate: int) -> str:
-        """Return ``pin``, ``veto`` or nothing."""
+        """Return the candidate's mark, ``pin`` or ``veto``; empty without a mark."""
         return self.marks.get(candidate, (0, ""))[1]
 
     # -- events and rows -----------------------------------------------------------------------------------------
@@ -596,7 +600,7 @@ class RunView:
         return True
 
     def _timed_again(self, text: str, seq: int) -> bool:
-        """Forget the bests of before, whose latencies do not compare with those that follow."""
+        """Forget the earlier best kernels, because their latencies can not be compared with the new latencies."""
         if seq <= self.timed_again_seq:
             return False
         self.timed_again, self.timed_again_seq = text, seq
@@ -604,7 +608,7 @@ class RunView:
         return True
 
     def _best(self, data: BestChanged, seq: int, at: float, known_at: int) -> bool:
-        """Keep a best of event ``seq``, known as of event ``known_at``."""
+        """Store a best kernel under event number ``seq``. ``known_at`` is the number of the event that reported it."""
         if data.latency_us is None or known_at < self.timed_again_seq:
             return False
         best = Best(
@@ -645,7 +649,9 @@ class RunView:
         answers again and nothing has happened meanwhile, the rows bring them back.
         """
         for number in self.under_way:
-            self.candidates[number].phase_seq -= 1  # a row as of the same event is newer than what was forgotten
+            self.candidates[
+                number
+            ].phase_seq -= 1  # so that a row read as of the same event replaces the forgotten phase
         self.under_way.clear()
         self.running_calls.clear()
 
@@ -662,7 +668,7 @@ class RunView:
 
 
 def cancels(data: Steered) -> bool:
-    """Return True if a person cancelled the run, and the daemon took it."""
+    """Return True if a person cancelled the run, and the daemon did not refuse."""
     return data.action == "cancel" and not data.result.startswith(REFUSED)
 
 

@@ -24,8 +24,10 @@ NOT_APPLIED = "this console has written no file for the run"
 
 
 def origin(baseline: Mapping[str, Any], folder: str) -> str:
-    """Return the path of the file that a run began with: one that still holds the baseline's text and is the person's
-    own, in the workload's folder or the present one; empty if there is none.
+    """Return the path of the file that a run began with; empty if no such file is found.
+
+    The file has the name and still the text of the baseline, lies in the workload's folder or the current folder, and
+    does not belong to acceld's own workloads.
     """
     name, text = baseline.get("filename") or "", baseline.get("text")
     own = workloads_folder().resolve()
@@ -46,7 +48,7 @@ class Steering:
     def __init__(self, session: Session, app: App[Any]) -> None:
         self._session, self._app = session, app
         self._applied: dict[int, tuple[Path, Path, str]] = {}
-        """By run: the file written last, its backup, and the sha256 of what was written."""
+        """By run, the file that was written last, its backup, and the sha256 of the written text."""
 
     def new_run(self) -> None:
         """Choose a workload, show the estimate, and start."""
@@ -116,8 +118,8 @@ class Steering:
         self._app.push_screen(Ask("New cap of this run in USD", "20.00"), change)
 
     def apply_best(self) -> None:
-        """Write the best kernel over a file of this machine, after asking for the path: offered is the file that the run
-        began with, or the one that was written last.
+        """Write the best kernel over a file of this machine, after asking for the path: the offered path is
+        the file that the run began with, or the file that was written last.
         """
         run = self._session.run_view
         if run is None or run.best is None or run.baseline is None:
@@ -213,7 +215,9 @@ class Steering:
             self._act(action, f"c{candidate} {done}", candidate=candidate)
 
     def _act(self, action: str, done: str, **arguments: Any) -> None:
-        """Send one action for the run in view. The message is ``done``, or if empty the daemon's answer."""
+        """Send one action for the run in view. The message is ``done``, or the daemon's answer if ``done`` is
+        empty.
+        """
         run = self._session.run_view
         if run is None:
             self._warn("choose a run first")

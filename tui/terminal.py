@@ -22,7 +22,7 @@ LONG = 200
 
 
 def bindings_of(node: DOMNode) -> list[Binding]:
-    """Return the keys of a screen or the application, with those that the person's settings changed."""
+    """Return the keys of a screen or the application, with the changes of the person's settings."""
     found = node._bindings.copy()
     found.apply_keymap(node.app._keymap)
     return [binding for _, binding in found]

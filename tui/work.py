@@ -16,9 +16,10 @@ def start(
     group: str = "default",
     exclusive: bool = False,
 ) -> None:
-    """Start ``work`` and return at once. It ends with ``node``, and its error ends it alone, not the application.
+    """Start ``work`` and return at once. The work ends with ``node``. An error in the work does not end the
+    application.
 
     ``work`` is a function, not a coroutine, which would complain if the application ended before it began.
     """
-    # Textual's type of work has no result: Never is inferred.
+    # Textual's type for work has no result type, so mypy infers Never.
     node.run_worker(work, name=name, group=group, exclusive=exclusive, exit_on_error=False)  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""Commands, one module a group. Heavy imports stay inside each command."""
+"""Hold the command line. Modules with heavy imports are imported inside the command that needs them."""

@@ -16,12 +16,12 @@ CONFIGURED = "(default: as acceld.toml says)"
 
 
 def add_json(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:
-    """Add ``--json``."""
+    """Add the option ``--json``, with ``help`` as its help text."""
     parser.add_argument("--json", action="store_true", help=help)
 
 
 def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """Add ``--json``, ``--jsonl`` and ``--csv``; further forms may be added to the group."""
+    """Add ``--json``, ``--jsonl`` and ``--csv``, and return their exclusive group, which may get further options."""
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
@@ -30,7 +30,7 @@ def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGro
 
 
 def add_target(parser: argparse._ActionsContainer, *, backend: str = "", simulated: bool = False) -> None:
-    """Add ``--chip`` and ``--api``, and ``--backend`` if ``backend`` is its help text."""
+    """Add ``--chip`` and ``--api``. If ``backend`` is not empty, add ``--backend`` with that help text."""
     chips, apis = (SIMULATED_CHIPS, TARGETS[SIMULATOR].apis) if simulated else (CHIPS, APIS)
     parser.add_argument("--chip", choices=chips, help=f"the chip {CONFIGURED}")
     parser.add_argument("--api", choices=apis, help="API of the kernels (default: by a kernel's imports)")
@@ -46,7 +46,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
 
 
 def number_of(text: str, letter: str) -> int:
-    """Return 12 for ``r12`` or ``12``. UsageError for anything else."""
+    """Return 12 for the text ``r12`` or ``12``, where ``r`` is ``letter``. Raises UsageError for any other text."""
     match = re.fullmatch(rf"{letter}?([0-9]{{1,15}})", text)
     if match is None:
         kind = KINDS[letter]
@@ -56,7 +56,7 @@ def number_of(text: str, letter: str) -> int:
 
 
 def grid(text: str) -> tuple[int, ...]:
-    """Parse ``2,4``."""
+    """Return the launch grid ``(2, 4)`` for the text ``2,4``."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
@@ -64,17 +64,17 @@ def grid(text: str) -> tuple[int, ...]:
 
 
 def count(text: str) -> int:
-    """Parse a whole number from 1 on."""
+    """Return the whole number in the text of an option. It must be at least 1."""
     return _whole(text, 1)
 
 
 def natural(text: str) -> int:
-    """Parse a whole number from 0 on."""
+    """Return the whole number in the text of an option. It must be at least 0."""
     return _whole(text, 0)
 
 
 def amount(text: str) -> float:
-    """Parse a number from 0 on."""
+    """Return the number in the text of an option. It must be finite and at least 0."""
     value = _number(text)
     if value < 0:
         raise ArgumentTypeError(f"{text} is less than 0")
@@ -82,7 +82,7 @@ def amount(text: str) -> float:
 
 
 def span(text: str) -> float:
-    """Parse a number greater than 0."""
+    """Return the number in the text of an option. It must be finite and greater than 0."""
     value = _number(text)
     if value <= 0:
         raise ArgumentTypeError(f"{text} is not greater than 0")

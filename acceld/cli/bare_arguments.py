@@ -20,10 +20,12 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]) -> tuple[Value, ...]:
-    """Return the kernel's arguments. Named values go by name, other arrays to the remaining parameters in order.
+    """Return the values of the kernel's arguments in the order of its parameters.
 
-    A parameter without a value between two given ones takes its default if that is a number. UsageError for an unknown
-    name, a name given twice, and a parameter that gets no value.
+    A named value goes to the parameter of that name. Arrays without a name go to the remaining parameters in order.
+
+    A parameter without a value, before one that has a value, takes its default if the default is a number. Raises
+    UsageError for an unknown name, a name given twice, and a parameter that gets no value.
     """
     named: dict[str, Value] = {}
     unnamed: list[Value] = []
@@ -52,8 +54,8 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
 def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftArgument]:
     """Return the arguments of a draft in the order and by the names of the kernel's parameters.
 
-    Unnamed ones take the remaining parameters in order. UsageError for a name that the kernel does not have, for more
-    arguments than parameters, and for a parameter without a value that has no default.
+    Arguments without a name take the remaining parameters in order. Raises UsageError for a name that the kernel does
+    not have, for more arguments than parameters, and for a parameter without a value that has no default.
     """
     parameters = _parameters(kernel)
     if parameters is None:  # a call makes the function: its parameters are known only to a trace
@@ -70,7 +72,7 @@ def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftAr
     if any(True for _ in waiting):
         raise UsageError(
             f"{len(given)} arguments are described, and {_of(kernel)} has {len(parameters)} parameters: {', '.join(parameters)}",
-            hint="leave the others out, or name each: --arg NAME=SHAPE:DTYPE",
+            hint="leave out the arguments beyond these parameters, or name each argument: --arg NAME=SHAPE:DTYPE",
         )
     missing = [name for name, one in placed.items() if one is None and parameters[name] is None]
     if missing:
@@ -107,10 +109,13 @@ def _scalar(text: str) -> tuple[str, Value]:
 
 
 def _parameters(kernel: Kernel) -> dict[str, ast.expr | None] | None:
-    """Return the kernel function's parameters, each with its default's expression; None if no ``def`` shows them."""
+    """Return the kernel function's parameters, each with the expression of its default or None.
+
+    Return None if the file shows no ``def`` of the function.
+    """
     try:
         name = find_entry(kernel.text, kernel.entry or None)
-    except (UsageError, KernelFailure):  # tracing reports what is wrong with the file
+    except (UsageError, KernelFailure):  # the trace that follows reports the fault of the file
         return None
     found = functions_of(parse(kernel.text).body).get(name)
     return dict(_declared(found.args)) if found is not None and found.args.vararg is None else None
@@ -126,7 +131,7 @@ def _declared(declared: ast.arguments) -> Iterator[tuple[str, ast.expr | None]]:
 def _default(name: str, default: ast.expr | None) -> Value:
     try:
         value = ast.literal_eval(default) if default is not None else None
-    except ValueError:  # an expression, not a literal
+    except ValueError:  # the default is an expression, not a literal
         value = None
     if isinstance(value, bool | int | float):
         return value

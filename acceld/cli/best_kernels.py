@@ -16,18 +16,18 @@ from acceld.gains import Verdict, judged
 
 @dataclass(frozen=True, slots=True)
 class BestKernel:
-    """A run's row and the row of its best candidate."""
+    """Rows of the history for a run and for its best candidate."""
 
     run: dict[str, Any]
     candidate: dict[str, Any]
 
     @property
     def verdict(self) -> Verdict | None:
-        """Worth of its speed-up (:data:`acceld.gains.RULE`)."""
+        """Verdict on the kernel's speed-up over the baseline (:data:`acceld.gains.RULE`); None without a speed-up."""
         return judged(self.run)
 
     def say(self) -> None:
-        """Print to standard error whose kernel it is, how fast, and what it gained."""
+        """Print the kernel's candidate and run, its latency and its speed-up to standard error."""
         run = self.run
         latency = figures.latency(
             run["best_latency_us"], run["source"], run["chip"], self.candidate.get("interval_percent")
@@ -39,7 +39,7 @@ class BestKernel:
             say(f"{own}; acceld show r{run['id']} says why, and what to try next")
 
     def record(self) -> dict[str, Any]:
-        """Return what ``--json`` prints."""
+        """Return the fields that ``--json`` prints about the kernel."""
         return {
             "run": self.run["id"],
             "candidate": self.run["best"],
@@ -55,13 +55,13 @@ class BestKernel:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name a best kernel."""
+    """Add the arguments by which a command names a best kernel: a run or workload, and ``--chip``."""
     parser.add_argument("what", metavar="r12|WORKLOAD", help="a run, or a workload for its fastest run")
     parser.add_argument("--chip", help="with a workload: runs for this chip only")
 
 
 def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
-    """Return the best kernel of the run or workload ``what``. UsageError if no such kernel is stored."""
+    """Return the best kernel of the run or workload ``what``. Raises UsageError if no such kernel is stored."""
     with reading(home) as history:
         if re.fullmatch(r"r\d+", what):
             number = int(what[1:])
@@ -69,7 +69,7 @@ def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
             listed = history.get("/v1/runs", workload=what, chip=chip, sort="speedup", limit=1)["runs"]
             named: int | None = listed[0]["id"] if listed else run_named(home, what)
             if named is None:
-                raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists what there is")
+                raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists the runs")
             number = named
         found = history.get(f"/v1/runs/{number}")  # a row of the list lacks the workload's folder
         if found["best"] is None:

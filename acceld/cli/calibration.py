@@ -46,21 +46,21 @@ class Measurement:
     kernel: Kernel
     arguments: tuple[Value, ...]
     chain: str
-    """The workload, or the arguments' shapes. Kernels of one chain have similar errors."""
+    """The workload, or the arguments' shapes. Predictions of the kernels of one chain have similar errors."""
     chip: str
     latency_us: float
     sdk: str = ""
 
 
 def learn(arguments: argparse.Namespace) -> int:
-    """Fit and store a calibration for each chip and API, or forget the stored ones. Return the exit code."""
+    """Fit and store a calibration for each chip and API, or forget the stored calibrations. Return the exit code."""
     home = find_home(arguments.home)
     if home.daemon() is not None:
         raise UsageError("a running daemon would keep its old calibration", hint="acceld stop")
     state = home.prepare()
     if arguments.forget:
         calibration.keep(state, ())
-        say("the published model is used again")
+        say("the stored calibrations are removed: the simulator uses its published performance model again")
         return 0
     settings = config.load().config
     found = list(from_file(arguments.file, settings) if arguments.file else from_history(home, settings))
@@ -107,7 +107,9 @@ def _show(found: Sequence[Calibration]) -> None:
 
 
 async def _samples(found: Sequence[Measurement], settings: config.Config, state: Path) -> list[Sample]:
-    """Trace each kernel in the jail. One that can not be traced is left out and named."""
+    """Trace each kernel in the jail, and return a sample for each. A kernel that can not be traced is left out, and a
+    message names it.
+    """
     from acceld.evaluate.simulated.programs import traced_program
 
     samples = []
@@ -126,7 +128,7 @@ def from_file(path: Path, settings: config.Config) -> Iterator[Measurement]:
 
     Each line is an object with ``kernel`` (a path relative to the file's folder), ``latency_us``, ``chip``, ``api``,
     and either ``workload`` or ``args`` and ``scalars`` as ``acceld profile`` takes them; ``entry`` and ``sdk`` if
-    needed. UsageError, with the line, for anything else.
+    needed. Raises UsageError, with the line, for anything else.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

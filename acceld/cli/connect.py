@@ -22,7 +22,9 @@ from acceld.home import Home, find_home
 
 
 def connected(home: str | None) -> tuple[Home, Client]:
-    """Return the state folder and a client of its daemon. If none runs, one is started that ends when idle."""
+    """Return the state folder and a client of its daemon. If no daemon runs, a new one is started, which ends when
+    idle.
+    """
     from acceld.daemon.launch import ensure
 
     found = find_home(home)
@@ -34,7 +36,7 @@ def connected(home: str | None) -> tuple[Home, Client]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A client of the history, and the file it is in."""
+    """A client that reads the history, and the database file of the history."""
 
     client: Client
     database: Path
@@ -46,7 +48,7 @@ class History:
 
 @contextmanager
 def reading(home: str | None) -> Iterator[History]:
-    """Open the history of a state folder. UsageError if there is none yet."""
+    """Open the history of a state folder. Raises UsageError if the folder has no history yet."""
     found = find_home(home)
     if found.daemon() is not None:
         yield History(Client(found), found.database)
@@ -58,8 +60,8 @@ def reading(home: str | None) -> Iterator[History]:
 
 @contextmanager
 def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
-    """Open a state folder's database file, read-only. A running daemon is not disturbed. UsageError if there is no
-    file.
+    """Open a state folder's database file, read-only. A running daemon is not disturbed. Raises UsageError if there is
+    no file.
     """
     from acceld.store.connection import connect_reader
 
@@ -79,21 +81,21 @@ def records(home: str | None, sql: str, parameters: Sequence[Any] = (), **limits
 
 
 def run_number(home: str | None, text: str) -> int:
-    """Return the id of the run that ``r12``, ``12`` or a run's name means; of runs of one name, that of the newest.
-    UsageError if no run has the name.
+    """Return the id of the run that ``r12``, ``12`` or a run's name means; if several runs have the name, the id of the
+    newest. Raises UsageError if no run has the name.
     """
     named = None if re.fullmatch(r"r?[0-9]+", text) else run_named(home, text)
     return number_of(text, "r") if named is None else named
 
 
 def run_named(home: str | None, name: str) -> int | None:
-    """Return the id of the newest run of a name; None if no run has it."""
+    """Return the id of the newest run with a name; None if no run has the name."""
     (found,) = records(home, "SELECT max(id) AS id FROM runs WHERE name = ?", (name,))
     return None if found["id"] is None else int(found["id"])
 
 
 def run_numbers(home: str | None, texts: Iterable[str]) -> list[int]:
-    """Return the ids of runs, as :func:`run_number` does."""
+    """Return the id of the run that each text means, as :func:`run_number` does for one."""
     return [run_number(home, text) for text in texts]
 
 
@@ -105,7 +107,7 @@ def check_history(home: Home) -> None:
 
 @contextmanager
 def _served(home: Home) -> Iterator[Client]:
-    """Serve the file read-only for the length of the block, and give a client."""
+    """Serve the database file read-only while the block runs, and yield a client of that server."""
     from acceld.http.server import HistoryServer
 
     ready: Future[tuple[Client, Callable[[], object]]] = Future()

@@ -35,12 +35,16 @@ FIRST_LENGTH = 3
 
 
 def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
-    """Print the calls, tokens, USD, device hours and time expected of a run. ConfigError if its models can not be used."""
+    """Print the calls, tokens, USD, device hours and time expected of a run. Raises ConfigError if its models can not
+    be used.
+    """
     found, tokens_by_model = _forecast(spec, settings, home)
     unpriced = _unpriced(spec, settings)
     measures = spec.backend != SIMULATOR
     cost_usd, worst_usd = found.cost_usd, found.worst_usd
-    if PROPOSERS[spec.proposer].uses_models and not found.roles:  # programs as proposers: only their cap is known
+    if (
+        PROPOSERS[spec.proposer].uses_models and not found.roles
+    ):  # a command proposes: only the cap on its spending is known
         cap = settings.command.usd
         cost_usd, worst_usd = None, None if cap is None else cap * found.candidates
     if as_json:
@@ -105,7 +109,7 @@ def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
 
 
 def _told(tokens_by_model: Mapping[str, str]) -> str:
-    """Return the models by how their prompts' tokens were found."""
+    """Return, as text, the models grouped by how the tokens of their prompts were found: counted or estimated."""
     ways: dict[str, list[str]] = {}
     for name, way in tokens_by_model.items():
         ways.setdefault(way, []).append(name)
@@ -152,8 +156,8 @@ async def _lengths(
     roles: RoleTable,
     models: Mapping[str, ModelSettings],
 ) -> tuple[dict[Role, PromptLength], dict[str, str]]:
-    """Return the mean lengths of the prompts that the run would send first, and for each model how they were found.
-    Placeholders count as long as a kernel.
+    """Return the mean lengths of the prompts that the run would send first, and for each model how the lengths were
+    found. Placeholders count as long as a kernel.
     """
     requests = {
         request.role: replace(request, user=request.user + kernel * request.user.count(CODE.strip()))
@@ -177,7 +181,9 @@ async def _lengths(
 async def _measured(
     model: ModelSettings, requests: Mapping[Role, CompletionRequest]
 ) -> tuple[dict[Role, PromptLength], str]:
-    """Return the lengths of prompts for one model, and how they were found: counted by the provider, or estimated."""
+    """Return the lengths of prompts for one model, and how the lengths were found: counted by the provider, or
+    estimated.
+    """
     client = counter(model)
     if client is not None:
         try:
@@ -206,7 +212,9 @@ def _estimated(requests: Mapping[Role, CompletionRequest]) -> dict[Role, PromptL
 
 
 def _habits(roles: RoleTable | None, home: Home, usd_per_hour: float | None) -> Habits:
-    """Return the means of the calls in the history that the run's models answered; defaults where there are none."""
+    """Return the means of the calls in the history that the run's models answered; defaults for roles without such
+    calls.
+    """
     if roles is None or not home.database.is_file():
         return Habits(device_usd_per_hour=usd_per_hour)
     with contextlib.closing(connect_reader(home.database)) as connection:

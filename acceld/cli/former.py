@@ -1,7 +1,7 @@
-"""Understand the commands of the version before, each of which is part of another one now.
+"""Translate commands of the previous version that are now part of other commands.
 
-A former command line does the same work as its new form. It is named once on standard error, so that scripts and fingers
-have one version in which to change.
+A former command line does the same work as its new form. A message on standard error shows the new form, so that people
+and scripts can change within one version.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ _SETTINGS = ("config", "models", "prompts", "workloads")
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A former command. ``words`` returns the new words for the words after its name; None if those are current."""
+    """A former command. ``words`` translates the words after the command's name, and returns None if they are a current
+    command.
+    """
 
     words: Callable[[list[str]], list[str] | None]
     now: str
-    """The new form, as the message shows it."""
+    """The new command, as the message shows it."""
 
 
 def current_words(name: str, rest: Sequence[str]) -> tuple[list[str], str]:
-    """Return a command line as it is written today, and a message if it was a former one (else empty)."""
+    """Return the words of the current command, and a message if ``name`` and ``rest`` are a former one (else empty)."""
     former = FORMER.get(name)
     found = former.words(list(rest)) if former is not None else None
     if former is None or found is None:
@@ -35,7 +37,9 @@ def _prefixed(*words: str) -> Callable[[list[str]], list[str]]:
 
 
 def _without(words: Sequence[str], flags: Mapping[str, bool]) -> tuple[list[str], dict[str, str]]:
-    """Return the words without the flags, and the flags that were there; True marks a flag with a value."""
+    """Return the words without the flags, and the flags that were found with their values. ``flags`` maps each flag to
+    True if a value follows it.
+    """
     left, found, waiting = [], {}, ""
     for word in words:
         name, sign, value = word.partition("=")
@@ -52,7 +56,9 @@ def _without(words: Sequence[str], flags: Mapping[str, bool]) -> tuple[list[str]
 
 
 def _history(rest: list[str]) -> list[str]:
-    """Return the new form of ``history``: ``runs`` with a condition, because only then its table has those columns."""
+    """Return the new form of ``history``: ``runs`` with a condition, because only then the table of ``runs`` has the
+    columns that ``history`` had.
+    """
     conditions = ("--sort", "--saved", "--search")
     asked = any(word.partition("=")[0] in (*conditions, "-h", "--help") for word in rest)
     return ["runs", *rest] if asked else ["runs", *rest, "--sort=-id"]
@@ -101,4 +107,6 @@ FORMER: dict[str, Former] = {
     "tui": Former(_prefixed("attach"), "acceld attach"),
     "verify": Former(_prefixed("check"), "acceld check"),
 }
-"""Former commands by their first word. A word may also be a current command: then only some of its lines are former."""
+"""Former commands by their first word. A word may also be a current command; then only some of its command lines are
+former ones.
+"""

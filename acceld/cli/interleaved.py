@@ -1,4 +1,4 @@
-"""Measure a kernel again on a device, interleaved with another one in one session."""
+"""Measure a kernel again on a device, interleaved with another kernel in one session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.watch.answers import evaluation_from
 class Interleaved:
     """A speed-up measured interleaved with another kernel, with its 95 % interval.
 
-    ``win`` is True if it exceeds both the interval and twice the resolution.
+    ``win`` is True if the gain exceeds both the interval and twice the resolution of the timing.
     """
 
     ratio: float
@@ -28,7 +28,7 @@ class Interleaved:
 
     @classmethod
     def from_plain(cls, raw: Mapping[str, Any]) -> Self:
-        """Return the record of an entry of ``paired`` in the daemon's answer."""
+        """Return the speed-up from an entry of ``paired`` in the daemon's answer."""
         low, high = raw["interval"]
         return cls(raw["ratio"], low, high, raw["band_percent"], raw["win"])
 
@@ -52,9 +52,10 @@ SAME = Interleaved(1.0, 1.0, 1.0, 0.0, win=False)
 def measured(
     client: Client, place: Mapping[str, str], kernel: Kernel, other: Kernel | None
 ) -> tuple[Evaluation, Interleaved | None]:
-    """Return the daemon's strict result of a kernel, and its comparison with ``other``; None if they were not timed.
+    """Return the daemon's evaluation of a kernel by the strict gate, and the kernel's comparison with ``other``.
 
-    ``place`` holds workload, workload_folder, backend and chip.
+    The comparison is None if the two were not timed together. ``place`` holds workload, workload_folder, backend and
+    chip.
     """
     against = [plain(other)] if other is not None else []
     asked = {**place, "gate": Gate.STRICT.value, "kernel": plain(kernel), "against": against}

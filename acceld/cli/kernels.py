@@ -22,8 +22,10 @@ SUFFIXES = (".py", ".c")
 
 
 def _default_target(resolved: config.Resolved, backend: str, *, from_formula: bool) -> Choice:
-    """Return backend, API and chip as configured; ``backend`` restricts them to one backend. For what starts
-    ``from_formula`` the current API takes the place of a default one.
+    """Return backend, API and chip as configured; ``backend`` restricts them to one backend.
+
+    With ``from_formula`` a kernel is first lowered from a reference, so an API that nobody configured is the current
+    API.
     """
     search = resolved.config.search
     default = Choice(backend or resolved.config.devices.backend, search.api, search.chip)
@@ -45,12 +47,14 @@ def place_of(
     backend: str | None = None,
     simulated: bool = False,
 ) -> Choice:
-    """Return backend, API and chip for the kernel file ``path``, or for the baseline of ``found`` if ``path`` is no file.
+    """Return backend, API and chip for the kernel file ``path``, or for the baseline of ``found`` if ``path`` is no
+    file.
 
-    Every command infers them here. What was asked for comes first. Else the API is that of the file's imports, or one that
-    the workload has a kernel for; the chip is the configured one if the API and the workload run on it, else one on which
-    they run. A reference, and a workload whose first kernel is for the current API or that has no kernel, start from a
-    formula: if nothing is configured, they get the current API. UsageError if what was asked for does not go together.
+    Every command infers its target here. Requested values come first. Else the API is that of the file's imports, or an
+    API for which the workload has a kernel; the chip is the configured one if the API and the workload run on it, else
+    a chip on which they run. A reference gets the current API if no API is configured, because its kernel is still to
+    be lowered; so does a workload that has no kernel or whose first kernel is for the current API. Raises UsageError if
+    the requested values contradict each other.
     """
     own = path is not None and path.suffix in SUFFIXES
     asked = api or (api_of_file(path) if path is not None and own else None)
@@ -74,14 +78,16 @@ def workload_folders(settings: config.Config) -> list[Path]:
 
 
 def workload_of(path: Path, name: str | None, settings: config.Config) -> Workload | None:
-    """Return the workload that evaluates a kernel file: the named one, or the one in the file's folder."""
+    """Return the workload that evaluates a kernel file: the workload called ``name``, or the one in the file's folder;
+    else None.
+    """
     if name:
         return workload(name, workload_folders(settings))
     return load_workload(path.parent) if (path.parent / "workload.toml").is_file() else None
 
 
 def baseline_of(found: Workload, api: str) -> Path:
-    """Return the file of a workload's baseline. UsageError if there is none for ``api``."""
+    """Return the file of a workload's baseline. Raises UsageError if there is none for ``api``."""
     if api not in found.baselines:
         known = ", ".join(sorted(found.baselines)) or "none"
         raise UsageError(f"workload {found.name} has no baseline for API {api}; it has {known}")
@@ -89,7 +95,7 @@ def baseline_of(found: Workload, api: str) -> Path:
 
 
 def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code, **launch: Any) -> Kernel:
-    """Return the kernel in a file. UsageError, with ``exit_code``, if it should be Python and does not parse."""
+    """Return the kernel in a file. Raises UsageError, with ``exit_code``, if it should be Python and does not parse."""
     kernel = load_kernel(path, api=api, **launch)
     if path.suffix == ".py" and (error := syntax_error(kernel.text, path)) is not None:
         error.exit_code = exit_code
@@ -98,7 +104,7 @@ def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code
 
 
 def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
-    """Return a candidate's kernel. One that a person gave is trusted; one that a run wrote is not."""
+    """Return a candidate's kernel. A kernel that a person gave is trusted; a kernel that a run wrote is not."""
     return Kernel(
         text=candidate["text"],
         api=candidate["api"],
@@ -112,7 +118,7 @@ def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
 
 
 def plain(kernel: Kernel) -> dict[str, Any]:
-    """Return a kernel as JSON for the daemon, without more trust than it has."""
+    """Return a kernel as JSON-able data for a request to the daemon."""
     names = ("text", "api", "entry", "lnc", "filename", "trusted")
     return {name: getattr(kernel, name) for name in names} | {
         "grid": list(kernel.grid),
@@ -136,7 +142,7 @@ async def evaluated(
 async def evaluated_once(
     kernel: Kernel, gate: Gate, settings: config.EvaluateConfig, state: Path, *, workload: str, folder: str, chip: str
 ) -> Evaluation:
-    """Evaluate a kernel on a simulator that is started for it alone."""
+    """Evaluate a kernel on a simulator that is started for this one evaluation."""
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 

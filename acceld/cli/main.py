@@ -23,12 +23,14 @@ from acceld.errors import AcceldError, UsageError, did_you_mean
 
 INTERRUPTED = 130
 _COLLECTED = 50_000
-"""New objects after which garbage is collected. What a command imports stays until it ends."""
+"""Number of new objects after which Python collects garbage. It is high because what a command imports is needed until
+the command ends.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its module, and its line in the overview."""
+    """A command: its module, and its line in the output of ``acceld --help``."""
 
     module: str
     group: str
@@ -108,7 +110,7 @@ COMMANDS: dict[str, Command] = {
     "config": Command("config", "setup", "show each setting and where it comes from; trust a folder's acceld.toml"),
     "completion": Command("completion", "setup", "print a completion script for bash, zsh or fish, or the man page"),
 }
-"""Every command, in the order of the overview. ``former.py`` has the names of the version before."""
+"""Every command, in the order of ``acceld --help --all``. ``former.py`` has the names of the previous version."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -188,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"acceld {version('acceld')}")
         return 0
     gc.set_threshold(_COLLECTED)
-    atexit.register(gc.freeze)  # what is left is not searched for garbage once more
+    atexit.register(gc.freeze)  # Python does not search the remaining objects for garbage when it exits
     (name, *rest), message = current_words(words[0], words[1:])
     if message:
         print(message, file=sys.stderr)

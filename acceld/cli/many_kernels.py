@@ -1,10 +1,10 @@
 """Evaluate many kernels of a JSON lines file, in the order of the file, for ``acceld profile --jsonl``.
 
 A line of the input has ``workload``, and ``kernel`` (its text) or ``file`` (a path beside the input). It may have
-``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``, which win over the flags. The output has one
-line for each, in the same order. An interrupted command continues where its output ends. On a device the speed-up is
-the ratio to the baseline measured interleaved in one session, with its interval. Simulated latencies are compared
-directly.
+``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``, which take precedence over the flags. The
+output has one line for each line of the input, in the same order. An interrupted command continues where its output
+ends. On a device the speed-up is the ratio to the baseline measured interleaved in one session, with its interval.
+Simulated latencies are compared directly.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PLACES = ("workload", "workload_folder", "backend", "api", "chip")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One line of the input: its name and the request it makes."""
+    """One line of the input: the kernel's name and the request to the daemon."""
 
     id: str | int
     body: dict[str, Any]
@@ -147,7 +147,9 @@ def _text(path: Path, where: str = "") -> str:
 
 
 def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Return the results of an earlier call, without an incomplete last line. UsageError for results of another input."""
+    """Return the results of an earlier call, without an incomplete last line. Raises UsageError for results of another
+    input.
+    """
     if not out.exists():
         return []
     try:
@@ -169,7 +171,7 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
 
 
 def _evaluated(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[str, Any]]:
-    """Yield results in the items' order, with several requests under way."""
+    """Yield a result for each item, in order, with ``jobs`` requests to the daemon at a time."""
     baselines = _Baselines(home)
     waiting: deque[Future[dict[str, Any]]] = deque()
     left = iter(items)
@@ -187,7 +189,7 @@ def _evaluated(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[st
 
 
 class _Baselines:
-    """Cache of baselines' profiles."""
+    """Profiles of the baselines that kernels are compared with, each asked of the daemon once."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -219,7 +221,7 @@ def _ask(home: Home, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
-    """Return one result. DaemonError if the daemon is lost; nothing is written then, so that the next command
+    """Return one result. Raises DaemonError if the daemon is lost; nothing is written then, so that the next command
     continues.
     """
     record: dict[str, Any] = {"id": item.id, "workload": item.body["workload"]}

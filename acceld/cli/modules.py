@@ -18,7 +18,7 @@ from acceld.lowering.aten.requests import ModuleReference, ModuleRequest, Refuse
 
 
 def add_module(parser: argparse.ArgumentParser) -> None:
-    """Add what says how a module is made and called."""
+    """Add the options that say how a PyTorch module is constructed and called."""
     parser.add_argument(
         "--arg",
         action="append",
@@ -46,7 +46,7 @@ def module_request(module: str, arguments: argparse.Namespace, dtype: str = "") 
 
 
 def refuse_module(arguments: argparse.Namespace, why: str) -> None:
-    """Raise UsageError if an option describes a module."""
+    """Raise UsageError if an option of ``add_module`` is given; ``why`` is the reason."""
     unused = [f"--{name}" for name in ("arg", "scalar", "init", "dtype") if getattr(arguments, name)]
     if unused:
         raise UsageError(f"{', '.join(unused)} describes a module, and {why}", hint="name a module, PKG.MOD:CLASS")
@@ -67,12 +67,12 @@ def _settings(words: Sequence[str]) -> dict[str, Any]:
 
 
 def described(given: Sequence[DraftArgument]) -> tuple[Mapping[str, Any], ...]:
-    """Return arguments as a request has them."""
+    """Return drafted arguments as mappings for a :class:`ModuleRequest`."""
     return tuple({"name": a.name, "shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given)
 
 
 def module_reference(request: ModuleRequest) -> ModuleReference:
-    """Return the reference of one module. UsageError if it has none."""
+    """Return the numpy reference of one module. Raises UsageError if the module can not be written as one."""
     (found,) = module_references([request])
     if isinstance(found, Refused):
         raise UsageError(f"{found.module}: {found.why}")
@@ -86,7 +86,7 @@ def module_reference(request: ModuleRequest) -> ModuleReference:
 
 
 def write_module_workload(found: ModuleReference, folder: Path, *, name: str) -> Lowered:
-    """Write a workload folder of a module's reference. Return the kernels that were lowered.
+    """Write the workload ``name`` of a module's reference to a new folder. Return the kernels that were lowered.
 
     :raises UsageError: the folder can not be written.
     """

@@ -14,7 +14,8 @@ from acceld.roofline import peak_source
 
 REASONS_SHOWN = 2
 REASONS_OF_A_TIE = 5
-"""Reasons shown when nothing was gained: then they are the result."""
+"""Limit on the reasons for refused proposals that are shown when nothing was gained, because then they are the result.
+"""
 
 
 def screening(counts: dict[str, int]) -> str:
@@ -26,7 +27,7 @@ def screening(counts: dict[str, int]) -> str:
 
 
 def print_outcome(result: dict[str, Any], best_file: str | None, database: str, *, listed: bool = False) -> None:
-    """Print the table of a run, and what to do next. ``listed``: its candidates are listed as well."""
+    """Print the table of a run, and what to do next. With ``listed`` the caller prints the candidates, too."""
 
     def latency(key: str, interval: str) -> str:
         return figures.latency(result[key], result["source"], result["chip"], result[interval])
@@ -93,7 +94,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
 
 
 def _say_next(steps: Iterable[tuple[str, str]]) -> None:
-    """Print commands and what each does."""
+    """Print each suggested command with what it does."""
     listed = list(steps)
     width = max((len(command) for command, _ in listed), default=0)
     if listed:

@@ -34,7 +34,7 @@ def answer(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> i
 
 
 def write_file(path: Path, text: str, *, mode: str = "w") -> None:
-    """Write a file that a person named. UsageError if that fails."""
+    """Write a file that a person named. Raises UsageError if that fails."""
     try:
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)

@@ -37,7 +37,7 @@ def paged() -> Iterator[None]:
     try:
         pager = subprocess.Popen(words, stdin=subprocess.PIPE, env={"LESS": LESS, **os.environ}) if words else None
     except OSError:
-        pager = None  # the pager is not installed
+        pager = None  # the pager's program is not installed
     if pager is None:
         yield
         return

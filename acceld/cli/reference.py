@@ -1,4 +1,4 @@
-"""Make first kernels from references: of a workload that has none, and of a new workload folder."""
+"""Lower first kernels from references, for a workload without a kernel and for a new workload folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.workloads import BASELINE_FILES, Workload, every_shape, hidden_shape
 
 def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) -> Path:
     """Return a workload folder under ``place`` for the reference in ``path``. Equal references and arguments share a
-    folder. Its baselines are the lowered kernels; there is none for an API for which the reference can not be lowered.
+    folder. Its baselines are the lowered kernels. An API for which the reference can not be lowered has no baseline.
 
     :raises UsageError: there is no such file, or the folder can not be written.
     :raises WorkloadError: the reference does not run.
@@ -35,7 +35,8 @@ def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) 
 
 
 def write_reference_workload(path: Path, given: Sequence[DraftArgument], folder: Path, *, name: str) -> Lowered:
-    """Write the workload ``name`` to a new folder, and say what could not be made. Return the kernels that were lowered.
+    """Write the workload ``name`` to a new folder, and return the lowered kernels. A message names each API for which
+    no kernel was lowered.
 
     :raises UsageError: the folder can not be written.
     :raises WorkloadError: the reference does not run.
@@ -65,8 +66,9 @@ def write_lowered_workload(
 
 
 def lowered_root(found: Workload, api: str, *, hidden: bool) -> Kernel | None:
-    """Return the kernel that is lowered from a workload's reference for all of its ``[[shapes]]``, and say why if there is
-    none. ``hidden``: it is also for the shapes of ``[[hidden]]``, which it then shows to its reader.
+    """Return the kernel that is lowered from a workload's reference for all of its ``[[shapes]]``. Return None, and
+    print the reason, if none can be lowered. With ``hidden`` the kernel also supports the shapes of ``[[hidden]]``,
+    which then stand in its text.
 
     :raises WorkloadError: the reference does not run.
     """
@@ -81,7 +83,7 @@ def lowered_root(found: Workload, api: str, *, hidden: bool) -> Kernel | None:
 
 
 def _facts(found: Workload) -> ReferenceFacts:
-    """Return what a reference is called with in a workload's own shape."""
+    """Return the arguments and outputs of a workload's reference, in the workload's own shape."""
     arguments = [
         DraftArgument(a.name, a.shape, a.dtype, float(a.value) if a.value is not None else None, a.kernel_shape)
         for a in found.arguments

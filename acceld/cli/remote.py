@@ -25,7 +25,9 @@ FIND_STATE = (
 
 
 class RemoteDaemon:
-    """The daemon behind an address such as ``ssh://me@host/path/to/.acceld``. UsageError for another form."""
+    """Connection to the daemon at an address such as ``ssh://me@host/path/to/.acceld``. Raises UsageError for an
+    address of another form.
+    """
 
     def __init__(self, remote: str) -> None:
         match = REMOTE.fullmatch(remote)
@@ -52,7 +54,9 @@ class RemoteDaemon:
         self._place.cleanup()
 
     def address(self) -> Address:
-        """Return the daemon's current address. A restarted daemon has a new token. DaemonError if there is no daemon."""
+        """Return the daemon's current address. A restarted daemon has a new token. Raises DaemonError if there is no
+        daemon.
+        """
         found = subprocess.run(
             ["ssh", "-o", "BatchMode=yes", self._destination, self._ask], capture_output=True, text=True, check=False
         )

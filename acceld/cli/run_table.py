@@ -88,7 +88,9 @@ TWO_MODELS = (
 
 
 def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Return the columns and rows of a search's hits; for people a crossover's second parent is named in the title."""
+    """Return the columns and rows of a search's hits. Unless ``whole``, the second parent of a crossover is named in
+    its title and has no column of its own.
+    """
     if whole:
         names = ("kind", "id", "title", "partner", "extract")
         return names, [tuple(hit[name] for name in names) for hit in found]
@@ -99,7 +101,7 @@ def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, .
 
 
 def _told(column: str, value: Any, verdict: Verdict | None) -> Any:
-    """Return a value in the format of the other tables of runs."""
+    """Return a value of a column as text, in the same format as other tables of runs."""
     match column:
         case "id":
             return f"r{value}"
@@ -116,7 +118,7 @@ def _told(column: str, value: Any, verdict: Verdict | None) -> Any:
 
 def _why_empty(arguments: argparse.Namespace) -> str:
     if arguments.saved:
-        return f"{arguments.saved} has no rows yet; acceld runs lists what there is"
+        return f"{arguments.saved} has no rows yet; acceld runs lists the runs"
     asked = (arguments.where, arguments.workload, arguments.chip, arguments.model, arguments.since)
     if any(asked):
         return "no run matches; acceld runs lists all, acceld query --tables names the columns of history for --where"
@@ -124,7 +126,9 @@ def _why_empty(arguments: argparse.Namespace) -> str:
 
 
 def moment(text: str, now: float | None = None) -> float:
-    """Return seconds since the epoch for a date, or for ``7d``, ``12h`` or ``30m`` ago. UsageError for anything else."""
+    """Return seconds since the epoch for a date, or for ``7d``, ``12h`` or ``30m`` ago. Raises UsageError for anything
+    else.
+    """
     span = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text)
     if span:
         seconds = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}[span[2]]

@@ -24,14 +24,16 @@ class Summary:
     fast_percent: float
     """Percentage of groups whose best sample is correct and at least as fast as the baseline."""
     mean_speedup: float | None
-    """Mean over the correct groups; None if there is none."""
+    """Mean speed-up of the correct groups; None if no group is correct."""
     greatest_speedup: float | None
     source: str
     """``simulated``, ``measured``, or both."""
 
 
 def summaries(records: Sequence[Mapping[str, Any]], best_of: int) -> list[Summary]:
-    """Return a summary for each workload, and one over all if there are several."""
+    """Return a summary for each workload, and one over all workloads if there are several. ``best_of`` samples form a
+    group.
+    """
     by_workload: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:
         by_workload[record["workload"]].append(record)

@@ -41,13 +41,13 @@ FAILURE = "(the evaluation of that answer is here)"
 
 
 class Unsent:
-    """Client that keeps requests and sends none."""
+    """Model client that keeps each request and sends nothing."""
 
     def __init__(self) -> None:
         self.requests: list[CompletionRequest] = []
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Keep the request. The answer is empty."""
+        """Keep the request, and return an empty answer."""
         self.requests.append(request)
         raise LLMBadRequest("the request is only shown, not sent")
 
@@ -56,7 +56,7 @@ class Unsent:
 
 
 def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
-    """Print the first prompt of each role. UsageError for rules, which send nothing."""
+    """Print the first prompt of each role. Raises UsageError for the proposer ``rules``, which sends no prompts."""
     if not PROPOSERS[spec.proposer].asks_models:
         raise UsageError(
             f"{spec.proposer} proposes: no model is sent a prompt of acceld's",
@@ -81,9 +81,10 @@ def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) 
 async def requests_of(
     spec: RunSpec, settings: Config, home: Home, found: Workload, gate: Gate = Gate.SEARCH
 ) -> list[CompletionRequest]:
-    """Return the first request of each role as the run's own proposer renders it, none of them sent.
+    """Return the first request of each role as the run's proposer would send it. Nothing is sent.
 
-    ``gate`` is the one that the baseline is evaluated by: only with data the gate's accuracy becomes known.
+    ``gate`` is the gate by which the baseline is evaluated. The prompts state the baseline's accuracy only if the gate
+    runs it on data.
     """
     from acceld.daemon.build import applicability, both_proposer, memory_settings, model_proposer, problem_of
     from acceld.evaluate.baselines import baseline_kernel
@@ -121,7 +122,7 @@ async def _untimed(kernel: Kernel) -> None:
 
 
 async def _unsent(asked: Awaitable[T | None]) -> T | None:
-    """Return the proposer's answer; None if it asked a model."""
+    """Return the proposer's answer; None if the proposer asked a model, because that request was not sent."""
     try:
         return await asked
     except LLMError:
@@ -129,7 +130,7 @@ async def _unsent(asked: Awaitable[T | None]) -> T | None:
 
 
 async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home, gate: Gate) -> Evaluation | None:
-    """Return the baseline's simulated result; None if it would have to be measured."""
+    """Return the baseline's simulated result; None if the backend measures, because nothing is run on a device here."""
     if spec.backend != SIMULATOR:
         return None
     from acceld.evaluate.interface import EvaluationRequest, Priority, started

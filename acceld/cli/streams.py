@@ -17,14 +17,14 @@ SIMILAR = str.maketrans(
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
-    """Return what is printed in place of the characters that the encoding lacks."""
+    """Return the text that replaces the characters that the encoding lacks, and the position after them."""
     assert isinstance(error, UnicodeEncodeError)
     similar = error.object[error.start : error.end].translate(SIMILAR)
     return "".join(one if one.isascii() else "?" for one in similar), error.end
 
 
 def print_anything() -> None:
-    """Print similar characters, or ``?``, on both streams where their encoding has no room for a character."""
+    """Print similar characters, or ``?``, on both streams where their encoding lacks a character."""
     codecs.register_error(NEAREST, _nearest)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -1,5 +1,5 @@
-"""For ``acceld config trust``: let a folder's acceld.toml set keys that can send data elsewhere or run commands, or believe a history
-that was made elsewhere.
+"""For ``acceld config trust``: let a folder's acceld.toml set keys that can send data elsewhere or run commands, or
+believe a history that was made elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _history(arguments: argparse.Namespace, home: Home) -> int:
-    """Trust a state folder as it is, or take the trust back. UsageError if it is not a folder of this user's."""
+    """Trust a state folder with its present content, or take the trust back. Raises UsageError if the
+    folder does not exist, is a link, or belongs to another user.
+    """
     if arguments.remove:
         was = origins.disown(home.path)
         done = f"{home.path} is no longer trusted" if was else f"{home.path} was not trusted"
@@ -56,7 +58,7 @@ def _history(arguments: argparse.Namespace, home: Home) -> int:
 
 
 def _unfinished(home: Home) -> list[int]:
-    """Return the runs that the next daemon would continue; none if the history can not be read."""
+    """Return the runs that the next daemon would continue; an empty list if the history can not be read."""
     from acceld.store.connection import connect_reader
 
     with contextlib.suppress(StoreError), contextlib.closing(connect_reader(home.database)) as connection:

@@ -101,7 +101,9 @@ class WatchConsole:
             self._check()
 
     def say(self, text: str) -> None:
-        """Print a message on a line of its own. A check on data that is under way is said again below."""
+        """Print a message on a line of its own. If a check on data is under way, the line about the check is printed
+        again below.
+        """
         checking = self._checking
         self._wipe()
         self._stream.flush()
@@ -116,7 +118,7 @@ class WatchConsole:
         self._checking = True
 
     def _wipe(self) -> None:
-        """Remove the line that says that a check on data is under way."""
+        """Erase the line that says that a check on data is under way."""
         if self._checking:
             self._stream.write("\r\x1b[2K")
             self._checking = False
@@ -144,7 +146,7 @@ class WatchConsole:
                 print(line, file=self._stream)
 
     def apply(self, files: Iterable[Watched], watcher: Watcher) -> None:
-        """Write the newest win of each file over it."""
+        """Write the newest win of each watched file over that file."""
         for one, base, best in _wins(files, self.say):
             assert one.kernel is not None
             try:
@@ -158,7 +160,7 @@ class WatchConsole:
             self.say(f"{one.path} written; the old one is {backup.name}; u restores it")
 
     def undo(self, watcher: Watcher) -> None:
-        """Restore the files that were overwritten last, unless they were edited since."""
+        """Restore the files that were overwritten last, except files that were edited since."""
         if not self._applied:
             self.say("nothing was applied")
         for path, (backup, written_sha256) in list(self._applied.items()):
@@ -173,7 +175,7 @@ class WatchConsole:
 
 
 def short_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Return the shortest distinct ends of paths."""
+    """Return for each path the shortest end by which it differs from the others."""
     names = {}
     for path in paths:
         parts = 1
@@ -186,7 +188,9 @@ def short_names(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 def _wins(files: Iterable[Watched], tell: Callable[[str], None]) -> Iterator[tuple[Watched, str, str]]:
-    """Yield the files with a win, with its base and its text. Print a line for each of the others."""
+    """Yield each file that has a win, with the text that the search began with and the winner's text. For files without
+    a win call ``tell`` with a message.
+    """
     for one in files:
         if one.best is None:
             tell(f"{one.path.name}: nothing better has been found yet")
@@ -196,7 +200,7 @@ def _wins(files: Iterable[Watched], tell: Callable[[str], None]) -> Iterator[tup
 
 @contextlib.contextmanager
 def single_keys(act: Callable[[str], None]) -> Iterator[bool]:
-    """Call ``act`` with each key pressed, if standard input is a terminal. Yields True if it is one."""
+    """Call ``act`` with each key pressed, if standard input is a terminal. Yield True if it is a terminal."""
     if not sys.stdin.isatty():
         yield False
         return

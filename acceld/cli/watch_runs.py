@@ -24,7 +24,9 @@ MEASURING_S = 1800.0
 
 
 class WatchRuns:
-    """Start searches at the daemon and follow them. ``won`` is called for each file that gets a faster kernel."""
+    """Start searches at the daemon and follow them. ``report`` is called with each step, and ``won`` with each file
+    that gets a faster kernel.
+    """
 
     def __init__(self, home: Home, settings: Config, where: Choice, report: Callable[[Step], None]) -> None:
         self.won: Callable[[Watched], None] = lambda watched: None

@@ -1,4 +1,6 @@
-"""Write the one page of ``acceld web``. It loads nothing from another machine, and its policy forbids the browser to."""
+"""Write the only page of ``acceld web``. The page loads nothing from other machines, and its policy makes the browser
+refuse to.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from string import Template
 
 
 def policy(host: str, nonce: str) -> str:
-    """Return the Content-Security-Policy of every answer: files and the socket of this server, nothing else."""
+    """Return the Content-Security-Policy of every answer: it allows only files and the socket of this server."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -27,8 +29,8 @@ def page(host: str, font_size: int, nonce: str) -> str:
     return _PAGE.substitute(host=host, font_size=font_size, nonce=nonce)
 
 
-# The script of textual-serve drops what is typed before its socket is open, and the UI what comes before its first
-# picture. So the page holds keys until then.
+# The script of textual-serve drops keys that are pressed before its socket is open, and the UI drops keys that arrive
+# before it has drawn its first frame. So the page keeps the keys until then.
 _PAGE = Template(
     """<!DOCTYPE html>
 <html lang="en">

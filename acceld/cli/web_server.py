@@ -2,7 +2,8 @@
 
 The page listens on loopback only. Its address holds a token that works once; the browser that uses it gets a cookie
 that scripts can not read. Requests from other pages are refused by Host and Origin, so that no web site can reach the
-UI. The page is our own and loads nothing from elsewhere; the one of textual-serve asks a server for fonts.
+UI. acceld has a page of its own, which loads nothing from elsewhere, because the page of textual-serve loads fonts from
+a server.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Door:
-    """Check requests: the token is accepted once, then the cookie."""
+    """Check that a request comes from the user's browser: by the token, which is accepted once, then by the cookie."""
 
     def __init__(self, port: int) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -37,7 +38,7 @@ class Door:
         self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
 
     def refusal(self, request: web.Request) -> str:
-        """Return the reason to refuse a request by its Host or Origin; empty if there is none."""
+        """Return the reason to refuse a request by its Host or Origin; empty if the request is accepted."""
         if request.host not in self._hosts:
             return "foreign Host"
         origin = request.headers.get("Origin")
@@ -87,7 +88,7 @@ class GuardedServer(Server):
         return app
 
     async def _guard(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Forbid the browser to load anything from another server, and to tell one about this page."""
+        """Set headers that forbid the browser to load from other servers, or to tell them the address of this page."""
         response.headers["Content-Security-Policy"] = policy(request.host, self._nonce)
         response.headers["Referrer-Policy"] = "no-referrer"
         response.headers["X-Content-Type-Options"] = "nosniff"
@@ -109,7 +110,7 @@ class GuardedServer(Server):
 
 
 def serve(home: str | None, port: int, run: str | None) -> int:
-    """Serve until interrupted."""
+    """Serve the terminal UI until interrupted, and return the exit code."""
     attach = child("acceld", "attach", *([run] if run else []), *(["--home", home] if home else []))
     path = attach.environment.get(PATH, "")  # textual-serve adds the whole environment of this process
     GuardedServer(shlex.join(("env", f"{PATH}={path}", *attach.command)), port).serve()

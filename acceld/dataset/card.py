@@ -1,4 +1,4 @@
-"""Write the card of a data set: what is in it, how it was made, its limits."""
+"""Write the card of a data set: its content, its making and its limits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def card(
     taken: Mapping[int, int],
     tried: Iterable[Program],
 ) -> tuple[str, dict[str, int]]:
-    """Return the README of a data set, and the numbers of programs that failed, by reason.
+    """Return the README of a data set, and the number of programs that failed by reason.
 
-    ``rows`` are the rows of each format by split, ``taken`` the pairs of each program, ``tried`` the programs up to the
-    last one that was made.
+    ``rows`` are the numbers of rows of each format by split, ``taken`` the number of pairs of each program, ``tried``
+    all programs up to the last one in the data set.
     """
     families, sizes, failed, rejected = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     messages: dict[str, str] = {}

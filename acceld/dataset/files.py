@@ -25,7 +25,7 @@ LARGER = "Work in larger pieces: keep more values on the chip between two steps,
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Record of what was written: the programs, and the rows of each format by split."""
+    """Counts of the written data: the programs, and the rows of each format by split."""
 
     programs: int
     pairs: int
@@ -35,7 +35,9 @@ class Written:
 
 
 def write(order: Order, journal: Journal, folder: Path, basis: Mapping[str, str]) -> Written:
-    """Write the rows and the card of the data set, as far as it is done. The same programs give the same bytes."""
+    """Write the rows and the card of the data set, made of the programs that are finished so far. The same
+    programs give the same bytes.
+    """
     available = journal.pairs()
     numbers = list(available)[: order.programs]
     taken = allotted({number: available[number] for number in numbers}, order.pairs)
@@ -65,7 +67,11 @@ def write(order: Order, journal: Journal, folder: Path, basis: Mapping[str, str]
 
 
 def allotted(available: Mapping[int, int], wanted: int) -> dict[int, int]:
-    """Return how many pairs of each program are taken: as equally many as it can be, by number."""
+    """Return, by number of the program, how many of its ``available`` pairs are taken so that there are ``wanted`` in
+    all.
+
+    The numbers are as equal as possible.
+    """
     taken = dict.fromkeys(available, 0)
     left = wanted
     for _ in range(MOST_PAIRS):
@@ -83,8 +89,8 @@ def _of(journal: Journal, taken: Mapping[int, int], part: str) -> Iterator[Progr
 def material(program: Program, pairs: int, order: Order) -> Material:
     """Return a program as the record of a run, from which the rows of every format are made.
 
-    Its members are candidates without parent. For each pair there is another candidate: the fast kernel, whose parent
-    is the slow one.
+    The program's kernels are candidates without parent. Each pair adds another candidate: the fast kernel, whose parent
+    is the slow kernel.
     """
     spec = RunSpec(
         program.name,
@@ -114,7 +120,7 @@ def _candidate(
 
 
 def _plan(program: Program, pair: Pair, number: int) -> Plan | None:
-    """Return what leads from the slow kernel of a pair to the fast one; None if no one thing does."""
+    """Return the plan that leads from the slow kernel of a pair to the fast one; None if no single change does."""
     slow, fast = program.members[pair.slow], program.members[pair.fast]
     rules = fast.rules_since(slow)
     if rules is not None:

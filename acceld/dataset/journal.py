@@ -1,4 +1,6 @@
-"""Keep the finished programs of a data set in a file of its folder, so that work that was cut off goes on where it ended."""
+"""Keep the finished programs of a data set in a file of its folder, so that work that was cut off goes on where it
+ended.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ FILE = "work.sqlite"
 
 
 class Journal:
-    """The finished programs of one folder, by number. One process at a time has it."""
+    """The finished programs of one folder, by number. Only one process at a time can open it."""
 
     def __init__(self, folder: Path, basis: Mapping[str, str]) -> None:
-        """Open the journal, new or begun. ``basis`` has what every program of it depends on.
+        """Open the journal of the folder, or create it. ``basis`` names everything that every program depends on.
 
-        UsageError if the folder holds anything else, was begun on another basis, or another process works in it.
+        Raises UsageError if the folder holds anything else, was begun on another basis, or another process works in it.
         """
         place = folder / FILE
         if folder.is_file() or (folder.is_dir() and not place.exists() and any(folder.iterdir())):
@@ -76,24 +78,26 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Close the file, and let another process have it."""
+        """Close the file, so that another process can open it."""
         self._connection.close()
         os.close(self._lock)
 
     def add(self, program: Program, seconds: Mapping[str, float]) -> None:
-        """Keep a finished program, in one transaction."""
+        """Store a finished program, and the seconds of each stage, in one transaction."""
         spent = tuple(seconds.get(stage, 0.0) for stage in STAGES)
         with self._connection as connection:
             record = msgspec.json.encode(program).decode()
             connection.execute("insert into programs values (?, ?, ?, ?, ?)", (program.number, record, *spent))
 
     def numbers(self) -> dict[int, bool]:
-        """Return the numbers of the finished programs, each with True if the data set has the program."""
+        """Return the number of each finished program, with True if the program is part of the data set and False if it
+        failed.
+        """
         found = self._connection.execute("select number, json_array_length(record, '$.members') > 0 from programs")
         return {number: bool(made) for number, made in found}
 
     def pairs(self) -> dict[int, int]:
-        """Return the numbers of the programs of the data set, each with its pairs."""
+        """Return, by number of the program, how many pairs each program of the data set has."""
         found = "select number, json_array_length(record, '$.pairs') from programs"
         return dict(
             self._connection.execute(f"{found} where json_array_length(record, '$.members') > 0 order by number")
@@ -105,10 +109,11 @@ class Journal:
             yield msgspec.json.decode(record, type=Program)
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds that each stage took, of all programs together."""
+        """Return the seconds that each stage took for all programs together."""
         sums = ", ".join(f"coalesce(sum({stage}_s), 0.0)" for stage in STAGES)
         return dict(zip(STAGES, self._connection.execute(f"select {sums} from programs").fetchone(), strict=True))
 
 
 STAGES = ("lowering", "checking", "rewriting")
-"""Stages of making a program whose time is kept: that of the references' and kernels' own processes, and of the rules."""
+"""Stages of making a program whose time is kept: that of the references' and kernels' own processes, and of the rules.
+"""

@@ -1,6 +1,7 @@
-"""Make programs: draw a reference, lower it, check and time its kernels, rewrite them by rules, and pair slow with fast ones.
+"""Make programs: draw a reference, lower it, check and time its kernels, rewrite them by rules, and pair slow with fast
+ones.
 
-Every kernel passes the search gate in the jail: it is right on one data set, which follows from the seed.
+Every kernel passes the search gate in the jail: it is correct on one data set, which follows from the seed.
 """
 
 from __future__ import annotations
@@ -32,14 +33,18 @@ from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuner
 from acceld.workloads import Workload, load_workload
 
 PLAINER = (Pieces(nodes=1, columns=128), Pieces(nodes=1), Pieces(nodes=2), Pieces(nodes=4), Pieces(nodes=8))
-"""The further kernels of each program: the plainest sends every value through HBM, 128 columns at a time."""
+"""Sizes of the pieces of each program's further kernels. In the plainest kernel every value passes through HBM, 128
+columns at a time.
+"""
 TRIES = {0: 2, 1: 6}
-"""Rewrites that are tried from the kernel in the largest pieces, and from the plainest; from others :data:`OTHER_TRIES`."""
+"""Number of rewrites that are tried from a lowered kernel, by its place: 0 is the kernel in the largest pieces, 1 the
+plainest. From the other kernels :data:`OTHER_TRIES` are tried.
+"""
 OTHER_TRIES = 2
 MOST_PAIRS = 32
-"""Pairs that are kept of one program."""
+"""Limit on the pairs that are kept of one program."""
 MOST_FAILED = 20
-"""Programs that may fail before the first one is made."""
+"""Number of programs that may fail before the first program is made."""
 RUN = 1
 """Run number of all kernels, so that those of one program use one data set."""
 WRONG = frozenset(
@@ -50,7 +55,7 @@ _MESSAGE = 400
 
 
 def basis_of(order: Order) -> dict[str, str]:
-    """Return what every program of an order depends on, by name."""
+    """Return the facts that every program of an order depends on, by name."""
     versions = {name: version(name) for name in ("acceld", "numpy")}
     return {"seed": str(order.seed), "api": order.api, "chip": order.chip, "model": model_version(), **versions}
 
@@ -64,8 +69,8 @@ async def make(
 ) -> None:
     """Make the programs of an order that the journal lacks, as many at a time as ``settings`` have slots.
 
-    ``folder`` is for files that are made again if they are missing; afterwards it is gone. The data set is the first
-    programs by number that can be made, whatever ends first.
+    ``folder`` holds temporary files, and is removed at the end. The data set consists of the programs with the lowest
+    numbers that can be made, in whatever order they end.
     """
     known = journal.numbers()
     await asyncio.to_thread(shutil.rmtree, folder, True)
@@ -110,7 +115,7 @@ async def make(
 
 
 def _unlike(seed: int) -> Iterator[Drawn]:
-    """Yield the programs of a seed, without those whose reference is an earlier one's."""
+    """Yield the programs of a seed, without programs whose reference equals that of an earlier program."""
     seen: set[str] = set()
     number = 0
     while True:
@@ -173,7 +178,9 @@ class _Family:
         self.rejected: list[Rejected] = []
 
     async def grow(self, root: int, text: str, seed: int) -> None:
-        """Add a lowered kernel, and those that rules make of it, if they are right and make a program of their own."""
+        """Add a lowered kernel, and those that rules make of it, if they are correct and trace to a program
+        that no earlier kernel has.
+        """
         tuner = Tuner(self._clock, self._moves, limit=TRIES.get(root, OTHER_TRIES), seed=seed)
         first = await tuner.root(text)
         if first is None or first.timed.program_sha256 in self._programs:
@@ -185,7 +192,7 @@ class _Family:
                 self.members.append(Member(one.text, root, one.steps, one.rules, _kept(self._passed[one.text])))
 
     async def _clock(self, text: str) -> Timed | None:
-        """Check and time a kernel; None if it is not right."""
+        """Check and time a kernel. Return None if the kernel is not correct."""
         kernel = Kernel(text, self._maker.order.api, entry=self._workload.entry or "", trusted=True)
         loaded = self._workload
         request = EvaluationRequest(
@@ -211,8 +218,8 @@ class _Family:
 
 
 def _kept(reported: Evaluation) -> Evaluation:
-    """Return a result without what depends on the machine or the moment, and without its timeline. Times of engines stay:
-    the band of a pair depends on them.
+    """Return a result without its timeline, and without facts that depend on the machine or the moment. The busy times
+    of engines stay, because the band of a pair depends on them.
     """
     assert reported.profile is not None
     band = reported.profile.details.get("tie_percent")
@@ -224,7 +231,7 @@ def _kept(reported: Evaluation) -> Evaluation:
 def paired(members: Sequence[Member]) -> list[Pair]:
     """Return pairs of a slow and a fast kernel whose gain is certain, at most :data:`MOST_PAIRS`.
 
-    Pairs that rules alone made come first, then those of kernels that were used least, then the greatest gains.
+    Pairs that rules alone made come first, then pairs of the kernels that were used least, then the greatest gains.
     """
     left: dict[Pair, tuple[bool, float]] = {}
     for slow, before in enumerate(members):

@@ -1,7 +1,8 @@
-"""Draw programs: numpy references of the parts that language models are made of, with random steps and shapes. Pure.
+"""Draw programs: numpy references of the parts that language models are made of, with random steps and shapes. This
+module is pure.
 
-A program follows from its seed and number alone. ``forward`` holds no size: sizes are in ``get_inputs``. So the formula,
-by which programs are split, is the same text at every size.
+A program follows from its seed and number alone. ``forward`` holds no size: sizes are in ``get_inputs``. So the
+formula, by which programs are split, is the same text at every size.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Size:
     """Extents that programs of one size class are drawn from."""
 
     share: float
-    """Share of the programs that are of this size class."""
+    """Share of all programs that belong to this size class."""
     rows: Sequence[int]
     columns: Sequence[int]
     inner: Sequence[int]
@@ -164,7 +165,7 @@ class _Text:
         return name
 
     def start(self, name: str, *shape: int) -> None:
-        """Begin with an argument as the value."""
+        """Add an argument, which becomes the value that the next step reads."""
         self.value, self.shape = self.argument(name, *shape), shape
 
     def let(self, expression: str, *shape: int) -> None:
@@ -176,17 +177,17 @@ class _Text:
         self.shape = shape or self.shape
 
     def helper(self, text: str) -> str:
-        """Bind an expression beside the value; return its name."""
+        """Bind an expression to a new name without changing the value, and return the name."""
         self._count += 1
         self.lines.append(f"h{self._count} = {text}")
         return f"h{self._count}"
 
     def say(self, words: str) -> None:
-        """Add words to what ``forward`` says it computes."""
+        """Add words to the docstring of ``forward``."""
         self.words.append(words)
 
     def pick(self, extents: Sequence[int]) -> int:
-        """Draw an extent."""
+        """Return one of the extents, drawn at random."""
         return self.rng.choice(extents)
 
     def chance(self, share: float) -> bool:
@@ -194,7 +195,7 @@ class _Text:
         return self.rng.random() < share
 
 
-# Steps on rows: each reads the value and binds the next one.
+# Steps on rows: each reads the current value and binds the next value.
 
 
 def _normed(text: _Text) -> None:
@@ -572,7 +573,7 @@ FAMILIES: Mapping[str, tuple[int, Callable[[_Text], None]]] = {
 
 
 def drawn(seed: int, number: int) -> Drawn:
-    """Return program ``number`` of a seed."""
+    """Return the program with a number, drawn from the seed."""
     rng = random.Random(f"acceld dataset {seed} {number}")
     family = rng.choices(list(FAMILIES), [weight for weight, _ in FAMILIES.values()])[0]
     size = rng.choices(list(SIZES), [one.share for one in SIZES.values()])[0]

@@ -1,4 +1,4 @@
-"""Define what is known of a program once it is done: its kernels, those that failed, and its slow-fast pairs."""
+"""Define the records of a finished program: its kernels, the kernels that failed, and its slow-fast pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from acceld.model import Evaluation
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Order for a data set. Two data sets of one order and one version of acceld have the same bytes."""
+    """Order for a data set: everything that its maker chose. Two data sets of one order and one version of acceld have
+    the same bytes.
+    """
 
     programs: int
     pairs: int
@@ -20,20 +22,20 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A kernel of a program that is right on data, with its simulated latency."""
+    """A kernel of a program that is correct on data, with its simulated latency."""
 
     text: str
     root: int
-    """Place among the program's lowered kernels of the one that rules made it from; 0 is the kernel in the largest
-    pieces.
+    """Place of the lowered kernel from which rules made this kernel, among the program's lowered kernels. 0 is the
+    kernel in the largest pieces.
     """
     steps: tuple[str, ...]
-    """The rewrites from that kernel to this one; empty for a lowered kernel."""
+    """The rewrites from the lowered kernel ``root`` to this kernel; empty for a lowered kernel."""
     rules: tuple[str, ...]
     evaluation: Evaluation
 
     def rules_since(self, other: Member) -> tuple[str, ...] | None:
-        """Return the rules that made this kernel of ``other``; None if rules alone did not."""
+        """Return the rules that made this kernel from ``other``; None if rules alone did not make it from ``other``."""
         known = len(other.steps)
         made = self.root == other.root and len(self.steps) > known and self.steps[:known] == other.steps
         return self.rules[known:] if made else None
@@ -47,7 +49,7 @@ class Rejected:
     """A status of an evaluation; ``not_lowered`` or ``no_reference`` for a program without any kernel."""
     message: str
     text: str = ""
-    """The kernel, if its numbers are wrong: a defect of acceld."""
+    """Text of the kernel if its numbers are wrong, which is a defect of acceld; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that is done. Without members it has failed, and the first of ``rejected`` has the reason."""
+    """A finished program. A program without members has failed, and its first ``rejected`` entry has the reason."""
 
     number: int
     name: str

@@ -1,4 +1,4 @@
-"""Finish an answer of any API: return a completion, or raise the error for its absence."""
+"""Finish an answer of any API: return a completion, or raise the error that says why there is none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from acceld.llm.usage import used as used_by
 
 
 def finished(request: CompletionRequest, watch: Watch, name: str, answer: Received) -> Completion:
-    """Return the finished answer of the model called ``name``; if no tokens were reported, they are estimated.
+    """Return the finished answer of the model called ``name``; if it reported no tokens, they are estimated.
 
     :raises LLMError: the answer has no text, was withheld or broke off. The error has the tokens used.
     """

@@ -20,13 +20,13 @@ from acceld.llm.errors import LLMError, LLMTimedOut, LLMUnavailable
 from acceld.llm.retry import RetryPolicy, with_retries
 
 DEADLINE_S = 26 * 3600.0
-"""Providers end a batch after 24 hours, finished or not."""
+"""Deadline in seconds for a batch. Providers end a batch after 24 hours, finished or not."""
 
 MOST = 10_000
 """Limit on requests in one batch. OpenAI takes 50,000, Anthropic 100,000."""
 
 FUZZ_S = 60.0
-"""Allowed difference of the provider's clock and ours."""
+"""Allowed difference in seconds between the provider's clock and the clock of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class OpenBatch:
     """A batch whose answers are not all stored."""
 
     token: str
-    """Our own id of the batch."""
+    """acceld's own id of the batch."""
     keys: tuple[str, ...]
     """Keys of the questions, from :func:`acceld.llm.ledger.question_key`."""
     began_at: float
@@ -71,7 +71,9 @@ class BatchProvider(Protocol):
         ...
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """Return the provider's id of a batch that may have been sent since a time (epoch seconds); None if it was not."""
+        """Return the provider's id of a batch that may have been sent since a time (epoch seconds); None if the
+        provider has no such batch.
+        """
         ...
 
     async def answers(self, batch: str) -> Mapping[str, Mapping[str, Any]] | None:
@@ -79,7 +81,7 @@ class BatchProvider(Protocol):
         ...
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """Return the completion in a raw answer. Raises LLMError if it holds none."""
+        """Return the completion in a raw answer. Raises LLMError if the answer holds no completion."""
         ...
 
     async def close(self) -> None:
@@ -117,7 +119,7 @@ class _Followed:
 
     known: OpenBatch
     waiting: set[str]
-    """Keys whose answers are not stored yet."""
+    """Keys of the questions whose answers are not stored yet."""
     finding: asyncio.Lock = field(default_factory=asyncio.Lock)
     answers: asyncio.Task[Mapping[str, Mapping[str, Any]]] | None = None
 
@@ -173,7 +175,7 @@ class Batcher:
                 continue
             started_s = time.monotonic()
             raw = await self._answers(followed)
-            if raw is None:  # the provider never received it
+            if raw is None:  # the provider never received the batch
                 continue
             if key not in raw:
                 raise LLMUnavailable(
@@ -218,7 +220,7 @@ class Batcher:
         self._followed |= dict.fromkeys(batch.keys, followed)
 
     async def _gather(self, request: CompletionRequest, key: str) -> None:
-        """Add a request to the next batch, and return once that is sent."""
+        """Add a request to the next batch, and return once that batch is sent."""
         gathering = self._gathering
         if gathering is None or len(gathering.requests) >= MOST:
             gathering = self._gathering = _Gathering()

@@ -1,7 +1,7 @@
 """Break the circuit of a model that fails repeatedly: pause its calls, then let one call probe it.
 
-While the circuit is open, callers wait and do not fail, because a search has nothing better to do. They fail only after
-several probes in a row found the model still down.
+While the circuit is open, callers wait and do not fail, because a search can not go on without the model. They fail
+only after several probes in a row found the model still down.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Breaker:
         self._settled = asyncio.Event()
 
     async def enter(self) -> bool:
-        """Return when a request may be sent: True if it is the probe that decides for all others.
+        """Wait until a request may be sent. Return True if the request is the probe that decides for all waiting
+        requests.
 
         :raises LLMCircuitOpen: after ``probes_to_give_up`` failed probes.
         """

@@ -35,7 +35,7 @@ class Reservation(Protocol):
     """Money set aside for one call."""
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """Book the actual cost; None if unknown."""
+        """Replace the reserved amount by the actual cost; None if the price is unknown."""
         ...
 
 
@@ -77,10 +77,10 @@ class Calls:
         return settings.price_in(self._prices, input_tokens, tier)
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the answer to one request, stored before it is returned.
+        """Return the answer to one request. The answer is stored before this returns.
 
-        :raises BudgetError: before anything is sent.
-        :raises LLMError: after the failure has been written down.
+        :raises BudgetError: there is no money for the call; nothing was sent.
+        :raises LLMError: the call failed; the failure is stored.
         """
         settings, client = self._model(request.model)
         batcher = self._batchers.get(request.model) if request.batch else None
@@ -98,7 +98,7 @@ class Calls:
         reservation: Reservation | None = await self._purse.reserve(run, worst, request.role)
         observed = self._observed[request.model, request.role]
         request = replace(request, lengths=observed.lengths)
-        spent: Decimal | None = Decimal(0)  # what the call may have cost, the uncertain part included
+        spent: Decimal | None = Decimal(0)  # the greatest amount that the call may have cost, with its uncertain part
         booked = Decimal(0)
         try:
             call = await self._ledger.intend(
@@ -118,7 +118,7 @@ class Calls:
             )
 
             async def on_send(before: int) -> None:
-                """Book a failed request, which may be billed, and reserve money for the next one."""
+                """Count a failed request, which may be billed, and reserve money for the next request."""
                 nonlocal reservation, booked
                 if not before:
                     await self._ledger.sent(call)
@@ -180,7 +180,7 @@ class Calls:
 
     @staticmethod
     def _of_failure(meter: Meter, error: LLMError | BudgetError) -> Usage:
-        """Return the usage of a failed call, including the newest request if the client has not booked it."""
+        """Return the usage of a failed call, including the newest request if the client has not counted it."""
         if isinstance(error, LLMError) and not meter.booked:
             meter.failed(error)
         return meter.lost
@@ -197,7 +197,7 @@ class Calls:
 
 
 async def _finish(write: Awaitable[None]) -> None:
-    """Let a write finish although the caller is being cancelled, because it records a cost."""
+    """Wait until a write has finished, even while the caller is being cancelled, because the write records a cost."""
     task = asyncio.ensure_future(write)
     try:
         await asyncio.shield(task)

@@ -23,7 +23,7 @@ class Usage:
     estimated: bool = False
     """True if the provider did not report the tokens, so that they were estimated from the characters."""
     uncertain_output_tokens: int = 0
-    """Further output tokens that the provider may have generated, and may bill, without our seeing any of them."""
+    """Further output tokens that the provider may have generated, and may bill, although none of them arrived."""
     tier: str = ""
     """The tier of service that the answer reports, which decides its price; empty if none was reported."""
 
@@ -45,7 +45,7 @@ class Received:
     stopped: str = ""
     """``stop``, ``length`` or ``content_filter``; empty if the stream just ended."""
     refused: bool = False
-    """True if the model declined to answer; its text then says why."""
+    """True if the model declined to answer; its text then states the reason."""
 
     @property
     def begun(self) -> bool:
@@ -57,9 +57,9 @@ class Progress(Protocol):
     """Interface that follows one call; :class:`acceld.llm.meter.Meter` if money is counted."""
 
     async def sending(self, answer: Received) -> None:
-        """Report that a request goes out now; its answer will be in ``answer``.
+        """Report that a request is sent now. The client will fill ``answer`` with its answer.
 
-        :raises BudgetError: there is no money for it.
+        :raises BudgetError: there is no money for the request.
         """
         ...
 
@@ -70,7 +70,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lengths by which the tokens of a call are estimated that no report counts.
+    """Lengths by which the tokens of a call are estimated if the provider does not report them.
 
     Kernel source and English prose have between 3 and 4 characters a token. A low figure overestimates the tokens.
     """
@@ -83,7 +83,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """One call."""
+    """Prompt and parameters of one call of a model."""
 
     role: Role
     model: str
@@ -95,18 +95,19 @@ class CompletionRequest:
     tags: Mapping[str, int | str] = field(default_factory=dict)
     """The call's place in a search: run, iteration, parent, plan, attempt, fix."""
     shared_chars: int = 0
-    """Length of the beginning of ``system`` that further questions share. Not part of the question's key."""
+    """Number of characters at the beginning of ``system`` that further questions share. Not part of the question's key.
+    """
     batch: bool = False
     """True for the provider's batch mode: cheaper, and answered within a day. Not part of the question's key."""
     progress: Progress | None = field(default=None, compare=False, repr=False)
-    """Follows the call's requests. Not part of the question's key."""
+    """Object that is told of each request of the call. Not part of the question's key."""
     lengths: Lengths = field(default=Lengths(), compare=False, repr=False)
     """Lengths that follow from the tokens that the model has reported so far. Not part of the question's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer."""
+    """The answer of a model to one call."""
 
     text: str
     model: str
@@ -143,7 +144,7 @@ class ScriptedClient:
         self.requests: list[CompletionRequest] = []
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the scripted answer. IndexError when a list of answers is used up."""
+        """Return the scripted answer. Raises IndexError when a list of answers is used up."""
         if request.progress is not None:
             await request.progress.sending(Received())
         self.requests.append(request)

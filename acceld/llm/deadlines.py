@@ -14,7 +14,8 @@ from acceld.llm.settings import Deadlines
 class Watch:
     """``async with Watch(deadlines, model) as watch``; call ``piece(text)`` for each piece of the answer.
 
-    Leaving late raises :class:`LLMTimedOut`, which names the deadline and carries the visible text so far.
+    If a deadline passes inside the block, the block ends with :class:`LLMTimedOut`, which names the deadline and has
+    the visible text so far.
     """
 
     def __init__(self, deadlines: Deadlines, model: str, *, streamed: bool = True) -> None:

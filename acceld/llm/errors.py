@@ -17,8 +17,9 @@
      ├─ LLMContentFiltered            the provider withheld the answer
      └─ LLMEmpty                      an answer without text, or bytes that are no answer
 
-``retryable`` says whether the same request may be sent again; nothing is sent again once an answer has begun.
-Provider modules translate their SDK's exceptions into these by one table each and nobody above them knows an SDK.
+``retryable`` says whether the same request may be sent again; nothing is sent again once an answer has begun. Provider
+modules translate their SDK's exceptions into these errors by one table each. No module above them handles an SDK's
+exceptions.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ class LLMError(AcceldError):
         self.request_id = request_id
         self.retry_after_s = retry_after_s
         self.partial = partial
-        """Visible text that had arrived. It is kept with the call, because it may be billed."""
+        """Visible text that had arrived. The text is stored with the call, because it may be billed."""
         self.usage: Usage | None = None
         """Tokens that the provider reported before the failure."""
         self.started = bool(partial)
-        """True once the answer, or its reasoning, had begun. From then on it may be billed."""
+        """True once the answer, or its reasoning, had begun. From then on the request may be billed."""
         self.sent = False
         """True if the request reached the provider although no answer came, so that it may be billed."""
         self.tries = 1
@@ -87,7 +88,7 @@ class LLMUnavailable(LLMError):
 
 
 class LLMCircuitOpen(LLMUnavailable):
-    """The model failed several times in a row and still does."""
+    """The model failed several times in a row, and the probes failed, too."""
 
     retryable = False
     outcome = "circuit_open"

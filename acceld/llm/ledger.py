@@ -26,9 +26,9 @@ class CallIntent:
     user: str
     max_output_tokens: int
     reserved_usd: float | None
-    """The worst case; None if the price is unknown."""
+    """The highest possible cost of the call in USD; None if the price is unknown."""
     expected_usd: float | None = None
-    """The cost of an answer of usual length; None if the price is unknown."""
+    """The cost in USD if the answer has the usual length; None if the price is unknown."""
     tags: Mapping[str, int | str] = field(default_factory=dict)
 
 
@@ -105,7 +105,7 @@ class MemoryLedger:
         return call
 
     async def sent(self, call: int) -> None:
-        """Record the sending."""
+        """Record that the call's first request is sent."""
         self.marked.add(call)
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:

@@ -24,13 +24,13 @@ class Clock(Protocol):
         ...
 
     def call_later(self, delay_s: float, callback: Callable[[], None], /) -> object:
-        """Call back after ``delay_s`` seconds."""
+        """Call ``callback`` after ``delay_s`` seconds."""
         ...
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Rate limits of one model; None is no limit."""
+    """Rate limits of one model; None means no limit."""
 
     concurrency: int = 8
     requests_per_minute: int | None = None
@@ -45,7 +45,7 @@ class Limits:
 
 @dataclass
 class Slot:
-    """Permission to send one request. ``settle`` replaces the promised tokens by those used."""
+    """Permission to send one request. ``settle`` replaces the reserved tokens by the used tokens."""
 
     started_s: float
     tokens: int
@@ -85,9 +85,9 @@ class Limiter:
 
     @asynccontextmanager
     async def slot(self, tokens: int, owner: str = "") -> AsyncIterator[Slot]:
-        """Wait for a turn; ``tokens`` is what the call may use (prompt and answer).
+        """Wait until the call may start, and yield its slot. ``tokens`` is the most that prompt and answer may use.
 
-        A call larger than the limit itself runs alone, once the window is empty.
+        A call of more tokens than the limit runs alone, once no other call is in the window.
         """
         waiter = _Waiter(tokens)
         self._waiting.setdefault(owner, deque()).append(waiter)

@@ -1,6 +1,7 @@
-"""Count the tokens of one call, so that exactly its cost is booked.
+"""Count the tokens of one call, so that its exact cost is stored.
 
-A call may take several requests: one that passed its deadline is sent again, and both may be billed. The client reports
+A call may take several requests: a request that passed its deadline is sent again, and both may be
+billed. The client reports
 each request before it is sent, with the answer that it fills. The ledger reads the sum.
 """
 
@@ -15,7 +16,9 @@ from acceld.llm.usage import estimated_usage, unseen_usage, used
 
 
 class Meter:
-    """Count the requests of one call. ``on_send`` runs before each of them, with the number of earlier ones."""
+    """Count the requests of one call. ``on_send`` is called before each request, with the number of earlier
+    requests.
+    """
 
     def __init__(self, request: CompletionRequest, on_send: Callable[[int], Awaitable[None]] | None = None) -> None:
         self.request = request
@@ -28,7 +31,7 @@ class Meter:
         self._lost = Usage()
 
     async def sending(self, answer: Received) -> None:
-        """Report that a request goes out now, whose answer will be in ``answer``.
+        """Report that a request is sent now. The client will fill ``answer`` with its answer.
 
         :raises BudgetError: there is no money for a further request.
         """
@@ -38,7 +41,7 @@ class Meter:
         self._answer, self.booked = answer, False
 
     def failed(self, error: Exception) -> None:
-        """Book the newest request as failed; another one may follow."""
+        """Count the newest request as failed. Another request may follow."""
         if isinstance(error, LLMError):
             self._lost = _sum(self._lost, self._of_failed(error))
         self._answer, self.booked = None, True
@@ -67,7 +70,7 @@ class Meter:
         """Return the tokens of a failed request: as reported, else by the pieces that arrived.
 
         A request that stayed silent until its deadline may have been answered unseen. So it counts with an answer of
-        usual length, and the rest of the longest one is uncertain.
+        usual length, and the difference to the longest possible answer is uncertain.
         """
         answer = self._answer or Received()
         if error.usage is not None:

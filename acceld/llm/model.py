@@ -50,7 +50,7 @@ class Model:
         return getattr(self._client, "dropped", ())
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the answer, with the number of retries it took.
+        """Return the answer. Its field ``retries`` counts the requests after the first one.
 
         :raises LLMError: the last failure, with ``tries`` set.
         """
@@ -87,7 +87,7 @@ class Model:
                 async with self.limiter.slot(tokens, owner) as slot:
                     if not probe and self.breaker.state != "closed":
                         slot.settle(0)
-                        continue  # the circuit opened while this call waited for its slot
+                        continue  # the circuit breaker opened while this call waited for its slot
                     completion = await self._client.complete(request)
                     slot.settle(completion.usage.input_tokens + completion.usage.output_tokens)
             except LLMError as error:
@@ -95,7 +95,7 @@ class Model:
                     request.progress.failed(error)
                 self.breaker.failed(error, probe)
                 raise
-            except BaseException:  # cancelled, or a defect of ours, so it says nothing about the model
+            except BaseException:  # cancelled, or a defect of acceld: this says nothing about the model
                 self.breaker.abandoned(probe)
                 raise
             self.breaker.succeeded()
@@ -128,8 +128,8 @@ def connect_batches(
 
 
 def counter(settings: ModelSettings, environment: Mapping[str, str] | None = None) -> AnthropicClient | None:
-    """Return a client that counts prompts' tokens for nothing; None if the provider is not known to do so, or without a
-    key. Anthropic's documentation says that counting is free; OpenAI's does not say what it costs.
+    """Return a client that counts prompts' tokens free of charge; None if the provider is not known to do so, or if
+    there is no key. Anthropic's documentation says that counting is free; OpenAI's does not say what it costs.
     """
     environment = os.environ if environment is None else environment
     if settings.provider != "anthropic" or not environment.get(settings.key_variable):

@@ -1,4 +1,4 @@
-"""Look up prices of calls: the configuration's first, then the table that ships with genai-prices.
+"""Look up prices of calls: first in the configuration, then in the table that ships with genai-prices.
 
 A model without a price has cost None, shown as ``?``; it is never counted as free. The price is stored with the call,
 so a later change of the table changes no history. Money is exact (Decimal); budgets count whole micro-dollars, rounded
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 MILLION = Decimal(1_000_000)
 
 CACHE_WRITE = Decimal("1.25")
-"""Price of a token that is written to the cache, as a multiple of the input price, where only that is declared: the
-rate of Anthropic's models and of OpenAI's current ones (genai-prices has both).
+"""Price of a token that is written to the cache, as a multiple of the input price, if only the input price is
+declared. This is the rate of Anthropic's models and of OpenAI's current models (genai-prices has both).
 """
 
 BATCH_SHARE = Decimal("0.5")
-"""Price of a token in a batch as a share of its usual price: half, at both providers."""
+"""Price of a token in a batch as a share of its usual price: half, at Anthropic and at OpenAI."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ class Price:
         ) / MILLION
 
     def uncertain_usd(self, usage: Usage) -> Decimal:
-        """Return the USD that a call may have cost beyond :meth:`cost_usd`, unseen."""
+        """Return the USD that a call may have cost beyond :meth:`cost_usd`, for tokens that were generated and not
+        received.
+        """
         return usage.uncertain_output_tokens * self.output / MILLION
 
     def worst_cost_usd(self, input_tokens: int, output_tokens: int) -> Decimal:
@@ -61,7 +63,9 @@ class Price:
         return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION
 
     def or_dearer(self, other: Price) -> Price:
-        """Return the higher rate of the two prices for each kind of token, for calls of which either may hold."""
+        """Return the higher rate of the two prices for each kind of token, for calls
+        to which either price may apply.
+        """
         return Price(
             max(self.input, other.input),
             max(self.cached, other.cached),
@@ -81,7 +85,7 @@ class Price:
         )
 
     def as_dict(self) -> dict[str, str]:
-        """Return the price as stored with a call."""
+        """Return the price as the JSON-able data that is stored with a call."""
         return {
             "input_usd_per_mtok": str(self.input),
             "cached_usd_per_mtok": str(self.cached),
@@ -128,7 +132,7 @@ def micro_usd(usd: Decimal | float) -> int:
 
 
 class PriceBook:
-    """Looks prices up. ``overrides`` is keyed by ``provider/model`` or by ``model`` alone."""
+    """Look up prices. ``overrides`` is keyed by ``provider/model`` or by ``model`` alone."""
 
     def __init__(self, overrides: Mapping[str, Price] | None = None) -> None:
         self._overrides = dict(overrides or {})
@@ -146,7 +150,8 @@ class PriceBook:
     def price(self, provider: str, model: str, input_tokens: int = 0) -> Price | None:
         """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown.
 
-        Some providers charge another rate for the whole call above a prompt size; ``input_tokens`` selects it.
+        Some providers charge another rate for the whole call above a size of the prompt; ``input_tokens`` selects the
+        rate.
         """
         for key in (f"{provider}/{model}", model):
             if key in self._overrides:

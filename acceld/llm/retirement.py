@@ -18,7 +18,9 @@ def anthropic_table() -> Mapping[str, str]:
 
 
 def retirement(settings: ModelSettings) -> str:
-    """Return a warning that the model is withdrawn, with its date and its source; empty if no table says so."""
+    """Return a warning that the model is withdrawn, with its date and its source; empty if no table lists
+    the model.
+    """
     name = re.sub(r"-v\d+(:\d+)?$", "", settings.model.replace("@", "-"))
     name = name[max(0, name.find("claude")) :]
     if settings.api == "messages" and (day := anthropic_table().get(name)):

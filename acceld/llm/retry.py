@@ -22,15 +22,17 @@ class RetryPolicy:
     """Number of retries of one request, and the waits between them."""
 
     max_tries: int = 6
-    """Requests in all, the first one included."""
+    """Limit on all requests of a call, including the first."""
     base_s: float = 1.0
     """Upper end of the first wait in seconds; it doubles with every try."""
     cap_s: float = 60.0
-    """Limit on our own waits in seconds."""
+    """Limit in seconds on the waits that acceld chooses itself."""
     max_timeouts: int = 2
     """Limit on requests that passed a deadline, whatever ``max_tries`` is."""
     retry_after_cap_s: float = 300.0
-    """Longest wait that a provider may ask for. If it asks for more, it counts as down, and the call fails at once."""
+    """Longest wait that a provider may ask for. If it asks for a longer wait, the call fails at
+    once.
+    """
 
     def wait_s(self, tries: int, error: LLMError, rng: random.Random) -> float | None:
         """Return the seconds to wait after ``tries`` failed requests, or None to give up.

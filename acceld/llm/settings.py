@@ -21,7 +21,9 @@ Api = Literal["chat", "responses", "messages"]
 
 @dataclass(frozen=True)
 class Provider:
-    """A server of models: its APIs, the first by default, and the variable of its key, empty if it needs none."""
+    """A provider of models: its APIs with the default first, and the environment variable of its key (empty without a
+    key).
+    """
 
     apis: tuple[Api, ...]
     key_variable: str
@@ -46,8 +48,8 @@ PROVIDERS: Mapping[str, Provider] = {
 }
 
 HOUR_CACHE_WRITE = 2
-"""Price of a token that is kept in the cache for an hour, as a multiple of the input price (Anthropic's price list; the
-table has that of five minutes).
+"""Price of a token that is kept in the cache for an hour, as a multiple of the input price (Anthropic's price list;
+the table has the price for five minutes).
 """
 
 NO_KEY = "not-needed"
@@ -61,7 +63,7 @@ class Deadlines:
     connect_s: float = 10.0
     first_token_s: float = 300.0
     """Longest wait for the first piece of the answer or of its reasoning. A model that hides its reasoning needs a long
-    one.
+    deadline.
     """
     idle_s: float = 120.0
     """Longest wait between two pieces of an answer."""
@@ -75,7 +77,7 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class ServiceTier:
-    """A tier of service that is asked for, and its price."""
+    """A tier of service that requests ask for, and its price."""
 
     name: str
     price: Price
@@ -83,7 +85,7 @@ class ServiceTier:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """Endpoint and parameters of one model. Only what is set here is sent."""
+    """Endpoint and parameters of one model. Parameters that are not set are not sent."""
 
     name: str
     """acceld's own name of the model, which roles use."""
@@ -97,14 +99,16 @@ class ModelSettings:
     key_env: str = ""
     """Environment variable with the key; empty means the provider's usual one."""
     price_provider: str = ""
-    """The provider's name in the price table; empty: ``provider`` where ``base_url`` is not set."""
+    """The provider's name in the price table; empty means ``provider``, unless
+    ``base_url`` is set.
+    """
     price: Price | None = None
     tier: ServiceTier | None = None
-    """The tier of service that requests ask for; None asks for none."""
+    """The tier of service that requests ask for; None means that requests name no tier."""
     effort: str | None = None
     """Effort of a reasoning model: low, medium, high ..."""
     thinking_tokens: int | None = None
-    """Tokens of thinking of an Anthropic model, part of the answer's tokens; None is off."""
+    """Tokens of thinking of an Anthropic model, part of the answer's tokens; None means no thinking."""
     adaptive: bool = False
     """True if an Anthropic model decides how long it thinks."""
     region: str = ""
@@ -114,7 +118,7 @@ class ModelSettings:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers sent with every request."""
     context_tokens: int = 128_000
-    """Longest prompt and answer together."""
+    """Limit on the tokens of prompt and answer together."""
     cache: Literal["5m", "1h"] = "5m"
     """Time for which a Messages API keeps the beginning of a prompt."""
     stream: bool = True
@@ -177,14 +181,15 @@ class ModelSettings:
 
     @property
     def pricing_provider(self) -> str:
-        """Name of the price list; empty if only the configuration can have a price."""
+        """Name of the provider in the price table; empty if only the configuration can have a price."""
         return self.price_provider or (self.provider if self.base_url is None else "")
 
     def price_in(self, book: PriceBook, input_tokens: int = 0, tier: str | None = None) -> Price | None:
         """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown.
 
-        ``tier`` is the tier of service that the answer reported. Empty, for none, gives the dearer rates of the
-        standard tier and the one that was asked for. None gives the price to expect, which is that of the tier asked for.
+        ``tier`` is the tier of service that the answer reported. If it is empty, the answer reported
+        none, and the result has the higher rates of the standard tier and the requested tier. If it is None, there is
+        no answer yet, and the result is the price of the requested tier.
         """
         asked = self.tier
         if asked is not None and tier in (None, asked.name):
@@ -210,8 +215,8 @@ class ModelSettings:
     def key(self, environment: Mapping[str, str] | None = None) -> str:
         """Return the key from the environment.
 
-        An endpoint given by ``base_url`` without ``key_env`` is taken to need none, and the provider's usual key
-        is not sent to it. Without its usual key Azure is reached by Microsoft Entra ID.
+        An endpoint given by ``base_url`` without ``key_env`` is assumed to need no key, and the provider's usual
+        key is not sent there. Without its usual key Azure is reached by Microsoft Entra ID.
 
         :raises LLMRefused: the variable is not set.
         """
@@ -231,7 +236,7 @@ class ModelSettings:
 
 
 def api_of(model: ModelConfig) -> Api:
-    """Return the API that a model is reached by: the one that is configured, else the first of its provider."""
+    """Return the API that a model is reached by: the configured API, else the first API of its provider."""
     known = PROVIDERS.get(model.provider)
     return model.protocol or (known.apis[0] if known else "chat")
 
@@ -242,7 +247,9 @@ def _thinks_adaptively(model: ModelConfig, api: Api) -> bool:
 
 
 def _tier(name: str, model: ModelConfig) -> ServiceTier | None:
-    """Return the tier of service with its price. ConfigError for one of the two without the other."""
+    """Return the tier of service with its price. Raises ConfigError for a tier without a price, and for a price without
+    a tier.
+    """
     rates = (model.tier_input_usd_per_mtok, model.tier_output_usd_per_mtok)
     others = (model.tier_cached_usd_per_mtok, model.tier_cache_write_usd_per_mtok)
     if not model.service_tier:

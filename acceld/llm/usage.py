@@ -8,11 +8,11 @@ from dataclasses import replace
 from acceld.llm.client import Completion, CompletionRequest, Lengths, Received, Usage
 
 CHARS_PER_TOKEN = Lengths().prompt_chars_per_token
-"""Characters a token where no model has reported any."""
+"""Characters per token, for models that have not reported any tokens."""
 
 HIDDEN_TOKENS = 10_000
-"""Tokens that a provider may add to a prompt, or to the cap of an answer, out of our sight. Reports beyond are not
-believed.
+"""Tokens that a provider may add to a prompt, or to the cap of an answer, without acceld seeing the
+text. Reports of more tokens are not believed.
 """
 
 OVERHEAD_TOKENS = 64
@@ -34,7 +34,7 @@ def estimated_usage(request: CompletionRequest, answer: str) -> Usage:
 
 def unseen_usage(request: CompletionRequest) -> Usage:
     """Return the tokens of a request that may have been answered although nothing of an answer arrived: an answer of
-    usual length, and apart from it the tokens that the longest answer would have beyond that.
+    usual length, and as uncertain tokens those that the longest answer would have in addition.
     """
     output = min(request.lengths.answer_tokens, request.max_output_tokens)
     return replace(
@@ -101,5 +101,7 @@ def used(request: CompletionRequest, answer: Received) -> Usage:
 
 
 def most_input_tokens(request: CompletionRequest) -> int:
-    """Return an upper bound on the prompt's tokens: byte-level tokenizers never make more than one a byte."""
+    """Return an upper bound on the prompt's tokens: byte-level tokenizers never make more than
+    one token of a byte.
+    """
     return len(request.system.encode()) + len(request.user.encode()) + OVERHEAD_TOKENS

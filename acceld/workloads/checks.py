@@ -36,7 +36,9 @@ _FACTOR = 4.0
 
 @dataclass(frozen=True, slots=True)
 class MetamorphicPair:
-    """Related inputs, and the first run's outputs (in the reference's layout) as the relation changes them."""
+    """Related inputs for a second run, and the function that changes the first run's outputs (in the reference's
+    layout) as the relation requires.
+    """
 
     inputs: list[Any]
     expected: Callable[[Arrays], list[NDArray[Any]]]

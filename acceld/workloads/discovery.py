@@ -14,9 +14,8 @@ from acceld.workloads.records import Workload
 
 
 def workload_folders(extra_folders: Iterable[Path | str] = ()) -> dict[str, Path]:
-    """Return the folders with a workload.toml, by folder name, without reading them. Later folders win.
-
-    First come those of acceld, then those of installed packages.
+    """Return the folders with a workload.toml, by folder name, without reading them. If two folders have the same name,
+    the later one counts: first come acceld's folders, then those of installed packages, then the extra folders.
 
     An extra folder may be a workload, a family or a tree of families.
     """
@@ -36,7 +35,9 @@ def _fault(value: Any) -> str:
 
 
 def find_workloads(extra_folders: Iterable[Path | str] = ()) -> dict[str, Workload]:
-    """Return every workload, by name, in the order of families and names. Raises WorkloadError for a broken one."""
+    """Return every workload, by name, in the order of families and names. Raises WorkloadError
+    for an invalid workload.
+    """
     loaded = [load_workload(folder) for folder in workload_folders(extra_folders).values()]
     return {one.name: one for one in sorted(loaded, key=lambda one: (one.family, one.name))}
 

@@ -1,4 +1,4 @@
-"""Make inputs: a workload's own distribution and seven derived from it."""
+"""Make inputs from a workload's own distribution and from seven distributions derived from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Change = Callable[[NDArray[Any], Argument, np.random.Generator], NDArray[Any]]
 
 Room = Callable[[int], "NDArray[Any]"]
-"""Returns an array for the argument at a position, to be filled."""
+"""A function that returns an array to fill for the argument at a position."""
 
 PAPER_SEEDS = (0, 21, 42, 63, 84)
 """The seeds of the published gate."""
@@ -26,12 +26,12 @@ _INTEGER_LIMIT = 2
 _SPARSE_KEPT = 0.1
 _PART = 1 << 24
 _SHARE = 1 << 20
-"""Elements that are drawn from one generator."""
+"""Number of elements that are drawn from one generator."""
 _CONTINUOUS = ("normal", "uniform")
 
 
 def supported_distributions(workload: Workload) -> list[str]:
-    """Return names of the distributions the workload declares, ``own`` first."""
+    """Return the names of the distributions that the workload allows, ``own`` first."""
     return [name for name in DISTRIBUTIONS if workload.distributions[name].declared]
 
 
@@ -41,10 +41,10 @@ def make_inputs(
     """Return the workload's inputs in order and in the reference's layout, scalars as Python numbers.
 
     ``seed`` None draws from the operating system; the same seed gives the same inputs. ``own`` seeds numpy's global
-    generator as the published workloads do (so :data:`PAPER_SEEDS` give the published inputs) and puts its state
-    back. If the workload's other inputs may be ``drawn``, it does so for these seeds only. ``dtype``, if given, replaces
-    the type of every floating-point array after drawing. Arrays that are drawn as they are returned are put into what
-    ``room`` gives for them, if it is given.
+    generator as the published workloads do (so :data:`PAPER_SEEDS` give the published inputs) and puts its state back.
+    If the workload is ``drawn``, ``own`` does so only for these seeds, and other seeds draw from the arguments'
+    distributions. ``dtype``, if given, replaces the type of every floating-point array after drawing. If ``room`` is
+    given, arrays that need no conversion are drawn into the arrays that it returns.
 
     Raises WorkloadError for an unknown distribution or one the workload refuses.
     """
@@ -112,7 +112,7 @@ def _own(workload: Workload, seed: int, room: Room | None) -> Sequence[Any]:
 
 
 def _narrowed(argument: Argument, value: NDArray[Any]) -> NDArray[Any]:
-    """Return numpy's 64 bits as the declared 32 of the same kind: no kernel takes 64."""
+    """Return an array of 64-bit numbers in the declared 32-bit type of the same kind, because no kernel takes 64 bits."""
     wide = value.dtype.name in ("float64", "int64", "uint64") and argument.dtype == value.dtype.name.replace("64", "32")
     return value.astype(argument.dtype) if wide else value
 
@@ -139,9 +139,9 @@ def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any
 
 
 def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator) -> NDArray[Any]:
-    """Return the array, drawn in parts to save memory: 1 GiB of bfloat16 weights would need 4 GiB in float64.
+    """Return an array drawn in parts to save memory: 1 GiB of bfloat16 weights would need 4 GiB in float64.
 
-    The numbers are those of a single draw.
+    The numbers are the same as if they were drawn at once.
     """
     import numpy as np
 

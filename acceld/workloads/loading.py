@@ -117,7 +117,7 @@ class _Table:
         return shape
 
     def axes(self, key: str) -> tuple[str, ...]:
-        """Return the extents of a shape in the file's own notation."""
+        """Return the extents of a shape as the file writes them: symbols, expressions or numbers."""
         value = self.data.get(key)
         return tuple(map(str, value)) if isinstance(value, list) else ()
 
@@ -201,7 +201,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
 
 
 def hidden_shapes(workload: Workload) -> tuple[Workload, ...]:
-    """Return the workload in each of the other shapes it declares."""
+    """Return the workload in each shape that it declares under ``[[hidden]]``."""
     return tuple(load_workload(workload.folder, values) for values in workload.hidden)
 
 

@@ -48,7 +48,7 @@ def load_reference(path: Path) -> Reference:
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads a module and writes no bytecode: a person's folder gets no ``__pycache__``."""
+    """Load a module without writing bytecode, so that a person's folder gets no ``__pycache__``."""
 
     def set_data(self, path: Any, data: Any, *, _mode: int = 0o666) -> None:
         """Write nothing."""
@@ -90,8 +90,8 @@ def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool =
 def called(
     workload: Workload, forward: Callable[..., Any], given: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> list[NDArray[Any]]:
-    """Return the results of a reference's ``forward`` as arrays of these shapes. WorkloadError if it raises, or returns
-    other shapes.
+    """Return the results of a reference's ``forward`` as arrays of these shapes. Raises WorkloadError if ``forward``
+    raises, or returns other shapes.
     """
     import numpy as np
 
@@ -109,7 +109,7 @@ def called(
 
 
 def as_float64(value: Any) -> Any:
-    """Return a floating-point array in float64, and anything else as it is."""
+    """Return a floating-point array in float64, and anything else unchanged."""
     import numpy as np
 
     if isinstance(value, np.ndarray) and value.dtype.kind not in "iub":
@@ -118,8 +118,8 @@ def as_float64(value: Any) -> Any:
 
 
 def as_float32(value: Any, *, copy: bool = False) -> Any:
-    """Return a floating-point array in float32, the same array if it is and no ``copy`` is asked for; anything else as it
-    is.
+    """Return a floating-point array in float32, the same array if it is and no ``copy`` is asked for; anything else as
+    it is.
     """
     import numpy as np
 

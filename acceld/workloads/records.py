@@ -15,7 +15,7 @@ BASELINE_FILES: Mapping[str, str] = {
     "c": "kernel.c",
     "numpy": "kernel_numpy.py",
 }
-"""APIs of baselines, with the usual file name of each."""
+"""Usual file name of a baseline by API."""
 
 DTYPE_BYTES: Mapping[str, int] = {
     "float32": 4,
@@ -90,9 +90,9 @@ Arguments: TypeAlias = tuple[ArraySpec | float | int | bool, ...]
 class Distribution:
     """Random distribution of an array's elements.
 
-    ``normal`` (mean, std), ``uniform`` or ``integers`` (low, high); two kinds are for indices: ``permutation`` (distinct
-    whole numbers below high) and ``indptr`` (0, then the ends of parts that together have high elements, each at least
-    low and at least as long as the same part of the argument ``over``).
+    ``normal`` (mean, std), ``uniform`` or ``integers`` (low, high); two kinds are for indices: ``permutation``
+    (distinct whole numbers below high) and ``indptr`` (0, then the ends of parts that together have high elements, each
+    at least low and at least as long as the same part of the argument ``over``).
     """
 
     kind: str = "normal"
@@ -122,7 +122,7 @@ class Argument:
     axes: tuple[str, ...] = ()
     """Each extent of ``shape`` in the file's notation: a symbol, an expression or a number."""
     whole: bool = False
-    """True if every block of rows of the outputs needs all of the argument."""
+    """True if every block of rows of the outputs needs the whole argument."""
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.distribution is None):
@@ -148,7 +148,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredWork:
-    """The work of the operator itself, whatever the kernel does: floating-point operations and compulsory bytes."""
+    """Work of the operator, independent of the kernel: floating-point operations and compulsory bytes."""
 
     vector_flops: int
     matmul_flops: int
@@ -157,7 +157,7 @@ class DeclaredWork:
 
 @dataclass(frozen=True, slots=True)
 class DistributionState:
-    """Use of a distribution: candidates are checked on it, or not for the given ``reason``."""
+    """State of a distribution: candidates are checked on it, or they are not for the given ``reason``."""
 
     declared: bool
     reason: str = ""
@@ -176,7 +176,7 @@ class Metamorphic:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A published or measured latency to compare with; never mixed with simulated ones."""
+    """A published or measured latency to compare with; never mixed with simulated latencies."""
 
     what: str
     latency_us: float
@@ -257,20 +257,21 @@ class Workload:
     grid: tuple[int, ...] = ()
     lnc: int = 1
     chips: tuple[str, ...] = ()
-    """Chips of its kernels; empty means any chip of their API."""
+    """Chips that the workload's kernels are for; empty means any chip of their API."""
     mutates: tuple[str, ...] = ()
     sample: Path | None = None
-    """An .npz file with the arrays by argument name, used in place of drawn ones."""
+    """An .npz file with the arrays by argument name, used in place of drawn arrays."""
     reshaped: bool = False
-    """True if loaded with other values of the symbols. Inputs are then drawn, in the declared layout."""
+    """True if the workload was loaded with other values of the symbols. Inputs are then drawn, in the declared layout.
+    """
     hidden: tuple[Mapping[str, int], ...] = ()
-    """Other values of the symbols: shapes on which a kernel must be right too, without being timed."""
+    """Other values of the symbols: shapes on which a kernel must be correct, too, without being timed."""
     shapes: tuple[WeightedShape, ...] = ()
     """Other shapes that a kernel must support. A kernel is checked and timed on all shapes; its latency is their
     weighted geometric mean.
     """
     weight: float = 1.0
-    """Weight of the workload's own shape in that mean; only used with ``shapes``."""
+    """Weight of the workload's own shape in the mean over all shapes; only used with ``shapes``."""
     nan: bool = False
     """True if outputs must be NaN exactly where the reference's are, for inputs with NaN."""
     definition: Definition | None = None
@@ -304,7 +305,7 @@ class Workload:
         return tuple(arrays.index(name) for name in self.mutates)
 
     def argument(self, name: str) -> Argument:
-        """Return the argument called ``name``; KeyError if there is none."""
+        """Return the argument called ``name``. Raises KeyError if there is no such argument."""
         for argument in self.arguments:
             if argument.name == name:
                 return argument

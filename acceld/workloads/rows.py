@@ -1,7 +1,7 @@
 """Compute a reference block by block of rows: less memory, and a block on each core.
 
-A workload says along which axes that can be done: ``rows = ["M"]`` means that an index of M of every output depends on no
-other index of the arguments that have the axis M, unless these are given whole.
+A workload says along which axes that can be done: ``rows = ["M"]`` means that an index of M of every output depends on
+no other index of the arguments that have the axis M, unless these are given whole.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RowBlock:
     def of(self, array: NDArray[Any], axes: Sequence[str]) -> NDArray[Any]:
         """Return the block's part of an array with these axes; the whole array if the block cuts none of the axes."""
         index: tuple[Any, ...] = tuple(self.slices.get(axis, slice(None)) for axis in axes)
-        return array[(*index, ...)]  # one value without axes stays an array
+        return array[(*index, ...)]  # a single value without axes stays an array
 
     def shape(self, output: Output) -> tuple[int, ...]:
         """Return the shape of the block of an output."""
@@ -52,7 +52,7 @@ class RowBlock:
         )
 
     def within(self, outer: RowBlock) -> RowBlock:
-        """Return the same rows, counted from the first row of an ``outer`` block that holds them."""
+        """Return the same rows, counted from the first row of the block ``outer``, which contains them."""
         return RowBlock(
             {
                 axis: slice(part.start - outer.slices[axis].start, part.stop - outer.slices[axis].start)
@@ -94,7 +94,7 @@ def sampled(
     workload: Workload, blocks: Sequence[RowBlock], most_elements: int, rng: np.random.Generator
 ) -> dict[int, RowBlock]:
     """Return a run of rows in each of a few blocks, at random: about ``most_elements`` elements of each output. Return
-    every block if that is all.
+    every whole block if the blocks have no more elements than that.
     """
     every = dict(enumerate(blocks))
     if len(blocks) == 1:
@@ -105,7 +105,8 @@ def sampled(
     if wanted >= total:
         return every
     innermost = any(output.axes[-1] == inner for output in workload.outputs)
-    runs = 1 if innermost else min(_RUNS, len(blocks))  # errors of short parts of a vector differ more than its own
+    # Errors of short parts of a vector differ more than the error of the whole vector.
+    runs = 1 if innermost else min(_RUNS, len(blocks))
     length, chosen = math.ceil(wanted / runs), dict[int, RowBlock]()
     for number in sorted(rng.choice(len(blocks), runs, replace=False).tolist()):
         whole = blocks[number].slices[inner]
@@ -139,7 +140,7 @@ class BlockedReference:
         return not argument.whole and bool(set(argument.axes) & set(self._workload.rows))
 
     def outputs(self, block: RowBlock) -> list[NDArray[Any]]:
-        """Return the block of each output. WorkloadError if the reference raises or returns other shapes."""
+        """Return the block of each output. Raises WorkloadError if the reference raises or returns other shapes."""
         given = [
             self._shared[position] if position in self._shared else self._part(block, position)
             for position in range(len(self._inputs))

@@ -99,13 +99,13 @@ SAVED: dict[str, tuple[str, str]] = {
         FROM rule_totals GROUP BY rule ORDER BY wins DESC, rule""",
     ),
 }
-"""Description and SQL by name."""
+"""Description and SQL of each saved query, by name."""
 ASKED = ("history", "results", "rewrites")
 """Views that come first in the list of tables: runs, results of candidates, slow-fast pairs."""
 
 
 def saved(connection: sqlite3.Connection, name: str, limit: int = 200) -> Table:
-    """Return the result of a saved query. UsageError for an unknown name."""
+    """Return the result of a saved query. Raises UsageError for an unknown name."""
     if name not in SAVED:
         raise UsageError(
             f"there is no saved query {name!r}. {did_you_mean(name, SAVED)}".rstrip(),
@@ -122,8 +122,8 @@ def query(
     limit: int = 1000,
     time_limit_s: float = 5.0,
 ) -> Table:
-    """Run one statement that reads. UsageError if it is invalid, writes, or returns too much; DeadlineError if it takes
-    too long.
+    """Run one statement that reads. Raises UsageError if it is invalid, writes, or returns too much, and
+    DeadlineError if it takes too long.
 
     ``connection`` must be read-only, which stops every statement that would write.
     """
@@ -177,7 +177,7 @@ def query(
 
 
 def _bounded(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
-    """Return up to ``most`` rows. UsageError if they hold more bytes than an answer may."""
+    """Return up to ``most`` rows. Raises UsageError if they hold more bytes than an answer may."""
     found: list[tuple[Any, ...]] = []
     room_bytes = _ANSWER_BYTES
     for row in cursor:
@@ -209,7 +209,7 @@ def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 
 def _nearest(connection: sqlite3.Connection, message: str) -> str:
-    """Return the nearest name for an unknown table or column; empty for another error."""
+    """Return the nearest known name if an error message names an unknown table or column; empty for another error."""
     kind, _, name = message.partition(": ")
     if kind not in ("no such table", "no such column"):
         return ""
@@ -224,7 +224,9 @@ def _nearest(connection: sqlite3.Connection, message: str) -> str:
 
 
 def _connect_indexes(connection: sqlite3.Connection) -> None:
-    """Open the full-text indexes now. SQLite does so as if it created tables, which is forbidden later."""
+    """Open the full-text indexes now. When SQLite opens them it acts as if it created tables, which is forbidden
+    later.
+    """
     found = connection.execute("SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE%'").fetchall()
     for (name,) in found:
         connection.execute(f"SELECT rowid FROM {name} LIMIT 0")
@@ -241,7 +243,7 @@ _FUNCTIONS = frozenset(
     "sin snippet sqrt sqlite_version strftime string_agg substr substring sum tan time timediff total trim trunc typeof unicode "
     "unixepoch unlikely upper".split()
 )
-"""Functions that only compute. None opens a file, loads code, or makes bytes of any length from nothing."""
+"""Functions that only compute. No function here opens a file, loads code, or makes long values of short ones."""
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _LOOKING = frozenset(
     "table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list user_version application_id "

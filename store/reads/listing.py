@@ -73,7 +73,7 @@ def run_rows(
 
 
 def _with_flags(row: sqlite3.Row) -> Json:
-    """Return a row with its yes-or-no columns as such, and the verdict on each of its speed-ups."""
+    """Return a row with its yes-or-no columns as True or False, and the verdict on each of its speed-ups."""
     flags = {name: bool(row[name]) for name in _FLAGS if name in row.keys() and row[name] is not None}  # noqa: SIM118  a row's own `in` looks at values
     return dict(row) | flags | _verdicts(row, row["source"])
 
@@ -90,7 +90,7 @@ def _verdicts(row: sqlite3.Row, source: str) -> dict[str, Verdict | None]:
 
 
 def run_row(connection: sqlite3.Connection, run: int) -> Json:
-    """Return one run with its parameters, statuses and iterations. StoreError if there is none."""
+    """Return one run with its parameters, statuses and iterations. Raises StoreError if there is none."""
     row = connection.execute(f"{_RUN} WHERE r.id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -204,9 +204,9 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 
 
 def tree(connection: sqlite3.Connection, run: int) -> Json:
-    """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title, the
-    second parent of a crossover, 1 for those that are faster than the baseline, and than the parent, beyond a tie, and the
-    verdicts on both speed-ups.
+    """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title,
+    the second parent of a crossover, 1 if the candidate is faster than the baseline beyond a tie, 1 if it is faster
+    than the parent, and the verdicts on both speed-ups.
     """
     row = connection.execute(
         "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
@@ -267,7 +267,9 @@ def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
 
 
 def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
-    """Return one evaluation with its checks, profile, counters, timeline and samples. StoreError if there is none."""
+    """Return one evaluation with its checks, profile, counters, timeline and samples. Raises StoreError if there is
+    none.
+    """
     row = connection.execute("SELECT * FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
     if row is None:
         raise unknown("evaluation", evaluation)
@@ -327,14 +329,14 @@ def call_rows(
     after: int = 0,
     limit: int = 500,
 ) -> list[Json]:
-    """Return the model calls of a run, or those behind one candidate (its plan, attempt and fixes), without their
-    texts.
+    """Return the model calls of a run, or the calls that made one candidate (its plan, attempt and fixes), without
+    their texts.
     """
     if candidate is not None:
         found = connection.execute(
             f"{_CALL} WHERE id IN (SELECT l.id FROM llm_calls l JOIN candidates c ON c.id = ? WHERE l.run = c.run "
             "AND l.iteration = c.iteration AND l.parent = c.parent AND CASE WHEN l.plan IS NULL "
-            "THEN json_extract(l.parameters, '$.tags.index') = c.plan_number "  # it had no id at the time of the call
+            "THEN json_extract(l.parameters, '$.tags.index') = c.plan_number "  # the plan had no id at the time of the call
             "ELSE l.plan = c.plan AND l.attempt = c.attempt_number "
             "AND ifnull(json_extract(l.parameters, '$.tags.step'), 0) <= c.fix_number END) ORDER BY id",
             (candidate,),
@@ -347,7 +349,7 @@ def call_rows(
 
 
 def call_row(connection: sqlite3.Connection, call: int) -> Json:
-    """Return one model call with prompt and raw answer. StoreError if there is none."""
+    """Return one model call with prompt and raw answer. Raises StoreError if there is none."""
     row = connection.execute("SELECT * FROM llm_calls WHERE id = ?", (call,)).fetchone()
     if row is None:
         raise unknown("call", call)
@@ -361,7 +363,7 @@ def call_row(connection: sqlite3.Connection, call: int) -> Json:
 
 
 def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
-    """Return one insight with the plans that saw it. StoreError if there is none."""
+    """Return one insight with the plans that saw it. Raises StoreError if there is none."""
     row = connection.execute("SELECT * FROM insights WHERE id = ?", (insight,)).fetchone()
     if row is None:
         raise unknown("insight", insight)
@@ -412,11 +414,12 @@ _MADE = "SELECT count(*) FROM candidates WHERE run = ? AND parent IS NOT NULL AN
 
 
 def savings(connection: sqlite3.Connection, insights: Sequence[int]) -> dict[int, Json]:
-    """Return what each insight saved: ``candidates`` fewer than in the median of ``runs`` of the same problem without it.
+    """Return what each insight saved: ``candidates`` fewer than in the median of ``runs`` of the same problem without
+    it.
 
-    A run in which a plan that cites the insight won is compared with runs of models to which it was not shown. Counted
-    are the candidates until a kernel is as fast as the one that won; all of a run, where none was. An insight without
-    such runs has no entry.
+    A run in which a plan that cites the insight won is compared with runs of models to which it was not shown. For each
+    run the candidates are counted until a kernel is as fast as the one that won; if no kernel was, all are counted. An
+    insight without such runs has no entry.
     """
     found: dict[int, Json] = {}
     marks = ", ".join("?" * len(insights))
@@ -507,7 +510,8 @@ def _by_iteration(connection: sqlite3.Connection, run: int) -> sqlite3.Cursor:
 
 
 def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[Json]:
-    """Return the hits of a full-text search over plans, insights and failures, newest of each first, with an extract.
+    """Return the hits of a full-text search over plans, insights and failures, with an extract. The newest hits of each
+    kind come first.
 
     A plan for a crossover also names its second parent.
     """

@@ -37,7 +37,7 @@ class ResumeState:
     beam: tuple[Candidate, ...]
     """Beam of the last finished iteration, in order."""
     parents: tuple[Candidate, ...]
-    """Parents of the open iteration; empty if none is open."""
+    """Parents of the open iteration; empty if no iteration is open."""
     finished_iterations: int
     earlier_plans: tuple[Plan, ...]
     plans: tuple[Plan, ...]
@@ -60,7 +60,7 @@ def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, st
 
 
 def load_run(connection: sqlite3.Connection, run: int) -> Run:
-    """Return one run. StoreError if there is none."""
+    """Return one run. Raises StoreError if there is none."""
     row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -68,7 +68,7 @@ def load_run(connection: sqlite3.Connection, run: int) -> Run:
 
 
 def run_state(connection: sqlite3.Connection, run: int) -> RunState:
-    """Return the state of one run. StoreError if there is none."""
+    """Return the state of one run. Raises StoreError if there is none."""
     row = connection.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -140,7 +140,7 @@ class PricedCall:
     role: str
     model: str
     cost_usd: float
-    """0 if unknown."""
+    """Cost of the call in USD; 0 if the price is unknown."""
     tags: Mapping[str, Any]
 
 
@@ -236,7 +236,7 @@ def load_candidates(
 def load_candidates_by_id(
     connection: sqlite3.Connection, numbers: Sequence[int], details: bool = True
 ) -> list[Candidate]:
-    """Return candidates by id, in the order asked for. StoreError if one is missing."""
+    """Return candidates by id, in the order asked for. Raises StoreError if one is missing."""
     found: dict[int, Candidate] = {}
     for start in range(0, len(numbers), 500):
         part = list(numbers[start : start + 500])
@@ -249,7 +249,7 @@ def load_candidates_by_id(
 
 
 def load_candidate(connection: sqlite3.Connection, candidate: int) -> Candidate:
-    """Return one candidate with all its fields. StoreError if there is none."""
+    """Return one candidate with all its fields. Raises StoreError if there is none."""
     return load_candidates_by_id(connection, [candidate])[0]
 
 
@@ -285,7 +285,7 @@ def load_attempts(connection: sqlite3.Connection, run: int, iteration: int) -> l
 
 
 def find_evaluation(connection: sqlite3.Connection, key: str) -> Evaluation | None:
-    """Return the newest result of the same work; None if there is none."""
+    """Return the newest stored evaluation with a key; None if there is none."""
     row = connection.execute("SELECT last_evaluation FROM evaluation_keys WHERE key = ?", (key,)).fetchone()
     return load_evaluations(connection, [row["last_evaluation"]]).get(row["last_evaluation"]) if row else None
 
@@ -337,7 +337,7 @@ def last_seq(connection: sqlite3.Connection) -> int:
 
 
 def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
-    """Return the point where a run was cut off."""
+    """Return the state from which a search continues a run."""
     record = load_run(connection, run)
     done = connection.execute(
         "SELECT ifnull(max(iteration), 0) FROM iterations WHERE run = ? AND ended_at IS NOT NULL", (run,)
@@ -375,7 +375,7 @@ def full_text(query: str) -> str:
 
 
 def steering_events(connection: sqlite3.Connection, run: int) -> list[Event]:
-    """Return what people did to a run and the starts of its iterations, in order."""
+    """Return the events of a run's steering and of the starts of its iterations, in order."""
     kinds = (EventKind.STEERED, EventKind.ITERATION_STARTED)
     found = connection.execute(
         "SELECT * FROM events WHERE run = ? AND kind IN (?, ?) ORDER BY seq", (run, *(kind.value for kind in kinds))
@@ -431,8 +431,8 @@ def answer_tokens(connection: sqlite3.Connection, role: str, models: Sequence[st
 
 
 def failing_share(connection: sqlite3.Connection, models: Sequence[str], statuses: Collection[str]) -> float | None:
-    """Return the share of these models' newest evaluated attempts that failed with one of the statuses; None if there are
-    none. Repairs do not count.
+    """Return the share of these models' newest evaluated attempts that failed with one of the statuses; None if there
+    are none. Repairs do not count.
     """
     row = connection.execute(
         f"SELECT avg(status IN ({', '.join('?' * len(statuses))})) FROM (SELECT DISTINCT c.id, c.status FROM llm_calls l "

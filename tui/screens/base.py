@@ -32,7 +32,7 @@ from acceld.tui.words import state_word
 from acceld.tui.work import start
 
 OF_MODELS = frozenset({"memory", "costs"})
-"""Screens whose tabs stand there only once a run has used models. Their keys always work."""
+"""Screens whose tabs are shown only after a run has used models. Their keys always work."""
 
 
 class ConsoleScreen(Screen[None]):
@@ -44,10 +44,10 @@ class ConsoleScreen(Screen[None]):
     ``log``.
     """
     AGES: ClassVar[tuple[str, ...]] = ()
-    """Lists whose lines have ages."""
+    """Ids of the lists whose lines show ages."""
     FILTERS: ClassVar[bool] = False
     SORTS: ClassVar[tuple[str, ...]] = ()
-    """Orders of the list; the first is the default."""
+    """Names of the orders of the list; the first order is the default."""
     SORTED_BY: ClassVar[Mapping[str, str]] = {}
     """Order of the list by the title of the column whose header is clicked."""
 
@@ -67,7 +67,7 @@ class ConsoleScreen(Screen[None]):
         self._pointed: Hashable | None = None
         """Key to which the cursor was last moved."""
         self._unread: dict[str, str] = {}
-        """Message for each request without an answer: it is under way, or the reason why it failed."""
+        """For each request without an answer, the message that it is under way or the reason why it failed."""
         self._greyed: frozenset[str] = frozenset()
         """Keys of actions that are not possible now."""
 
@@ -132,7 +132,7 @@ class ConsoleScreen(Screen[None]):
         banner.refresh()
 
     def tick(self) -> None:
-        """Draw again what changes with the time alone."""
+        """Draw the parts again that change as time passes, such as the lists in ``AGES``."""
         if self._composed and self.app.is_running:
             self._show_head()
             for panel in self.query(Panel):
@@ -148,7 +148,8 @@ class ConsoleScreen(Screen[None]):
             await self.app.run_action(active.binding.action.replace("app.steer", "app.why"))
 
     def nothing(self, text: str, asked: str = "") -> str:
-        """Return the reason why there is nothing to show: no connection, being read, could not be read, or ``text``.
+        """Return the reason why there is nothing to show: there is no connection, the data are being read or could
+        not be read, or ``text``.
 
         ``asked`` is the path of the request to :meth:`fetch`, without the version.
         """
@@ -191,15 +192,15 @@ class ConsoleScreen(Screen[None]):
         start(self, ask, group=asked, exclusive=True)
 
     def state_text(self, state: str, before: str = "") -> Text:
-        """Return the state of a run with its glyph, after ``before``. While the daemon does not answer, an active state is
-        the last known one and has a question mark.
+        """Return the state of a run with its glyph, after ``before``. While the daemon does not answer, an active state
+        is the last known one and has a question mark.
         """
         if self.session.knows_the_present or state not in (*UNDER_WAY, CANCELLING):
             return styled(f"{before}{state_word(state)}", self.palette.state(state))
         return styled(f"{before}? {state}", self.palette.warn)
 
     def beyond_peak(self, share: float | None, width: int) -> Text:
-        """Return the lines that say why a share of the peak is above 100 %; empty if it is not."""
+        """Return the lines that say why a share of the peak is above 100 %; empty for a smaller share."""
         why = figures.beyond_peak(share)
         lines = Text(why, style=self.palette.muted).wrap(self.app.console, width) if why else ()
         return Text().join(line.append("\n") for line in lines)
@@ -212,7 +213,7 @@ class ConsoleScreen(Screen[None]):
         if run is None:
             text.append("acceld", palette.strong).append(f"  {app.client.where}", palette.muted)
             return text
-        if not run.workload:  # its row has not arrived, so not even its state is known
+        if not run.workload:  # the run's row has not arrived, so its state is not known
             return text.append(f"r{run.id}", palette.strong).append("  reading", palette.muted)
         row = app.state.runs.get(run.id)
         parts = [(styled(f"r{run.id} {run.workload}", palette.strong), 9), (styled(f" {run.chip}", palette.muted), 0)]
@@ -240,7 +241,9 @@ class ConsoleScreen(Screen[None]):
         text.append_text(whole(parts, width - 1))
         right = styled(_money(run, row), palette.muted)
         room = width - text.cell_len - right.cell_len - 1
-        return text.append(" " * room).append_text(right) if room >= 2 else text  # shown whole or not at all
+        return (
+            text.append(" " * room).append_text(right) if room >= 2 else text
+        )  # the right part is shown whole or not at all
 
     def _banner_line(self, width: int) -> Text:
         session = self.session

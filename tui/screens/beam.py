@@ -34,7 +34,7 @@ FIGURES = 9 + 1 + 6 + 1 + PEAK + 1 + 13
 """Widths of the columns latency, speed-up, percent of peak and status."""
 NARROW = 66
 NEWEST = 2000
-"""Candidates that the account of changes is made from."""
+"""Number of the newest candidates that the summary of changes counts."""
 RESTS_S = 0.15
 """Seconds that the cursor must rest before a candidate's text is loaded."""
 
@@ -45,8 +45,8 @@ def figures_width(width: int) -> int:
 
 
 def changes(run: RunView) -> dict[str, tuple[int, int, float]]:
-    """Return by change how many of the newest ``NEWEST`` candidates tried it, how many gained over their parents beyond a
-    tie, and the greatest such gain; the best change first.
+    """Return three figures for each change, the best change first: how many of the newest ``NEWEST`` candidates tried
+    the change, how many of them gained over their parents beyond a tie, and the greatest such gain.
     """
     found: dict[str, tuple[int, int, float]] = {}
     for node in islice(reversed(run.candidates.values()), NEWEST):
@@ -167,7 +167,7 @@ class BeamScreen(ConsoleScreen):
             text.truncate(width, overflow="ellipsis")
             return text
         node = run.candidates.get(one.candidate)
-        if node is None:  # belongs to the run that was in view before
+        if node is None:  # the line belongs to the run that was in view before
             return Text("")
         on_path = node.id in self._path
         fold = ("▾" if one.open else "▸") if one.has_children else " "
@@ -308,7 +308,7 @@ class BeamScreen(ConsoleScreen):
         self._resting = self.set_timer(RESTS_S, lambda: self.fetch(f"/v1/candidates/{number}", self._take))
 
     def _take(self, facts: Mapping[str, Any]) -> None:
-        if facts and facts["id"] != self.session.candidate:  # another one was chosen meanwhile
+        if facts and facts["id"] != self.session.candidate:  # the user has chosen another candidate meanwhile
             return
         pane, parent = self.query_one("#change", LineList), facts.get("parent")
         if facts.get("parent_text"):
@@ -322,7 +322,7 @@ class BeamScreen(ConsoleScreen):
         pane.scroll_home(animate=False)
 
     def _now(self, width: int, height: int) -> Text:
-        """Return what the devices do, what comes next, and the run's pace. What has happened is in the events."""
+        """Return lines on the devices' work, the next step, and the run's pace. Past steps are in the list of events."""
         palette, session, run = self.palette, self.session, self.run_view
         state, text = session.state, Text()
         for name in sorted(state.devices)[: height // 3]:
@@ -368,7 +368,7 @@ class BeamScreen(ConsoleScreen):
         self.show()
 
     def _select(self, key: Hashable | None) -> None:
-        run = self.run_view  # a message can be of the run that was in view before
+        run = self.run_view  # the message can belong to the run that was in view before
         if isinstance(key, tuple) and key[0] == "candidate" and run is not None and key[1] in run.candidates:
             self.session.candidate = key[1]
 

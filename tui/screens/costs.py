@@ -47,7 +47,7 @@ class CostsScreen(ConsoleScreen):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._answers: dict[int, Mapping[str, Any]] = {}
-        """The newest answer, by its run."""
+        """The daemon's newest answer, with the run that it is about."""
         self._asked: tuple[int, int] = (0, -1)
 
     def body(self) -> Iterable[Any]:
@@ -70,7 +70,7 @@ class CostsScreen(ConsoleScreen):
 
     @property
     def _answer(self) -> Mapping[str, Any]:
-        """The daemon's answer about the run in view; empty until it has answered."""
+        """The daemon's answer about the run in view; empty before the answer arrives."""
         return self._answers.get(self.session.run or 0, {})
 
     def _list(self) -> None:

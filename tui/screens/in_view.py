@@ -41,12 +41,12 @@ class CandidateInView(ConsoleScreen):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """The daemon's answer about the candidate in view; empty until it has answered."""
+        """The daemon's answer about the candidate in view; empty before the answer arrives."""
         return self._answer if self._answer.get("id") == self.session.candidate else {}
 
     @property
     def unknown(self) -> str:
-        """Return the reason why nothing is known of the candidate: it is being read, could not be read, or does not
+        """Return the reason why there are no facts: the candidate is being read, could not be read, or does not
         exist.
         """
         return self.nothing("Choose a candidate on the Beam screen.", "candidates")

@@ -21,7 +21,7 @@ from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
 
 FLAT = 60
-"""From this width in cells on, a figure and its range share a line, because the pane then lies above the list and has
+"""Width in cells from which on a figure and its range share a line, because the pane then lies above the list and has
 few lines.
 """
 

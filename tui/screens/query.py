@@ -64,7 +64,7 @@ class Statement(TextArea):
 
     @property
     def choices(self) -> list[str]:
-        """Return the possible completions, without the part that is typed already."""
+        """Return the possible completions, without the part that has been typed."""
         row, column = self.cursor_location
         line = self.document.get_line(row)
         if re.match(r"\w", line[column:]):
@@ -115,7 +115,7 @@ class QueryScreen(ConsoleScreen):
         self._tables: dict[str, list[str]] = {}
         self._open: set[str] = set()
         self._saved: dict[str, tuple[str, str]] = {}
-        """Description and SQL of each saved query. A person's own have an empty description."""
+        """Description and SQL of each saved query. The description of a person's own query is empty."""
         self._columns: list[str] = []
         self._rows: list[list[Any]] = []
         self._widths: list[int] = []
@@ -201,7 +201,7 @@ class QueryScreen(ConsoleScreen):
         return self._cells(self._rows[int(str(key))], width)
 
     def _cells(self, values: Sequence[Any], width: int, *, header: bool = False) -> Text:
-        """Return as many whole columns as fit; of the first one at least a part."""
+        """Return as many whole columns as fit into the line. The first column is cut if it does not fit."""
         text = Text()
         for place, size in self._in_view(width).items():
             value = values[place]
@@ -278,7 +278,9 @@ class QueryScreen(ConsoleScreen):
                 self._say("\n".join(filter(None, (error.message, error.hint))), "failed")
             else:
                 self._take_rows(answer)
-                if self._rows and (self.focused, statement.text) == asked:  # else the person has gone on meanwhile
+                if (
+                    self._rows and (self.focused, statement.text) == asked
+                ):  # otherwise the person has moved or typed meanwhile
                     self.query_one("#rows").focus()
 
         self._columns, self._rows = [], []

@@ -93,7 +93,7 @@ class QueueScreen(ConsoleScreen):
     def _device(self, key: Hashable, width: int) -> Text:
         palette, app = self.palette, self.session
         device = app.state.devices.get(str(key))
-        if device is None:  # of the daemon that was shown before
+        if device is None:  # the line belongs to the daemon that was shown before
             return Text("")
         cells = [
             (device.name, palette.text),
@@ -146,7 +146,7 @@ class QueueScreen(ConsoleScreen):
 
 
 def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
-    """Return the name of the stage that everything waits for."""
+    """Return a text that names the stage for which all other stages wait."""
     if waiting and busy >= slots:
         return f"devices: all {slots} are busy and {waiting} candidates wait"
     if waiting:

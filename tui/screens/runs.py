@@ -41,8 +41,8 @@ COLUMNS = (
 
 
 def chosen(titles: Sequence[str]) -> tuple[int, ...]:
-    """Return the places of the columns with these titles; of all columns if there are no titles. ConfigError for a
-    title that no column has.
+    """Return the places of the columns with these titles; of all columns if there are no titles. Raises ConfigError for
+    a title that no column has.
     """
     places = {column.title: place for place, column in enumerate(COLUMNS)}
     for title in titles:

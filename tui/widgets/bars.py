@@ -1,4 +1,4 @@
-"""Draw figures as text: bars and sparklines. Pure."""
+"""Draw figures as text: bars and sparklines. This module is pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def bar(part: float, whole: float, width: int, *, track: str = "·") -> str:
-    """Return ``part`` of ``whole`` as exactly ``width`` cells; full blocks, one partial, then ``track``."""
+    """Return ``part`` of ``whole`` as exactly ``width`` cells; full blocks, one partial block, then ``track``."""
     if whole <= 0 or width <= 0:
         return track * max(0, width)
     eighths = round(min(max(part / whole, 0.0), 1.0) * width * 8)

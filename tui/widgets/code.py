@@ -16,7 +16,7 @@ _CHANGED = Style(bold=True, underline=True)
 
 
 def colored(source: str, palette: Palette) -> list[Text]:
-    """Return one Text a line."""
+    """Return the source as one colored Text for each line."""
     from pygments.lexers.python import PythonLexer  # type: ignore[import-untyped]  # not needed for the first picture
     from pygments.token import Comment, Keyword, Name, Number, Operator, String  # type: ignore[import-untyped]
 
@@ -50,7 +50,7 @@ def diff_lines(
     width: int = 0,
     sides: bool = False,
 ) -> list[Text]:
-    """Return the difference, one Text a line, with changed words underlined; empty if the two are the same.
+    """Return the difference as one Text for each line, with changed words underlined; empty if the two are the same.
 
     The indentation that all shown lines share is left out. Lines longer than ``width`` go on in the next one, without
     ``width`` none does. With ``sides`` the two stand side by side in that width.
@@ -94,7 +94,7 @@ def _marked(mark: str, line: Text, style: Style) -> Text:
 
 
 def _pieces(line: Text, width: int) -> list[Text]:
-    """Return a line in pieces of at most ``width`` cells; the second and later ones begin with a blank for the mark."""
+    """Return a line in pieces of at most ``width`` cells. Each piece after the first begins with a blank for the mark."""
     if width < 2 or len(line) <= width:
         return [line]
     first, *rest = line.divide(range(width, len(line), width - 1))

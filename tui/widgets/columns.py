@@ -1,4 +1,4 @@
-"""Fit the columns of a table into any width: the least important ones are dropped first. Pure."""
+"""Fit the columns of a table into any width: the least important columns are dropped first. This module is pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fit(columns: Sequence[Column], width: int) -> dict[int, int]:
 
 
 def column_at(columns: Sequence[Column], width: int, cell: int) -> Column | None:
-    """Return the column under a cell of a table of ``width``; None between two or beside them."""
+    """Return the column under a cell of a table of ``width``; None if the cell is between two columns or beside all."""
     left = 0
     for place, size in fit(columns, width).items():
         if left <= cell < left + size:
@@ -58,7 +58,7 @@ def header(columns: Sequence[Column], width: int, style: Style) -> Text:
 
 
 def line(columns: Sequence[Column], cells: Sequence[tuple[str, Style]], width: int) -> Text:
-    """Return one row of the table; ``cells`` has one entry a column."""
+    """Return one row of the table; ``cells`` has one entry for each column."""
     text = Text()
     for place, (i, size) in enumerate(fit(columns, width).items()):
         if place:
@@ -75,7 +75,9 @@ def cell(text: Text) -> tuple[str, Style]:
 
 
 def whole(parts: Sequence[tuple[Text, int]], width: int) -> Text:
-    """Return texts one after another. If they do not fit, those with the lowest numbers are left out. No text is cut."""
+    """Return texts one after another. If they do not fit, the texts with the lowest numbers are left out. No text is
+    cut.
+    """
     kept = list(parts)
     while len(kept) > 1 and sum(text.cell_len for text, _ in kept) > width:
         kept.remove(min(reversed(kept), key=lambda one: one[1]))

@@ -24,11 +24,11 @@ from acceld.tui.palette import palette_of
 from acceld.tui.widgets.bars import cut
 
 Draw = Callable[[Hashable, int], Text]
-"""Draws the line of a key at a given width."""
+"""A function that draws the line of a key at a given width."""
 
 
 def drawn(widget: Widget, draw: Callable[..., Text], *arguments: Any) -> Text:
-    """Return the result of ``draw``; an error is shown in its place and logged."""
+    """Return the text that ``draw`` makes. If ``draw`` fails, log the error and return its message."""
     try:
         return draw(*arguments)
     except Exception as error:  # noqa: BLE001  one bad row must not end the console
@@ -139,7 +139,7 @@ class LineList(ScrollView, can_focus=True):
         self.refresh()
 
     def show_lines(self, lines: Sequence[Text], *, content_width: int = 0) -> None:
-        """Replace the lines by finished ones, with their positions as keys."""
+        """Replace the lines by lines that are drawn already. Their keys are their positions."""
         self.show(range(len(lines)), lambda place, _: lines[int(str(place))].copy(), content_width=content_width)
 
     def follow(self, on: bool) -> None:
@@ -173,8 +173,8 @@ class LineList(ScrollView, can_focus=True):
         return True
 
     def find(self, text: str, step: int) -> bool:
-        """Move to the next line with ``text`` in any case, or with ``step`` -1 to the last one. Return False if there
-        is none.
+        """Move to the next line with ``text`` in any case, or with ``step`` -1 to the previous one. Return False
+        if no line has the text.
         """
         room, count = max(self.virtual_size.width, self.size.width, 1), len(self._keys)
         at = self._cursor if self._pointer else round(self.scroll_y)

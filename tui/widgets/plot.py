@@ -27,7 +27,7 @@ class WholeNumbers(NumericAxisFormatter):
 
 
 class PowersOfTen(NumericAxisFormatter):
-    """Put ticks at powers of ten of an axis that holds logarithms; at 1, 2 and 5 of each if there are few."""
+    """Put ticks at powers of ten of an axis that holds logarithms; if there are few, also at 2 and 5 times each power."""
 
     def get_ticks(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
         """Return the exponents of round numbers inside the range."""
@@ -65,7 +65,7 @@ class PlotPane(Container):
         """Draw a figure."""
         self._plot = plot
         if not self.query(PlotWidget):
-            return  # drawn when it is composed
+            return  # the figure is drawn when the pane is composed
         self.border_title = plot.title
         widget, words = self.query_one(PlotWidget), self.query_one("#words", Static)
         widget.display, words.display = not plot.empty, bool(plot.empty)

@@ -1,4 +1,4 @@
-"""Check the kernels that a branch changed, for CI. Exit code 7 if one is wrong or too slow.
+"""Check the kernels that a branch changed, for CI. The exit code is 7 if a kernel is wrong or too slow.
 
 ``regressions.toml`` names the kernels and how much slower each may become::
 
@@ -39,7 +39,7 @@ ANSWER_S = 1800.0
 LINES = 3
 """Number of lines with a changed cost that are annotated."""
 LEAST_PERCENT = 1.0
-"""A line is named if its cost grew by at least this percentage of the kernel's time."""
+"""A source line is annotated if its cost grew by more than this percentage of the kernel's latency."""
 KEYS = ("path", "workload", "most_percent")
 
 
@@ -54,7 +54,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A kernel file that the branch changed, and its budget. ``broken`` is the reason why it can not be evaluated."""
+    """A kernel file that the branch changed, and its budget. ``broken`` is the reason why the kernel can not be
+    evaluated.
+    """
 
     path: PurePosixPath
     case: Case | None
@@ -62,7 +64,7 @@ class Changed:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify the changed kernels and print the results. Return 7 if one of them does not hold."""
+    """Verify the changed kernels and print the results. Return 7 if a kernel is wrong or too slow."""
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
     settings = resolved.config
     top = Path(_git(Path.cwd(), "rev-parse", "--show-toplevel").strip())
@@ -90,7 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_budgets(path: Path) -> list[Budget]:
-    """Return the entries of a regressions.toml; none if there is no file. ConfigError for an invalid one."""
+    """Return the entries of a regressions.toml; an empty list if there is no file. Raises ConfigError for an invalid
+    file.
+    """
     if not path.is_file():
         return []
     try:
@@ -123,7 +127,7 @@ def read_budgets(path: Path) -> list[Budget]:
 def _changed(
     top: Path, arguments: argparse.Namespace, budgets: Sequence[Budget], resolved: config.Resolved
 ) -> Iterator[Changed]:
-    """Yield the kernel files that the branch changed: those with a budget, or beside a workload.toml."""
+    """Yield each kernel file that the branch changed, if the file has a budget or lies beside a workload.toml."""
     base = _git(top, "merge-base", arguments.against, "HEAD").strip()
     names = _git(top, "diff", "-z", "--name-only", "--diff-filter=ACMR", base, "--").split("\0")
     before = set(_git(top, "ls-tree", "-rz", "--name-only", base).split("\0"))
@@ -198,7 +202,8 @@ def annotated(one: Changed, result: Result | None) -> Iterator[str]:
 def grown(result: Result) -> list[tuple[int, str, float | None, float]]:
     """Return the lines that keep an engine busy for longer than before: line, engine, microseconds before and now.
 
-    Only the costliest lines of both kernels are known. Before is None for a line that is new or was not among them.
+    Only the costliest lines of both kernels are known. The microseconds before are None for a line that is new or was
+    not among the costliest.
     """
     before, now, case = result.before, result.evaluation, result.case
     if before is None or case.other is None:
@@ -214,8 +219,8 @@ def grown(result: Result) -> list[tuple[int, str, float | None, float]]:
 
 
 def former_lines(old: str, new: str) -> dict[int, int]:
-    """Return the number that each line of the new text had in the old one. An edited line had that of the line that it
-    replaces; a line that was added is missing.
+    """Return, by line number of the new text, the line number in the old text. An edited line maps to the line that it
+    replaces. An added line is missing.
     """
     was_lines, now_lines = ([line.strip() for line in text.splitlines()] for text in (old, new))
     blocks = difflib.SequenceMatcher(None, was_lines, now_lines, autojunk=False).get_opcodes()

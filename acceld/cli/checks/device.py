@@ -1,6 +1,6 @@
-"""For ``acceld check r12 --on device``: compile, check and time the best kernels of a simulated run on a device.
+"""Compile, check and time the best kernels of a simulated run on a device, for ``acceld check r12 --on device``.
 
-Each is timed interleaved with the run's baseline; its speed-up is that ratio.
+Each kernel is timed interleaved with the run's baseline. The ratio of the two latencies is its speed-up.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Measured:
     interval_percent: float | None
     speedup: float | None
     improved: bool | None
-    """True if it is faster than the baseline beyond a tie; None if they were not timed together."""
+    """True if the kernel is faster than the baseline beyond a tie; None if the two were not timed together."""
     interleaved: Interleaved | None
-    """Speed-up over the baseline; None for the baseline itself, or if they were not timed together."""
+    """Speed-up over the baseline; None for the baseline itself, or if the two were not timed together."""
     failure: str | None
 
 
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def device_of(api: str, chip: str) -> str:
-    """Return the backend that measures kernels of an API on a chip. UsageError if there is none."""
+    """Return the backend that measures kernels of an API on a chip. Raises UsageError if no backend measures them."""
     for target in TARGETS.values():
         if target.source is Source.MEASURED and chip in target.chips.get(api, ()):
             return target.backend

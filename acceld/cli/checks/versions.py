@@ -1,4 +1,4 @@
-"""List what each version of the package ``nki`` refuses in a kernel's file, which is read and not run."""
+"""List what each version of the package ``nki`` refuses in a kernel's file. The file is parsed and not run."""
 
 from __future__ import annotations
 

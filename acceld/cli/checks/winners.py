@@ -54,7 +54,9 @@ class Case:
     won: bool = False
     """True if the kernel was stored as faster than ``other``, and must be faster again."""
     stored_ratio: float | None = None
-    """The stored speed-up over ``other``, and half the width of its interval in percent."""
+    """The stored speed-up over ``other``, and half the width of its interval in percent; None if no speed-up was
+    stored.
+    """
     stored_percent: float = 0.0
     most_percent: float | None = None
     """Largest slow-down allowed, in percent; None means the command's own limit."""
@@ -68,7 +70,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a case. Measured cases have ``turns``."""
+    """The result of a case. ``turns`` is the interleaved comparison of a measured case."""
 
     case: Case
     evaluation: Evaluation
@@ -81,7 +83,9 @@ class Result:
 
     @property
     def change_percent(self) -> float | None:
-        """Slow-down in percent: by latencies if simulated, by interleaved ratios if measured."""
+        """Slow-down in percent: from two latencies if they are simulated, from interleaved timing if they are
+        measured. None if there is no comparison.
+        """
         now = self.evaluation.latency_us
         if self.case.backend != SIMULATOR:
             before = self.case.stored_ratio if self.case.won else 1.0
@@ -185,7 +189,7 @@ def _every_run(history: Any) -> list[dict[str, Any]]:
 
 
 def _mark(client: Client, result: Result) -> None:
-    """Store a note that says whether a winner still holds. If no device was available, nothing is stored."""
+    """Store a note that says if a winner still holds. If no device was available, store nothing."""
     case, failure = result.case, result.evaluation.failure
     if case.run is None or result.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
         return
@@ -230,7 +234,9 @@ def file_case(
     api: str | None = None,
     chip: str | None = None,
 ) -> Case:
-    """Return the case of a kernel file. With ``against``, the case compares it with its text in that git revision."""
+    """Return the case of a kernel file. With ``against``, the kernel is compared with the text of the file in that git
+    revision.
+    """
     found = workload_of(path, workload, resolved.config)
     if found is None:
         raise UsageError(f"{path} has no workload to check it against", hint="name a workload with --workload")
@@ -243,7 +249,7 @@ def file_case(
 
 
 def _at_revision(path: Path, revision: str) -> str:
-    """Return the text of a file in a git revision. UsageError if git has no such text."""
+    """Return the text of a file in a git revision. Raises UsageError if git has no such text."""
     command = ["git", "show", f"{revision}:./{path.name}"]
     done = subprocess.run(command, cwd=path.resolve().parent, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -262,8 +268,8 @@ async def results_on(
 ) -> list[Result]:
     """Evaluate cases one after another. ``client`` reaches the daemon, which measured cases need.
 
-    With ``marks`` the daemon stores each result at once. A case that can not be evaluated then becomes a failed result
-    among the others.
+    With ``marks`` the daemon stores each result at once, and a case that can not be evaluated becomes a failed result
+    instead of an error.
     """
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
@@ -322,9 +328,10 @@ def _on_device(client: Client, case: Case, most_percent: float | None) -> Result
 def broken_by(case: Case, turns: Interleaved | None, most_percent: float | None) -> str:
     """Return the reason why a passing kernel does not hold; empty if it holds.
 
-    A winner has to win again, beyond its interval and twice the resolution. The size of the win differs between days.
-    It is compared only if ``most_percent`` is given: the win may shrink by that much, or by the width of both intervals
-    if that is more. Any other kernel may be slower than ``other`` by at most ``most_percent``.
+    A winner has to win again, by more than its interval and twice the resolution. The size of the win differs between
+    days. So the size is compared only if ``most_percent`` is given: the win may shrink by that percentage, or by the
+    widths of both intervals if they are more. Any other kernel may be slower than ``other`` by at most
+    ``most_percent``.
     """
     if case.other is None:
         return ""

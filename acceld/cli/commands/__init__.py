@@ -1,1 +1,1 @@
-"""One module a command."""
+"""Hold the commands of ``acceld``, one module for each."""

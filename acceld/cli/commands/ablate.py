@@ -1,4 +1,4 @@
-"""``acceld ablate``: repeat a search with one setting changed at a time, at equal cost: a table and a plot."""
+"""``acceld ablate``: repeat a search with one setting changed at a time, at equal cost, and print a table and a plot."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Submit every run, wait for all of them, and print their outcomes."""
+    """Submit every run, wait until all have ended, print their outcomes, and return the exit code."""
     from acceld.cli.connect import connected
     from acceld.search.ablation import parse_cost, parse_vary, variants, without_effect
 
@@ -74,7 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"{name} has no effect here and is left out: {why}")
         del vary[name]
     if not vary:
-        raise UsageError("nothing is left to vary", hint="--proposer llm, or vary beam, plans, attempts, strategy")
+        raise UsageError(
+            "the options leave no setting to vary",
+            hint="use --proposer llm, or --vary beam=, plans=, attempts= or strategy=",
+        )
     bases = {name: _specification(arguments, name).search for name in vary.get("proposer", ())}
     planned = variants(spec.search, vary, cost, repeats=arguments.repeats, grid=arguments.grid, proposers=bases)
     home, client = connected(arguments.home)
@@ -134,7 +137,7 @@ def _submitted(client: Any, spec: RunSpec, variant: Variant) -> list[int]:
 
 
 def _wait(client: Any, number: int) -> None:
-    """Wait until a run has ended; cancel one that paused itself: its money is spent, or its models fail."""
+    """Wait until a run has ended. Cancel the run if it paused itself because its money is spent or its models fail."""
     for row in client.events(0, run=number, wait_s=5.0):
         match event_of(row).data:
             case RunStateChanged(state, message):

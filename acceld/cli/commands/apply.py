@@ -50,12 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the best kernel."""
+    """Write the best kernel to the file, and return the exit code."""
     what = arguments.what
     places = [place for place in (arguments.file, arguments.output, arguments.export) if place]
     if len(places) != 1:
         raise UsageError(
-            "one place is needed for the kernel" if not places else f"choose one place of {', '.join(places)}",
+            f"acceld apply {what} needs a file for the kernel"
+            if not places
+            else f"choose one place of {', '.join(places)}",
             hint=f"acceld apply {what} KERNEL.py replaces a file, acceld apply {what} -o NEW.py writes a new one",
         )
     found = best_kernels.best_kernel(arguments.home, what, arguments.chip)
@@ -75,9 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _exported(found: Mapping[str, Any], home: str | None) -> str:
-    """Return the file that ``--export`` writes for a run's best kernel.
+    """Return the text of the file that ``--export`` writes for a run's best kernel.
 
-    UsageError if the kernel has not passed the strict gate, or no longer holds.
+    Raises UsageError if the kernel has not passed the strict gate, or a later check has marked it as broken.
     """
     from acceld.production import exported, stored_kernels
 
@@ -92,8 +94,9 @@ def _exported(found: Mapping[str, Any], home: str | None) -> str:
 def _applied(
     path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None, even_if_tied: bool
 ) -> str:
-    """Write the best kernel over a file after every check, and return a message about it. A running daemon writes the
-    file, as for the terminal UI. A measured kernel needs a daemon, which lends the device for the check.
+    """Write the best kernel over a file after every check, and return a message about it. If a daemon runs, the
+    daemon writes the file, as it does for the terminal UI. A measured kernel needs a daemon, which lends the device for
+    the check.
     """
     from acceld.watch.apply import apply, check_drop_in, seen
 

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the terminal UI; leaving it leaves the daemon running."""
+    """Open the terminal UI, and return the exit code when the user has left it. The daemon keeps running."""
     in_browser = "WebDriver" in os.environ.get("TEXTUAL_DRIVER", "")
     if not in_browser and not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError(
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def calm_over_ssh() -> None:
-    """Draw fewer frames over ssh, unless the person's own settings say otherwise."""
+    """Make Textual draw fewer frames over ssh, unless the user's environment has other settings."""
     if os.environ.get("SSH_CONNECTION"):
         os.environ.setdefault("TEXTUAL_FPS", "15")
         os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
@@ -59,8 +59,8 @@ def calm_over_ssh() -> None:
 
 
 async def _asked(client: Any, text: str) -> tuple[int, int | None]:
-    """Return the run and the candidate that ``r12``, ``c345``, ``12`` or a run's name asks for. UsageError if there is
-    none.
+    """Return the run and the candidate that ``r12``, ``c345``, ``12`` or a run's name asks for. Raises UsageError
+    if nothing has that id or name.
     """
     try:
         if re.fullmatch(r"c[0-9]{1,15}", text):
@@ -104,7 +104,9 @@ def show(
 
 
 def keymap(entries: tuple[str, ...]) -> dict[str, str]:
-    """Return keys by action, from entries such as ``run.pause=f9``. ConfigError for anything else."""
+    """Return the keys of each action, from entries such as ``run.pause=f9``. Raises ConfigError for an entry of another
+    form.
+    """
     found = {}
     for entry in entries:
         name, sign, key = entry.partition("=")

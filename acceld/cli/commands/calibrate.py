@@ -30,7 +30,7 @@ WHERE f.source = 'measured' AND e.status = 'passed'
   AND json_extract(d.details, '$.simulated_latency_us') IS NOT NULL
 GROUP BY e.source_sha256, e.workload, f.chip, f.api, f.method, f.sdk
 """
-"""SQL: the newest measurement of each kernel by each method, with the simulator's prediction."""
+"""SQL: the newest measurement of each kernel by each method, with the simulator's prediction for the kernel."""
 LIMIT = 100_000
 TIME_LIMIT_S = 60.0
 
@@ -70,7 +70,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """Compare predictions with measurements, for one chip, API, method and SDK."""
+    """Errors of the simulator's predictions against measurements, for one chip, API, method and SDK."""
 
     chip: str
     api: str
@@ -83,16 +83,17 @@ class ModelError:
     median_absolute_percent: float
     greatest_absolute_percent: float
     scale: float
-    """Geometric mean of measured over predicted."""
+    """Geometric mean of measured over predicted latencies."""
     inside_percent: float | None
-    """Percentage of kernels inside their stated interval."""
+    """Percentage of kernels whose measured latency lies inside the predicted interval; None if no prediction has one.
+    """
     order_agrees: int
     order_pairs: int
-    """Number of pairs of kernels of one workload; the next field counts those measured in the predicted order."""
+    """Number of pairs of kernels of one workload. ``order_agrees`` counts the pairs measured in the predicted order."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the model's error on this machine; or fit it, or write isolation groups."""
+    """Print the simulator's error on this machine, fit a calibration, or find interfering cores, as the options ask."""
     if arguments.interference:
         return _interference(arguments)
     if arguments.fit or arguments.file or arguments.forget:
@@ -132,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def pairs(database: Path) -> list[dict[str, Any]]:
-    """Return the rows of :data:`PAIRS`; none if there is no history yet."""
+    """Return the rows of :data:`PAIRS`; an empty list if there is no history yet."""
     from acceld.store.connection import connect_reader
     from acceld.store.reads.history import query
 

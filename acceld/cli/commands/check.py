@@ -1,6 +1,8 @@
-"""``acceld check``: evaluate kernels again by the strict gate, or list what versions of nki refuse. Exit code 7 if one fails.
+"""``acceld check``: evaluate kernels again by the strict gate, or list what versions of nki refuse. The exit code is 7
+if one fails.
 
-One kernel file, the best kernels of runs, or the kernels that a branch changed: each is evaluated as a winner is.
+One kernel file, the best kernels of runs, or the kernels that a branch changed: each is evaluated by the checks that a
+winner has to pass.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check what the arguments name. Return 7 if a kernel does not pass, or does not hold any more."""
+    """Check the kernels that the arguments name. Return 7 if a kernel does not pass, or is slower than allowed."""
     if arguments.changed:
         if arguments.what or arguments.every or arguments.nki:
             raise UsageError(
@@ -105,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _given(arguments: argparse.Namespace, *names: str) -> str:
-    """Return those of the options that were given, as they are written."""
+    """Return the options among ``names`` that were given, as ``--option, --option``; empty if none was given."""
     values = {name: getattr(arguments, name) for name in names}
     given = [
         name for name, value in values.items() if value is not None and value is not False and value != "simulator"
@@ -114,7 +116,9 @@ def _given(arguments: argparse.Namespace, *names: str) -> str:
 
 
 def _of_versions(arguments: argparse.Namespace) -> bool:
-    """Return True if a file is read for versions of nki: because it was asked for, or nothing else can be checked."""
+    """Return True if the command compares a kernel file with versions of nki: because ``--nki`` or ``--entry`` is
+    given, or because the file has no workload by which it could be evaluated.
+    """
     if arguments.nki or arguments.entry:
         if arguments.what is None or not is_file(arguments.what):
             raise UsageError("--nki and --entry are for a kernel file", hint="acceld check KERNEL.py --nki 0.7")

@@ -19,14 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove data sets that are not in use, of all state folders. UsageError for ``--all`` while a daemon runs."""
+    """Remove data sets that are not in use, of all state folders. Raises UsageError for ``--all`` while a daemon runs."""
     from acceld.evaluate.correctness import datasets
 
     home = find_home(arguments.home)
     if arguments.all and home.daemon() is not None:
         raise UsageError("a daemon uses the data that --all removes", hint="acceld stop, or acceld clean without --all")
     others = home.made_again if arguments.all else ()
-    place, former = home.datasets, home.path / DATASETS  # where releases before this one kept them
+    place, former = home.datasets, home.path / DATASETS  # earlier releases kept the data sets in ``former``
     before = datasets.size_bytes(place)
     freed = 0 if former == place else datasets.size_bytes(former) - datasets.trim(former, 0)
     freed += sum(file.lstat().st_size for folder in others for file in folder.rglob("*") if file.is_file())

@@ -41,7 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     files = [one for one in arguments.runs if one.endswith(".json")]
     if files:
         if len(files) != 2 or len(arguments.runs) != 2:
-            raise UsageError("two files of suites are compared at a time", hint="acceld compare A.json B.json")
+            raise UsageError(
+                "acceld compare takes exactly two result files of acceld suite", hint="acceld compare A.json B.json"
+            )
         from acceld.cli import suite_tables
 
         return suite_tables.run(arguments)
@@ -106,14 +108,14 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
 
 
 def _peak(result: Outcome) -> str:
-    """Return the percent of peak and the source of that peak: percentages of two sources do not compare."""
+    """Return the percent of peak and the source of that peak: percentages of different sources can not be compared."""
     if result.percent_of_peak_after is None:
         return "—"
     return f"{figures.percent(result.percent_of_peak_after)} ({peak_source(result.chip)})"
 
 
 def _repaired(rates: Sequence[RepairRate]) -> str:
-    """Return repairs as ``3 of 7``, and the most frequent class of failure."""
+    """Return the repaired and the tried failures as ``3 of 7``, with the class of failure that was tried most."""
     if not rates:
         return "—"
     tries, repaired = sum(rate.tries for rate in rates), sum(rate.repaired for rate in rates)

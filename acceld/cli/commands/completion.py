@@ -9,7 +9,7 @@ from acceld.cli.connect import records
 from acceld.errors import AcceldError
 
 SHOWN = 50
-"""Largest number of ids that are offered, the newest first."""
+"""Limit on the ids that are offered; the newest come first."""
 SHELLS = ("bash", "zsh", "fish")
 HINTS = {
     "bash": 'eval "$(acceld completion bash)" in ~/.bashrc',
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def flags() -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Return every command with its help line, and its flags with theirs."""
+    """Return every command with its help line, and each of its flags with the flag's help line."""
     from acceld.cli.main import COMMANDS, parser_of
 
     found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
@@ -54,7 +54,7 @@ def flags() -> dict[str, tuple[str, list[tuple[str, str]]]]:
 def values(command: str, before: str = "") -> list[str]:
     """Return the completions after the word ``before``: an option's choices, or ids and workloads for an argument.
 
-    Returns nothing if the history can not be read, because a completion must print no error.
+    Return an empty list if the history can not be read, because a completion must print no error.
     """
     from acceld.cli.main import COMMANDS, parser_of
 

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the configuration, or trust a folder. ConfigError (exit code 2) for an invalid file."""
+    """Print the configuration, or trust a folder. Raises ConfigError (exit code 2) for an invalid file."""
     if arguments.what == "trust":
         from acceld.cli import trusting
 
@@ -78,12 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _notes(settings: config.Config) -> dict[str, str]:
-    """Return what a value leads to, by its key, where the models that fill the roles change that."""
+    """Return, by key, a note on each value that the configured models override."""
     from acceld.proposers.llm.roles import RoleTable
 
     try:
         is_raised = settings.search.knowledge == "calls" and RoleTable.from_config(settings).all_warmed
-    except ConfigError:  # no role has models, or `acceld doctor` says what is wrong
+    except ConfigError:  # no role has a model; another error is reported by `acceld doctor`
         return {}
     return {"search.knowledge": "full for NKI, because every model has a Messages API"} if is_raised else {}
 

@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _uncertain(found: Mapping[str, Any]) -> str:
-    """Describe what may have been billed unseen, which counts under caps and not as cost."""
+    """Return a sentence on the amount that may have been billed without an answer. Caps count it, the costs do not."""
     calls = found["uncertain_calls"]
     return (
         f"up to {usd(found['uncertain_usd'])} more, for {calls} call{'s' * (calls != 1)} cut off unseen; caps count it"
@@ -110,13 +110,15 @@ def _print_gains(home: str | None, run: int) -> None:
 
 
 def cached_percent(line: Mapping[str, Any]) -> str:
-    """Return the share of the prompt that came from the provider's cache; ``-`` if nothing was read."""
+    """Return the percentage of prompt tokens that came from the provider's cache; ``-`` if no prompt tokens were
+    counted.
+    """
     read = line["input_tokens"] or 0
     return f"{100.0 * (line['cached_tokens'] or 0) / read:.0f} %" if read else "-"
 
 
 def grouped(lines: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
-    """Return the sums over one column. The cost of a group is None if all its parts are unknown."""
+    """Return the lines summed by the column ``by``. The cost of a group is None if no line of the group has a cost."""
     groups: dict[str, dict[str, Any]] = {}
     for line in lines:
         group = groups.setdefault(line[by], {by: line[by], **dict.fromkeys(FIGURES, 0), "cost_usd": None})
@@ -156,4 +158,4 @@ BY_FAILURE = (
     "SELECT failure, count(*) AS tries, sum(ifnull(after IN ('passed', 'untested'), 0)) AS repaired, "
     "sum(cost_usd) AS cost_usd FROM tried GROUP BY failure ORDER BY tries DESC, failure"
 )
-"""SQL: repairs by class of failure: how many were tried, how many passed, their cost."""
+"""SQL: repairs by class of failure: the number that was tried, the number that passed, and their cost."""

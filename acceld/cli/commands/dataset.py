@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from acceld.dataset.records import Program
 
 _EVERY_S = 10.0
-"""Seconds between two lines of progress, where it is no terminal."""
+"""Seconds between two lines of progress when the output is no terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make what is missing of the data set, then write its files."""
+    """Make the missing programs of the data set, write its files, and return the exit code."""
     for name, least in (("programs", 1), ("pairs", 0), ("jobs", 0)):
         if getattr(arguments, name) < least:
             raise UsageError(f"--{name} must be at least {least}, not {getattr(arguments, name)}")
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     order = Order(arguments.programs, arguments.pairs, arguments.seed, where.api, where.chip)
     settings = config.load().config.evaluate
     settings = replace(settings, slots=arguments.jobs or slots_of(settings))
-    folder = Path(arguments.folder).resolve()  # the jail's processes have another folder
+    folder = Path(arguments.folder).resolve()  # absolute, because the jail's processes run in another folder
     basis = basis_of(order)
     with Journal(folder, basis) as journal:
         progress = _Progress(order.programs, sum(journal.numbers().values()))
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """Show how far the data set is: a line that is redrawn on a terminal, a line now and then elsewhere."""
+    """Show the number of finished programs: in one line that is redrawn on a terminal, elsewhere in a line every 10 s."""
 
     def __init__(self, wanted: int, before: int) -> None:
         self._wanted, self._made, self._before = wanted, before, before
@@ -104,7 +104,7 @@ class _Progress:
             say(f"{before} of {wanted} programs are made already")
 
     def update(self, program: Program) -> None:
-        """Count a finished program, and tell of it."""
+        """Count a finished program, and print the progress."""
         self._made += program.made
         self._failed += not program.made
         self._pairs += len(program.pairs)

@@ -82,7 +82,8 @@ def _other(history: History, new: dict[str, Any], against: str) -> dict[str, Any
         number = new["parent"]
         if number is None:
             raise UsageError(
-                f"c{new['id']} is a baseline: it has no parent", hint="name another: acceld diff c345 c301"
+                f"c{new['id']} is a baseline: it has no parent to compare with",
+                hint="name another candidate: acceld diff c345 c301",
             )
     elif against in ("baseline", "best"):
         number = history.get(f"/v1/runs/{new['run']}")[against]

@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine the parts, or the machine if no part is named. Return 1, or 2 for settings, if one has a problem."""
+    """Examine the parts, or the machine if no part is named. Return 1 if a part has a problem, and 2
+    if that part is one of the settings.
+    """
     for part in arguments.parts:
         if part not in PARTS:
             raise UsageError(

@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the program's figures and its operators. UsageError for what is no profile."""
+    """Print the program's figures and its operators. Raises UsageError for a file that is no profile."""
     if arguments.top < 1:
-        raise UsageError(f"--top {arguments.top} shows nothing", hint="give 1 or more")
+        raise UsageError(f"--top must be at least 1, not {arguments.top}")
     captured = read_captured(Path(arguments.profile))
     if arguments.init:
         _write(Path(arguments.init), arguments.profile, captured)
@@ -115,7 +115,7 @@ def _next(captured: Captured, arguments: argparse.Namespace) -> list[str]:
 
 
 def _inputs(captured: Captured) -> list[tuple[str, str, str]]:
-    """Return names, shapes and types of the program's inputs, the names as different Python identifiers."""
+    """Return names, shapes and types of the program's inputs, with the names made into distinct Python identifiers."""
     found: dict[str, tuple[str, str, str]] = {}
     for one in captured.tensors:
         if one.role == "IN":
@@ -147,7 +147,9 @@ def _write(place: Path, profile: str, captured: Captured) -> None:
         f"Inputs{whole}: " + (", ".join(f"{name} {shape} {dtype}" for name, shape, dtype in inputs) or "not recorded."),
         f"Outputs{whole}: " + (", ".join(outputs) or "not recorded."),
     ]
-    told = [line.replace("\\", "\\\\").replace('"', "'") for line in told]  # names end no docstring
+    told = [
+        line.replace("\\", "\\\\").replace('"', "'") for line in told
+    ]  # so that no name ends the docstring of the written file
     wrapped = [part for line in told for part in (textwrap.wrap(line, 110) or [""])]
     text = "\n".join(
         [

@@ -1,4 +1,4 @@
-"""``acceld hosts``: list the hosts of a fleet with load, cost, and the reason why one is idle; drain a host."""
+"""``acceld hosts``: list the hosts of a fleet with load, cost, and the reason why a host is idle; drain a host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List the hosts, or change one. DaemonError (exit code 3) if no daemon runs."""
+    """List the hosts, or change one. Raises DaemonError (exit code 3) if no daemon runs."""
     client = Client(find_home(arguments.home))
     if arguments.action != "list":
         if not arguments.host:

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Import the source. Return 1 if one of several cases could not be read."""
+    """Import the source. Return 1 if one of several kernels or problems could not be imported."""
     if arguments.source[0] == "kernelbench" and len(arguments.source) == 2:
         return _kernelbench(Path(arguments.source[1]), Path(arguments.into), arguments)
     if len(arguments.source) != 1:
@@ -63,7 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _kernelbench(source: Path, folder: Path, arguments: argparse.Namespace) -> int:
-    """Write a workload of each problem: a file with the class ``Model``, ``get_inputs`` and ``get_init_inputs``."""
+    """Write a workload for each problem. A problem is a file with the class ``Model``, ``get_inputs`` and
+    ``get_init_inputs``.
+    """
     from acceld.cli.modules import write_module_workload
     from acceld.lowering.aten.requests import ModuleRequest, Refused, module_references
 

@@ -1,4 +1,4 @@
-"""``acceld init``: make a commented workload folder from a kernel of your own, and print its first result."""
+"""``acceld init``: make a commented workload folder from a kernel of your own, and print the kernel's first result."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the folder, run the kernel once, print the result."""
+    """Write the workload folder, evaluate the kernel once, print the result, and return the exit code."""
     if arguments.kernel is None:
         return _from_reference(arguments)
     path = Path(arguments.kernel)
@@ -81,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _kept_if_fine(folder: Path) -> Iterator[list[bool]]:
-    """Remove the folder after the block, unless True was added to the list: a failed init leaves no folder."""
+    """Yield a list, and remove the folder after the block unless True was added to the list: a failed ``acceld init``
+    leaves no folder.
+    """
     kept: list[bool] = []
     try:
         yield kept
@@ -115,7 +117,7 @@ def _shown(
 
 
 def _from_reference(arguments: argparse.Namespace) -> int:
-    """Write a folder whose kernels are lowered from the reference, run one of them once, print the result."""
+    """Write a workload folder with kernels lowered from the reference, evaluate one of them once, and print the result."""
     if bool(arguments.reference) == bool(arguments.module):
         raise UsageError(
             "a folder is made from a kernel, a reference or a module",
@@ -158,7 +160,7 @@ def _from_reference(arguments: argparse.Namespace) -> int:
 
 
 def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput]]:
-    """Return the arguments, and the outputs if there is a reference."""
+    """Return the kernel's arguments, and its outputs if there is a reference (else an empty list)."""
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     if arguments.inputs:
         import numpy as np
@@ -171,7 +173,7 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
         with np.load(sample) as arrays:
             given = [DraftArgument(name, arrays[name].shape, arrays[name].dtype.name) for name in arrays.files]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
-    if given and kernel.api != "c":  # the parameters of C are read by its compiler
+    if given and kernel.api != "c":  # acceld does not parse C, so a C kernel's parameters are unknown here
         given = by_signature(kernel, given)
     if arguments.reference:
         facts = drafts.reference_facts(Path(arguments.reference), given)
@@ -187,7 +189,7 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
 async def _traced(
     kernel: Kernel, given: list[DraftArgument], chip: str, settings: config.EvaluateConfig, state: Path
 ) -> tuple[list[DraftOutput], list[str]]:
-    """Return the kernel's outputs, and the arguments that it writes."""
+    """Return the outputs of the traced kernel, and the names of the arguments that the kernel writes."""
     from acceld.evaluate.simulated.programs import traced_program
 
     program = await traced_program(kernel, _specs(given), chip, settings, state)
@@ -215,7 +217,7 @@ def _write(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        # A kernel that imports modules of its package stays among them, because relative imports depend on it.
+        # A kernel with a closure keeps its file name and place, because relative imports between the modules depend on them.
         baseline = kernel.filename if kernel.closure else BASELINE_FILES[kernel.api]
         for name, text in {**kernel.closure, baseline: kernel.text}.items():
             (fresh / name).parent.mkdir(parents=True, exist_ok=True)

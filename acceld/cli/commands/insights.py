@@ -128,7 +128,10 @@ def _change(arguments: argparse.Namespace, edits: dict[str, Any]) -> int:
     if not arguments.insight:
         raise UsageError(f"--{option} which?", hint=f"acceld insights i38 --{option}")
     if arguments.mark and edits:
-        raise UsageError(f"--{arguments.mark} and an edit are two changes", hint="make one after the other")
+        raise UsageError(
+            f"--{arguments.mark} does not go with an edit of the insight",
+            hint="run acceld insights once for each change",
+        )
     number, client = number_of(arguments.insight, "i"), Client(find_home(arguments.home))
     if arguments.mark == "delete":
         client.send("DELETE", f"/v1/insights/{number}")

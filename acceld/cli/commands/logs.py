@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tail(path: Path, count: int) -> list[str]:
-    """Return the newest lines, including those of rotated files."""
+    """Return the ``count`` newest lines of a log, which may continue in rotated files."""
     lines: list[str] = []
     for place in (path, *(path.with_name(f"{path.name}.{number}") for number in range(1, 4))):
         if len(lines) >= count or not place.exists():

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until the client disconnects, or until interrupted."""
+    """Serve the tools until the client disconnects or the command is interrupted, and return the exit code."""
     try:
         from acceld.agents import server
     except ModuleNotFoundError as error:

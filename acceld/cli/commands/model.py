@@ -1,4 +1,6 @@
-"""``acceld model``: divide a transformer's step, or a PyTorch module, into regions, show where its time must go, and write a suite of them."""
+"""``acceld model``: divide a transformer's step, or a PyTorch module, into regions, show the least time of each region,
+and write a suite of the regions.
+"""
 
 from __future__ import annotations
 
@@ -58,23 +60,23 @@ class _Row:
     text: str
     """The reference; empty if there is none."""
     why: str
-    """Reason why there is no reference."""
+    """Reason why there is no reference; empty if there is one."""
     times_us: dict[str, float]
-    """Least time by what bounds it: bytes, products, elements."""
+    """Least times in microseconds for the ``bytes``, the ``products`` and the other ``elements`` of one run."""
 
     @property
     def bound(self) -> str:
-        """Return what takes longest."""
+        """Return the key of the longest of ``times_us``."""
         return max(self.times_us, key=lambda what: self.times_us[what])
 
     @property
     def step_us(self) -> float:
-        """Return the least time of all runs of a step."""
+        """Return the least time in microseconds of all runs of the region in one step."""
         return self.count * self.times_us[self.bound]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the regions; write the suite if asked."""
+    """Print the regions, write the suite if ``-o`` is given, and return the exit code."""
     if arguments.output and Path(arguments.output).exists():
         raise UsageError(f"{arguments.output} exists", hint="choose another folder with -o")
     config = ":" not in arguments.spec or Path(arguments.spec).is_file()
@@ -83,7 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output:
         kept = [row for row in rows if 100 * row.step_us / total >= arguments.least_share and row.text]
         if not kept:
-            raise UsageError(f"no region has {arguments.least_share:g} % of the step", hint="lower --least-share")
+            raise UsageError(
+                f"no region takes {arguments.least_share:g} % of the step's least time",
+                hint="give a lower --least-share",
+            )
         _write(Path(arguments.output), kept, total)
         if not config:
             _write_patch(Path(arguments.output), kept, arguments.spec)
@@ -114,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[str, int]]:
-    """Return the regions of a config.json's step, words for the step, and what else is known of the model."""
+    """Return the regions of a config.json's step, words for the step, and further counts about the model."""
     from acceld.lowering.blocks import Step, read_config, regions_of
 
     refuse_module(arguments, f"{arguments.spec} is a config.json")
@@ -132,7 +137,7 @@ def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
 
 
 def _module_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[str, int]]:
-    """Return the regions of a PyTorch module's forward, and words for it."""
+    """Return the regions of a PyTorch module's forward, words for the module, and further counts about it."""
     from acceld.drafts import DraftArgument, DraftOutput
     from acceld.lowering.aten.requests import module_regions
 
@@ -152,7 +157,7 @@ def _module_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
 
 
 def _timed(region: Region, dtype: str, chip: str) -> _Row:
-    """Trace a region, which runs text that was written here and no one else's."""
+    """Return a region's row with its least times. The region is traced by running its text, which acceld wrote itself."""
     from acceld.drafts import DraftArgument, DraftOutput
     from acceld.lowering.kernels import work
     from acceld.lowering.numpy_reference import traced
@@ -168,7 +173,7 @@ def _timed(region: Region, dtype: str, chip: str) -> _Row:
         graph = traced(forward, path, [(one.name, (one.shape, one.dtype)) for one in region.operands])
     products, others, moved = work(graph)
     if (ids := next((one for one in region.operands if one.name == "ids"), None)) is not None:
-        # Of the tokens, an expert reads the rows that chose it.
+        # An expert reads only the rows of the tokens that chose it.
         (x,) = (one for one in region.operands if one.name == "x")
         moved -= DTYPE_BYTES[x.dtype] * (x.shape[0] - min(x.shape[0], ids.shape[0])) * x.shape[1]
     given = tuple(DraftArgument(one.name, one.shape, one.dtype) for one in region.operands)
@@ -178,7 +183,7 @@ def _timed(region: Region, dtype: str, chip: str) -> _Row:
 
 
 def _least(products: int, others: int, moved: int, dtype: str, chip: str) -> dict[str, float]:
-    """Return the least time of one run by what bounds it, in microseconds."""
+    """Return the least times in microseconds for the bytes, the products and the other operations of one run."""
     from acceld.roofline import ATTAINABLE_PEAKS
 
     peaks = ATTAINABLE_PEAKS[chip]

@@ -39,7 +39,9 @@ BACKEND_START_S = 900.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.usage = "%(prog)s [options] [WORKLOAD|REF.py|KERNEL.py]"  # argparse's own would list forty options
+    parser.usage = (
+        "%(prog)s [options] [WORKLOAD|REF.py|KERNEL.py]"  # the usage line that argparse makes would list forty options
+    )
     parser.add_argument(
         "target", metavar="WORKLOAD|REF.py|KERNEL.py", nargs="?", help="a workload, a numpy reference, or a kernel file"
     )
@@ -125,7 +127,7 @@ def add_option(
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Submit the run. With ``--wait``, follow it."""
+    """Submit the run, and return the exit code. With ``--wait``, follow the run until it ends."""
     from acceld.cli.connect import connected
 
     spec, settings = specification(arguments)
@@ -152,8 +154,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config]:
-    """Return the requested run and the configuration it uses. UsageError, WorkloadError or ConfigError if there can be
-    none.
+    """Return the requested run and the configuration it uses. Raises UsageError, WorkloadError or ConfigError if there
+    can be none.
     """
     from acceld.cli.reference import lowered_root
     from acceld.workloads import workload
@@ -185,7 +187,8 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
         api = arguments.api if root is None else root.api
         where = place_of(resolved, None if root is None else path, found, api=api, **asked_for)
     elif arguments.from_reference and where.api in found.baselines:
-        # The folder was made from the reference, so its kernels are lowered ones: one is a root beside the models' own first.
+        # The folder was made from the reference, so its kernels are lowered kernels. One of them is a root, in addition to
+        # the first kernels that models write.
         root = parsed_kernel(found.baselines[where.api], api=where.api, entry=found.entry or "")
     elif not arguments.from_reference and where.api not in found.baselines:
         root = lowered_root(found, where.api, hidden=False)
@@ -240,7 +243,7 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
 
 
 def _reference(arguments: argparse.Namespace, path: Path) -> str:
-    """Return the workload of a reference; its first kernels are lowered from it."""
+    """Return the folder of a reference's workload, in which the first kernels are lowered from the reference."""
     from acceld import drafts
     from acceld.cli.reference import reference_workload
 
@@ -274,7 +277,9 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
 
 
 def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
-    """Return what the daemon compares with its own configuration, so that no run uses another one in silence."""
+    """Return what the daemon compares with its own configuration, so that no run uses another configuration
+    unnoticed.
+    """
     from acceld.watch.settings import digests
 
     return {"digests": digests(settings, spec), "files": [str(path) for path in config.load().files]}

@@ -1,5 +1,5 @@
-"""``acceld port``: rewrite a kernel of ``neuronxcc.nki`` for the current ``nki``, and compare both. Exit code 7 if that
-fails.
+"""``acceld port``: rewrite a kernel of ``neuronxcc.nki`` for the current ``nki``, and compare both. The exit code is 7
+if a part could not be ported or the two differ.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A port and its evaluation. ``problem`` is the reason why it is not proven equal."""
+    """A port and its evaluation. ``problem`` is the reason why the port is not proven equal to the original; empty if
+    it is.
+    """
 
     ported: Ported
     problem: str = ""

@@ -1,4 +1,4 @@
-"""``acceld profile``: check one kernel and time it on the simulator, without a daemon; or many, on any backend."""
+"""``acceld profile``: check and time one kernel on the simulator without a daemon, or many kernels on any backend."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from acceld.nki.ir.program import Program
 
 _DAEMON_S = 180.0
-"""Seconds in which a daemon traces and times a kernel, each of which has a deadline of its own."""
+"""Deadline in seconds for the daemon's answer. Tracing and timing have shorter deadlines of their own."""
 FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
 
 
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kernel to profile, with a workload or bare arguments."""
+    """A kernel to profile, with a workload or with the arguments of the command line."""
 
     kernel: Kernel
     workload: Workload | None
@@ -97,7 +97,9 @@ class Subject:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Profile the kernel and print the result. Return 7 if it does not pass. With ``--jsonl`` profile many."""
+    """Profile the kernel and print the result. Return 7 if it does not pass. With ``--jsonl`` profile the kernels of a
+    file.
+    """
     if arguments.jsonl:
         if arguments.kernel:
             raise UsageError(
@@ -234,14 +236,14 @@ def _timed_by_daemon(home: Home, subject: Subject, chip: str) -> Evaluation | No
         if queue.get("slots_in_use", 0) >= queue.get("slots", 1):
             return None
         return evaluation_from(client.send("POST", "/v1/evaluations", asked))
-    except (DaemonError, UsageError):  # of another version, or it has just ended
+    except (DaemonError, UsageError):  # the daemon has another version, or has just ended
         return None
 
 
 def _evaluated_here(
     subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path, arguments: argparse.Namespace
 ) -> Evaluation:
-    """Return the evaluation by an evaluator of this process."""
+    """Return the evaluation, made by an evaluator in this process."""
     import asyncio
 
     return asyncio.run(_evaluate(subject, chip, settings, state, arguments))
@@ -276,7 +278,7 @@ def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state:
 
 
 def _write_timeline(program: Program, path: Path, state: Path) -> None:
-    """Write the timeline as a Chrome trace. UsageError if the file can not be written."""
+    """Write the timeline as a Chrome trace. Raises UsageError if the file can not be written."""
     from acceld.nki.timing.calibration import calibrated, chosen, read
     from acceld.nki.timing.chrome_trace import chrome_trace
     from acceld.nki.timing.timeline import timeline
@@ -297,13 +299,13 @@ COUNTERS = (
 
 
 def record(evaluation: Evaluation, found: Workload | None, chip: str, kernel: Kernel) -> dict[str, Any]:
-    """Return the evaluation as ``--json`` prints it: its figures, and the finding that agents get."""
+    """Return the evaluation as ``--json`` prints it: its figures, and the finding that coding agents get."""
     figures_of = _figures(evaluation, found, chip, kernel.api)
     return {**finding(evaluation, kernel.text, found, chip, kernel.lnc), **figures_of}
 
 
 def _figures(evaluation: Evaluation, found: Workload | None, chip: str, api: str) -> dict[str, Any]:
-    """Return an evaluation's own figures. ``api`` is used if the kernel was not timed."""
+    """Return an evaluation's figures by name. ``api`` is stated if the kernel was not timed."""
     profile, correctness, failure = evaluation.profile, evaluation.correctness, evaluation.failure
     counters = {name: _whole(value) for name, value in profile.counters.items()} if profile else {}
     return {

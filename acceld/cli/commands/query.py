@@ -74,7 +74,7 @@ def show(
 
 
 def _typed() -> str:
-    """Return the statement on standard input. UsageError if it is not in the encoding of standard input."""
+    """Return the statement on standard input. Raises UsageError if it is not in the encoding of standard input."""
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""``acceld replay``: repeat a run's decisions from its rows, offline. Exit code 1 on the first difference."""
+"""``acceld replay``: repeat a run's decisions from its rows, offline. The exit code is 1 if a decision differs."""
 
 from __future__ import annotations
 

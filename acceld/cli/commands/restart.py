@@ -1,4 +1,4 @@
-"""``acceld restart``: stop the daemon, then start it. Runs continue."""
+"""``acceld restart``: stop the daemon, then start it again. Unfinished runs continue."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from acceld.errors import UsageError
 from acceld.model import STOPPED, RunState
 
 NEWEST, ROWS = 20, 50
-"""Most rows of the list of runs, and of the other tables."""
+"""Limits on the rows of the list of runs, and on the rows of the other tables."""
 CONDITIONS = ("saved", "search", "chip", "model", "since", "where", "sort", "jsonl", "csv")
 """Arguments that need the view ``history``."""
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List runs, newest first, or the rows that were asked for."""
+    """Print the runs, newest first, or the rows of a condition, a saved query or a search; return the exit code."""
     if any(getattr(arguments, name) for name in CONDITIONS):
         if arguments.state:
             raise UsageError(

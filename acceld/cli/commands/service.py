@@ -16,7 +16,9 @@ from acceld.errors import UsageError
 from acceld.home import Home, find_home
 
 KEPT = (PATH, "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
-"""Variables that the service gets as they are now: where acceld is installed, and what it trusts and keeps."""
+"""Environment variables whose present values the unit file keeps: they say where acceld finds programs, settings, trust
+records and caches.
+"""
 UNIT = """\
 [Unit]
 Description=acceld for {home}
@@ -90,7 +92,7 @@ def unit(home: Home) -> str:
 
 
 def _quoted(word: str, doubled: str) -> str:
-    """Return a word as systemd reads it in a list; it would expand the characters of ``doubled``."""
+    """Return a word quoted for systemd. The characters in ``doubled`` are doubled, because systemd would expand them."""
     for special in "\\" + doubled:
         word = word.replace(special, 2 * special)
     return '"' + word.replace('"', '\\"') + '"' if any(c in word for c in " \"';") else word

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the status. DaemonError (exit code 3) if no daemon runs; with ``--ready`` also if it takes no runs."""
+    """Print the status. Raises DaemonError (exit code 3) if no daemon runs; with ``--ready`` also if it takes no runs."""
     home = find_home(arguments.home)
     if arguments.ready:
         Client(home, timeout_s=10.0).get("/v1/ready")

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Stop and wait until it has ended."""
+    """Stop the daemon, wait until it has ended, and return the exit code."""
     home = find_home(arguments.home)
     unfinished = _unfinished(home)
     pid = stop(home, grace_s=0.0 if arguments.now else None, timeout_s=arguments.timeout)
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _unfinished(home: Home) -> list[int]:
-    """Return the runs that the next daemon continues; none if the daemon does not answer."""
+    """Return the runs that the next daemon continues; an empty list if the daemon does not answer."""
     with contextlib.suppress(AcceldError):
         listed = Client(home, timeout_s=5.0).get("/v1/runs", limit=500)["runs"]
         return sorted(one["id"] for one in listed if one["state"] in (RunState.QUEUED, RunState.RUNNING))
@@ -42,7 +42,9 @@ def _unfinished(home: Home) -> list[int]:
 
 
 def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
-    """Stop the daemon of ``home`` and return its former pid. DaemonError if none runs or it does not end."""
+    """Stop the daemon of ``home`` and return its former pid. Raises DaemonError if no daemon runs or the daemon does
+    not end.
+    """
     reported = home.daemon()
     if reported is None:
         raise DaemonError(
@@ -53,7 +55,9 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
         Client(home).send("POST", "/v1/stop", {} if grace_s is None else {"grace_s": grace_s})
     except DaemonError:
         if process_start(pid) == reported["process_started"]:
-            os.kill(pid, signal.SIGTERM)  # it does not answer, or speaks another protocol; it still obeys signals
+            os.kill(
+                pid, signal.SIGTERM
+            )  # a daemon that does not answer, or speaks another protocol, still obeys signals
     deadline = time.monotonic() + timeout_s
     while home.is_served():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""``acceld suggest``: show the changes that the rewrite rules would make to a kernel. Edits nothing."""
+"""``acceld suggest``: show the changes that the rewrite rules would make to a kernel. No file is edited."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print line, proven precondition, expected effect and diff of each rewrite that applies; then those refused."""
+    """Print line, proven precondition, expected effect and diff of each rewrite that applies, then the refused
+    rewrites.
+    """
     path = Path(arguments.kernel)
     asked = arguments.api or api_of_file(path)
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": asked})

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from acceld.workloads import DeclaredWork
 
 _SLICES = 2
-"""Number of time slices for each kernel if all got the same number."""
+"""Average number of time slices for each kernel."""
 _LEAST_S = 30.0
-"""Shortest first slice of a kernel."""
+"""Shortest first slice of a kernel in seconds."""
 _ANSWER_S = 1800.0
 """Deadline, in seconds, of the evaluation of a competitor's kernel by the strict gate."""
 
@@ -127,7 +127,7 @@ def _label(entry: Entry) -> str:
 
 
 def _work(entry: Entry) -> DeclaredWork | None:
-    """Return the declared work of an entry's workload; None if the workload declares none, or is not known."""
+    """Return the declared work of an entry's workload; None if the workload declares no work or is not known."""
     from acceld.cli.kernels import workload_folders
     from acceld.workloads import workload
 

@@ -57,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
         if not nodes:
             say(f"r{number} has no candidates yet; acceld show r{number} shows its state")
         else:
-            made = [node for node in nodes if node["parent"]]  # the baseline is no candidate, as in acceld show
+            made = [
+                node for node in nodes if node["parent"]
+            ]  # the baseline is not counted as a candidate, as in acceld show
             counts = Counter(node["status"] for node in made if node["status"])
             best = f", best c{found['best']}" if found["best"] else ""
             say(f"r{number}: {len(made)} candidates{best}; {figures.counted(counts) or 'none evaluated yet'}")
@@ -70,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _families(nodes: list[dict[str, Any]]) -> dict[int | None, list[dict[str, Any]]]:
-    """Return the children of each parent, fastest first."""
+    """Return, by id of the parent, its children with the fastest first; None has the candidates without a parent."""
     families: dict[int | None, list[dict[str, Any]]] = {}
     for node in nodes:
         families.setdefault(node["parent"], []).append(node)

@@ -1,4 +1,6 @@
-"""``acceld watch``: report the changes that each save of a kernel makes; search again only when asked, or within caps."""
+"""``acceld watch``: report the changes that each save of a kernel makes; search again only on request, or within the
+configured caps.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,7 @@ async def _watch(
 
 
 async def _until_left(watcher: Watcher, files: Sequence[Watched], console: WatchConsole) -> None:
-    """Handle saves and keys until the key q."""
+    """Handle saved files and pressed keys until the key q is pressed."""
     from acceld.cli.watch_console import single_keys
 
     left = asyncio.Event()

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until interrupted."""
+    """Serve the page until interrupted, and return the exit code."""
     try:
         from acceld.cli.web_server import serve
     except ModuleNotFoundError as error:

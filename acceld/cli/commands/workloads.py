@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List workloads, or show one."""
+    """Print the list of workloads, or one workload, and return the exit code."""
     extra = [Path(folder) for folder in config.load().config.paths.workloads]
     if arguments.name:
         one = workload(arguments.name, extra)

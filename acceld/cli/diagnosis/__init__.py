@@ -1,1 +1,1 @@
-"""Parts of ``acceld doctor``: this machine, the settings, the database, the evaluator under attack."""
+"""Hold the parts of ``acceld doctor``: this machine, the settings, the database, the evaluator under attack."""

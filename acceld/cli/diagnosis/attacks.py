@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the suite. Return 1 if the evaluator accepted an attack, ended unexpectedly, refused an honest kernel, or
-    refused an attack by a rule that its file does not name.
+    """Run the attacks and the honest kernels. Return 1 if the evaluator accepted an attack, ended unexpectedly, refused
+    an honest kernel, or refused an attack by another rule than the attack's file names.
     """
     from acceld.evaluate.selftest.runner import FAILURES, run_selftest
 

@@ -26,9 +26,10 @@ from acceld.home import find_home
 from acceld.targets import nki_version
 
 SHOWN_OPINIONS = 5
-"""Limit on the disagreements with AWS's tools that are shown, latest first."""
+"""Limit on the disagreements with AWS's tools that are shown; the latest come first."""
 LARGEST_CHECKED = 2**30
-"""Largest database in bytes that the look at the whole machine checks; a larger one takes too long beside the rest."""
+"""Size in bytes above which ``acceld doctor`` without a part does not check the database, because that takes too long.
+"""
 _DISAGREEMENTS = """
 SELECT min(c.id) AS candidate, e.source_sha256, e.workload, e.chip, e.failure_line AS line, e.failure_message AS message
 FROM evaluations e LEFT JOIN candidates c ON c.evaluation = e.id
@@ -49,8 +50,8 @@ EXTRAS: dict[str, tuple[str, int]] = {
     "web": ("textual_serve", 2),
     "docs": ("zensical", 42),
 }
-"""By extra of the package: a module that it installs, and the megabytes that it adds to a plain installation (of 126 MB).
-Measured on Python 3.11, x86-64 Linux, without bytecode; of ``cuda`` the wheels as they are downloaded.
+"""By extra of the package: a module that it installs, and the megabytes that it adds to a plain installation (of 126
+MB). Measured on Python 3.11, x86-64 Linux, without bytecode; of ``cuda`` the wheels as they are downloaded.
 """
 GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 
@@ -113,7 +114,7 @@ def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
 
 
 def _read(path: Path) -> list[Finding]:
-    """Return the findings of a report. UsageError if it can not be read."""
+    """Return the findings of a stored report. Raises UsageError if the report can not be read."""
     from acceld.devices.neuron.tools.advice import advice
 
     try:
@@ -179,7 +180,7 @@ def _versions(_: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _opinions(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """Yield the latest kernels that acceld accepted and AWS's tools refused: each is a rule that acceld lacks."""
+    """Yield the latest kernels that acceld accepted and AWS's tools refused: each shows a rule that acceld lacks."""
     from acceld.evaluate.opinion import RULE
 
     if not find_home(arguments.home).database.is_file():
@@ -195,7 +196,7 @@ def _importable(name: str) -> bool:
 
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # a package around it is missing
+    except ModuleNotFoundError:  # a parent package of the module is missing
         return False
 
 
@@ -215,7 +216,7 @@ def _settings(arguments: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _history(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """Yield the state of the history's database, if there is one."""
+    """Yield the state of the history's database, if there is a database."""
     from acceld.store.maintenance import check, size_bytes
 
     home = find_home(arguments.home)

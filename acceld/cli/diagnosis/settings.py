@@ -1,7 +1,8 @@
-"""Read configuration, models, prompts and workloads for ``acceld doctor PART``, and report errors. Sends nothing.
+"""Read configuration, models, prompts and workloads for ``acceld doctor PART``, and report errors. Nothing is sent to
+models.
 
-With ``--call`` each model gets one tiny question, which is paid for. With ``--admit`` the references of workloads are
-run in the sandbox, to see whether passing their checks means anything.
+With ``--call`` each model gets one tiny question, which costs money. With ``--admit`` the references of workloads are
+run in the sandbox, to see that no constant output passes and that every input matters.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ UNPRICED = "declare input_usd_per_mtok and output_usd_per_mtok"
 
 
 def run(arguments: argparse.Namespace, parts: Sequence[str]) -> int:
-    """Print a line for each item of the parts that was read. Return 2 if one has an error."""
+    """Print a line for each item that was read of the parts. Return 2 if an item has an error."""
     home = find_home(arguments.home)
     found = list(findings(parts, home, arguments.admit, arguments.call))
     wrong = [finding for finding in found if finding[2]]
@@ -68,8 +69,8 @@ def findings(
 
 
 def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem and a note for each model: that its price is unknown or its end is near, or the result of a
-    call.
+    """Yield name, problem and a note for each model. The note says that the model's price is unknown or its withdrawal
+    is near, or has the result of a call.
     """
     from acceld.llm.pricing import PriceBook
     from acceld.llm.retirement import retirement
@@ -101,7 +102,9 @@ def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
 
 
 def _without_temperature(config: Config, table: RoleTable) -> Iterator[str]:
-    """Yield the roles whose temperature is not sent to a model, because its API is given none."""
+    """Yield the roles whose temperature is not sent to a model, because the model's API takes no temperature from
+    acceld.
+    """
     from acceld.llm.client import ROLES
     from acceld.llm.settings import ModelSettings
 
@@ -177,7 +180,7 @@ def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Itera
 async def _admit(
     config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]
 ) -> dict[str, Admission | str]:
-    """Run the admission of workloads that have none yet. Return findings by name, or the error of the workload."""
+    """Run the admission of workloads that have no admission yet. Return findings by name, or the error of the workload."""
     from acceld.evaluate.sandbox.ladder import probe_level
     from acceld.evaluate.simulated.children import Children
 
