@@ -24,6 +24,10 @@ from acceld.nki.ir.program import Access, Buffer, Loop, Role
 from acceld.nki.ir.regions import box, coefficient
 
 POISON = 0xFF
+_MARK = 95
+"""Binary exponent of the random values in memory to which products add."""
+_WIDE = (np.dtype(np.float32), np.dtype(np.float64))
+"""Types that can hold values of such an exponent, and in which values of other exponents keep their bits."""
 _DRAWN = 65_521
 """Number of different random elements that fill undefined memory before they repeat. It is a prime, so that rows of a
 tile differ.
@@ -80,14 +84,20 @@ class Store:
 
     ``array`` is the flat storage as bytes; it is empty while it is not allocated. Elements that were never written hold
     zeros; with ``poison`` they hold NaN, and with ``poison`` and ``chance`` random finite values.
+
+    ``adds``: a product overwrites elements that were never written and adds to the others, so :meth:`untouched` must
+    tell them apart. Then random values lie between 2^90 and 2^100, which no product reaches.
     """
 
-    __slots__ = ("array", "chance", "layout", "poison")
+    __slots__ = ("adds", "array", "chance", "layout", "poison")
 
-    def __init__(self, layout: Layout, *, poison: bool, chance: np.random.Generator | None = None) -> None:
+    def __init__(
+        self, layout: Layout, *, poison: bool, chance: np.random.Generator | None = None, adds: bool = False
+    ) -> None:
         self.layout = layout
         self.poison = poison
         self.chance = chance
+        self.adds = adds
         self.array = np.empty(0, np.uint8)
 
     def allocate(self) -> None:
@@ -101,8 +111,10 @@ class Store:
         layout = self.layout
         if layout.fill is None or (layout.fill == 0 and not np.signbit(layout.fill)):
             undefined = layout.fill is None and self.poison
-            if undefined and self.chance is not None:
+            if undefined and self.chance is not None and not (self.adds and layout.dtype not in _WIDE):
                 drawn = _drawn(self.chance, layout.dtype, min(layout.elements, _DRAWN))
+                if self.adds:
+                    drawn = np.ldexp(np.sign(drawn) + 0.5 * np.tanh(drawn), _MARK).astype(layout.dtype)
                 self.array[...] = np.resize(drawn, layout.elements).view(np.uint8)
                 return
             self.array.fill((1 if layout.dtype == np.bool_ else POISON) if undefined else 0)
@@ -111,6 +123,17 @@ class Store:
         one = np.empty(1, layout.dtype)
         write(one, np.full(1, layout.fill, np.float64), layout.buffer.dtype, float64=layout.dtype == np.float64)
         elements[...] = one[0]
+
+    def untouched(self, values: Array) -> Array | None:
+        """Return a mask of the elements of ``values``, read from this buffer, that were never written; None if there is
+        no such element.
+        """
+        if self.adds and self.chance is not None and values.dtype in _WIDE:
+            found = (np.abs(values) > 2.0 ** (_MARK - 4)) & (np.abs(values) < 2.0 ** (_MARK + 4))
+        else:
+            bits = np.dtype(f"u{values.dtype.itemsize}")
+            found = np.equal(np.ascontiguousarray(values).view(bits), np.iinfo(bits).max).reshape(values.shape)
+        return found if found.any() else None
 
     def release(self) -> None:
         """Release the storage."""

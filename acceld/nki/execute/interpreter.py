@@ -34,7 +34,7 @@ from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.races import Races
 from acceld.nki.execute.timed import Timed
 from acceld.nki.execute.windows import Nothing, Window, window_function
-from acceld.nki.ir.def_use import Coverage, Use, reduce_command, uses_of
+from acceld.nki.ir.def_use import Coverage, Use, accumulation, is_product, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role
 
@@ -100,6 +100,11 @@ def is_settled(program: Program, options: ExecuteOptions = DEFAULT_OPTIONS) -> b
     return _Execution(program, options).settled
 
 
+def _may_add(use: Use) -> bool:
+    """Return True if an instruction adds to the elements of a use that were written, and overwrites the others."""
+    return use.writes and is_product(use.instruction) and accumulation(use.instruction) == "auto"
+
+
 class _Execution:
     """A program compiled for one run."""
 
@@ -123,7 +128,8 @@ class _Execution:
         check_total(layouts, options.max_bytes)
         poison = options.uninitialized == "nan"
         chance = None if options.chance is None else np.random.default_rng(options.chance)
-        self.stores = [Store(layout, poison=poison, chance=chance) for layout in layouts]
+        adds = {number for number, found in uses.items() if any(_may_add(use) for use in found)}
+        self.stores = [Store(layout, poison=poison, chance=chance, adds=layout.buffer.id in adds) for layout in layouts]
         outputs = {number for number in program.outputs if program.buffers[number].role is not Role.INPUT}
         self.settled = not any(
             self._left_to_chance(layout, uses.get(layout.buffer.id, []), layout.buffer.id in outputs)

@@ -89,7 +89,7 @@ def matmul(context: Context) -> Step:
 def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Array) -> None:
     """Write ``product`` to ``dst``, or add it to the values there, as ``mode`` says: "no", "yes" or "auto".
 
-    With "auto" an element that was never written (all bits set) is overwritten, and any other is added to.
+    With "auto" an element that was never written is overwritten, and any other is added to.
     """
     if mode == "no":
         dst.put(env, window, product)
@@ -98,20 +98,13 @@ def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Arr
     before = out if out is not None else dst.load(env, window)
     product = product.reshape(before.shape)
     if mode == "auto":
-        fresh = _untouched(before if out is not None else dst.raw(env, window))
+        fresh = dst.store.untouched(before if out is not None else dst.raw(env, window))
         if fresh is not None:
             before = np.where(fresh, before.dtype.type(0), before)
     if out is not None:
         np.add(before, product, out=out)
     else:
         dst.put(env, window, before + product)
-
-
-def _untouched(values: Array) -> Array | None:
-    """Return a mask of the elements whose bits are all set; None if no element is such."""
-    bits = np.dtype(f"u{values.dtype.itemsize}")
-    found = np.equal(np.ascontiguousarray(values).view(bits), np.iinfo(bits).max).reshape(values.shape)
-    return found if found.any() else None
 
 
 def _moved(s: Array, m: Array, units: tuple[bool, bool]) -> tuple[bool, Array | None]:
@@ -193,7 +186,7 @@ def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: s
     if mode == "yes":
         product = product + before
     elif mode == "auto":
-        fresh = _untouched(dst.raw(env, None))
+        fresh = dst.store.untouched(dst.raw(env, None))
         product = product + (before if fresh is None else np.where(fresh, before.dtype.type(0), before))
     dst.put(env, None, np.where(touched, product.astype(before.dtype), before))
 

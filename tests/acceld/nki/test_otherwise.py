@@ -146,3 +146,37 @@ def test_a_random_order_begins_and_ends_with_other_iterations_than_the_reversed_
     assert all(sorted(order) == list(range(trips)) for order in orders)
     assert trips == 1 or all(order[0] != trips - 1 and order[-1] != 0 for order in orders)
     assert len(orders) > 1 or trips < 3
+
+
+_PRODUCTS = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range(2):
+        tile = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * row, 128), 0:64])
+        sums = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=sums[0:64, 0:COLUMNS], stationary=tile[0:64, 0:64], moving=tile[0:64, 0:COLUMNS])
+        nisa.nc_matmul(dst=sums[0:64, 0:COLUMNS], stationary=tile[64:128, 0:64], moving=tile[64:128, 0:COLUMNS])
+        kept = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=kept, src=sums)
+        nisa.dma_copy(dst=out[nl.ds(128 * row, 64), 0:64], src=kept)
+        nisa.dma_copy(dst=out[nl.ds(128 * row + 64, 64), 0:64], src=kept)
+    return out
+"""
+
+
+@pytest.mark.parametrize("columns", [64, 33])
+def test_the_first_product_into_a_new_tile_adds_nothing_whatever_lies_there(columns: int) -> None:
+    """A product without ``accumulate`` overwrites a tile that was never written, and the next one adds to it."""
+    program = trace(
+        _PRODUCTS.replace("COLUMNS", str(columns)), [TensorSpec((256, 64), "float32")], api="nki", chip="trn2"
+    )
+    x = np.random.default_rng(3).standard_normal((256, 64)).astype(np.float32)
+    one, *others = _runs(program, x)
+    written = [other[:, :columns].tobytes() == one[:, :columns].tobytes() for other in others]
+    assert all(written) and _found(program, x) == ("" if columns == 64 else "undefined_memory")
