@@ -76,6 +76,6 @@ async def test_an_agent_that_knows_only_the_tools_goes_from_the_formula_to_an_ap
         applied, _ = await agent.ask("apply_best", path=file, source=OWN_KERNEL, workload="made")
         assert applied["gate"] == "strict" and applied["verdict"] == "certain"
         assert (project / file).read_text() == OWN_KERNEL
-        # Of 198.4 us, 14 are the kernel's launch and end by the model's constants, and 163.8 the products' floor.
-        assert applied["latency_us"] <= 199.0
+        # Of 200.0 us, 16 are the kernel's launch and end by the model's constants, and 163.8 the products' floor.
+        assert applied["latency_us"] <= 200.1
         assert agent.requests <= MOST_REQUESTS

@@ -39,8 +39,10 @@ sys.exit(main(["dataset", "make", *sys.argv[1:]]))
 """
 CUT = """
 import os
+import signal
 import sys
 from acceld.dataset.journal import Journal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background of a shell ignores it
 how, code = int(sys.argv.pop(1)), sys.argv.pop(1)
 add = Journal.add
 def cut(*given, **named):
