@@ -21,7 +21,7 @@ from acceld.evaluate.correctness.distributions import inputs_of
 from acceld.evaluate.correctness.gates import splits
 from acceld.evaluate.correctness.metrics import Comparison, compare, rows_of, sum_of_squares
 from acceld.evaluate.correctness.tolerance import Tolerance, tolerance_from
-from acceld.evaluate.sandbox.messages import send, unpack
+from acceld.evaluate.sandbox.messages import error_header, send, unpack
 from acceld.workloads import Workload, load_workload, reference_outputs, supported_distributions
 from acceld.workloads.rows import BlockedReference, row_blocks
 
@@ -44,10 +44,10 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
     try:
         with np.errstate(all="ignore"):
             send(reply, asdict(examine(load_workload(raw["workload"]), raw["seed"], expect or _reference)))
-    except WorkloadError as error:
-        send(reply, {"error": error.message, "hint": error.hint})
     except MemoryError:
         send(reply, asdict(Admission(untried="two sets of its inputs do not fit into [evaluate] memory_gib")))
+    except Exception as error:  # noqa: BLE001 -- an error that is not sent is not seen
+        send(reply, error_header(error, f"examining the checks of {raw['workload']}"))
 
 
 def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s: float = MOST_S) -> Admission:

@@ -21,14 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acceld.cores import on_several_cores
-from acceld.errors import WorkloadError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import Piece, is_banded, pieces_of
 from acceld.evaluate.correctness.distributions import NOISY, inputs_of, is_boosted
 from acceld.evaluate.correctness.errors import BROKEN, Errors
 from acceld.evaluate.correctness.metrics import Comparison, compare_pieces, rows_of, sum_of_squares
 from acceld.evaluate.correctness.tolerance import floor_of_parts
-from acceld.evaluate.sandbox.messages import send, unpack
+from acceld.evaluate.sandbox.messages import error_header, send, unpack
 from acceld.nki.errors import KernelFailure
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.ir.codec import decode
@@ -79,8 +78,6 @@ def make(request: bytes, reply: int) -> None:
             send(reply, _make(workload, raw, _oracle_of(workload, payload), lambda: os.write(_BEGUN, b".")))
     except KernelFailure as error:
         send(reply, {"error": f"the kernel of {raw['workload']} can not stand in for a reference: {error.message}"})
-    except WorkloadError as error:
-        send(reply, {"error": error.message, "hint": error.hint})
     except MemoryError:
         send(reply, {"error": f"the reference of {raw['workload']} needs more memory than an evaluation may use"})
     except OSError as error:
@@ -88,8 +85,8 @@ def make(request: bytes, reply: int) -> None:
             send(reply, {"no_room": error.strerror})
         else:
             send(reply, {"error": f"a data set of {raw['workload']} can not be written: {error}"})
-    except Exception as error:  # noqa: BLE001 -- an error that is not sent is not seen by anybody
-        send(reply, {"error": f"a data set of {raw['workload']} can not be made: {type(error).__name__}: {error}"})
+    except Exception as error:  # noqa: BLE001 -- an error that is not sent is not seen
+        send(reply, error_header(error, f"making a data set of {raw['workload']}"))
 
 
 Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]

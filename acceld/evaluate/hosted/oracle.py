@@ -27,7 +27,7 @@ from acceld.evaluate.correctness.metrics import compare_pieces
 from acceld.evaluate.correctness.oracle import floors_of
 from acceld.evaluate.hosted.arena import Layout, Slot, numpy_dtype
 from acceld.evaluate.hosted.worker import function
-from acceld.evaluate.sandbox.messages import send, unpack
+from acceld.evaluate.sandbox.messages import error_header, send, unpack
 from acceld.workloads import Precision, Workload, kernel_inputs, load_workload, reference_outputs
 
 BATCHES, KEPT = 5, 5
@@ -51,8 +51,8 @@ def generate(request: bytes, reply: int) -> None:
                 while view:
                     written = os.pwrite(BATCHES, view, cursor)
                     view, cursor = view[written:], cursor + written
-    except WorkloadError as error:
-        send(reply, {"error": error.message, "hint": error.hint})
+    except Exception as error:  # noqa: BLE001 -- an error that is not sent is not seen
+        send(reply, error_header(error, f"making inputs of {raw['workload']}"))
     else:
         send(reply, {})
 
@@ -68,8 +68,8 @@ def check(request: bytes, reply: int) -> None:
         workload = load_workload(raw["workload"], raw["values"])
         with np.errstate(all="ignore"):
             send(reply, {"calls": _evaluated(workload, layout, raw), "floors": raw["floors"]})
-    except WorkloadError as error:
-        send(reply, {"error": error.message, "hint": error.hint})
+    except Exception as error:  # noqa: BLE001 -- an error that is not sent is not seen
+        send(reply, error_header(error, f"checking outputs of {raw['workload']}"))
 
 
 def admit(request: bytes, reply: int) -> None:

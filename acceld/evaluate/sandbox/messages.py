@@ -47,6 +47,13 @@ def send(descriptor: int, header: dict[str, Any], payload: bytes = b"") -> None:
         write_all(descriptor, part)
 
 
+def error_header(error: Exception, task: str) -> dict[str, Any]:
+    """Return the answer of a process of ours that failed in ``task``, because nobody sees an error that is not sent."""
+    if isinstance(error, AcceldError):
+        return {"error": error.message, "hint": error.hint}
+    return {"error": f"{task} failed: {type(error).__name__}: {error}"}
+
+
 def parse(reply: Reply) -> tuple[dict[str, Any], int]:
     """Return the header of a child's message, and the offset of the bytes that follow. BadMessage if it is not valid."""
     start = reply.read(_LENGTH.size)

@@ -284,4 +284,4 @@ def test_an_error_that_nobody_expects_is_sent_with_its_text(tmp_path: Path, monk
         oracle.make(pack({"workload": str(made.folder)}), reply.fileno())
         reply.seek(0)
         answer, _ = unpack(reply.read())
-    assert answer["error"] == f"a data set of {made.folder} can not be made: RuntimeError: can't start new thread"
+    assert answer["error"] == f"making a data set of {made.folder} failed: RuntimeError: can't start new thread"
