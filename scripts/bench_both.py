@@ -31,7 +31,7 @@ from acceld.model import PROPOSERS, Attempt, Evaluation, Gate, Insight, Kernel, 
 from acceld.proposers.both import BothProposer
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Proposer, SummaryRequest
 from acceld.proposers.rules.proposer import TunedRules
-from acceld.proposers.rules.tuner import Timed
+from acceld.proposers.rules.tuner import TimedProgram
 from acceld.search.loop import Search, SearchParts
 from acceld.search.outcome import outcome
 from acceld.store.changes.runs import create_run
@@ -101,11 +101,11 @@ class Remembering:
         return await self._known[key]
 
 
-async def _timed(evaluator: Remembering, found: Workload, chip: str, kernel: Kernel) -> Timed | None:
+async def _timed(evaluator: Remembering, found: Workload, chip: str, kernel: Kernel) -> TimedProgram | None:
     reported = await timed_with_hidden(EvaluationRequest(kernel, found.name, chip), found, evaluator.evaluate)
     if reported is None or reported.latency_us is None:
         return None
-    return Timed(reported.latency_us, reported.program_sha256, reported.profile)
+    return TimedProgram(reported.latency_us, reported.program_sha256, reported.profile)
 
 
 async def run(

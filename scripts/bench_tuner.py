@@ -31,7 +31,7 @@ from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Kernel
 from acceld.proposers.rules import proposer
 from acceld.proposers.rules.proposer import moves
-from acceld.proposers.rules.tuner import STRATEGIES, Timed, Tuned, Tuner
+from acceld.proposers.rules.tuner import STRATEGIES, TimedProgram, Tuned, Tuner
 from acceld.workloads import Workload
 from scripts.starting_points import simulated, starting_points
 
@@ -120,7 +120,7 @@ async def tried(
     proposer.read.cache_clear()  # drop what the strategy before this one cached for the same kernels
     began_s, start_s, instructions = meter.cpu_s, monotonic(), 0.0
 
-    async def clock(text: str) -> Timed | None:
+    async def clock(text: str) -> TimedProgram | None:
         nonlocal instructions
         if meter.cpu_s - began_s > limit_s:
             tuner.left = 0
@@ -129,7 +129,7 @@ async def tried(
         if reported is None or reported.latency_us is None or reported.profile is None:
             return None
         instructions = max(instructions, reported.profile.counters.get("instruction_count", 0.0))
-        return Timed(reported.latency_us, reported.program_sha256, reported.profile)
+        return TimedProgram(reported.latency_us, reported.program_sha256, reported.profile)
 
     tuner = Tuner(clock, partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes), limit=_MANY, seed=seed)
     root = await tuner.root(kernel.text)

@@ -33,11 +33,11 @@ import numpy as np
 
 from acceld.devices.cuda.driver import CudaDriver
 from acceld.devices.cuda.libcuda import Driver
-from acceld.devices.cuda.plan import Buffer, Code, Launch, Plan, Pointer, Scalar, encode
+from acceld.devices.cuda.plan import Buffer, Code, Launch, LaunchPlan, Pointer, Scalar, encode
 from acceld.errors import AcceldError
 from acceld.evaluate.case import Failed
 from acceld.evaluate.hosted.arena import lay_out
-from acceld.evaluate.hosted.bench import Artefact, Bench, Kept, Session, Terms, oracle_jail
+from acceld.evaluate.hosted.bench import Artefact, Bench, Kept, Terms, TimedSession, oracle_jail
 from acceld.evaluate.hosted.driver import job_of
 from acceld.evaluate.sandbox import linux, seccomp
 from acceld.evaluate.sandbox.jail import Level
@@ -189,7 +189,7 @@ def daemon(given: argparse.Namespace) -> Found:
     from acceld.home import Home
     from acceld.store.database import Store
 
-    class Capped(build.Builder):
+    class Capped(build.SearchBuilder):
         def _workplace(self) -> Workplace:
             return replace(super()._workplace(), highest=Level[given.highest])
 
@@ -354,7 +354,7 @@ async def _confined(highest: Level) -> Found:
     settings = dict(driver.settings("triton"))
     arguments = (Pointer("input", 0, 0), out, Scalar("fp32", FACTOR), Scalar("i32", COUNT))
     launch, code = Launch(0, (COUNT // THREADS, 1, 1), arguments), Code("scale", device_code(), 0, THREADS // 32)
-    plan = Plan(settings["capability"], (Buffer(4 * COUNT),), (code,), (launch,), (out,))
+    plan = LaunchPlan(settings["capability"], (Buffer(4 * COUNT),), (code,), (launch,), (out,))
     array = {"shape": [COUNT], "dtype": "float32"}
     job: Found = {
         "api": "triton", "text": "", "filename": "scale.py", "entry": "", "grid": [], "settings": settings,
@@ -368,7 +368,7 @@ async def _confined(highest: Level) -> Found:
             file.flush()
             batches, kept = Kept("acceld-batches", 3 * given.nbytes), Kept("acceld-outputs", 3 * given.nbytes)
             os.pwrite(batches.descriptor, given.tobytes() * 3, 0)
-            session = Session(layout, batches, driver.leases()[0], Terms(3, 3, 5.0, _DONE_S))
+            session = TimedSession(layout, batches, driver.leases()[0], Terms(3, 3, 5.0, _DONE_S))
             (timed,) = await bench.time([Artefact(file.name, "", job)], session, kept)
             written = np.frombuffer(os.pread(kept.descriptor, given.nbytes, 0), np.float32)
     found: Found = {"level": report.level.name, "refused_levels": {k.name: why for k, why in report.refused}}

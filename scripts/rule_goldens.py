@@ -36,7 +36,7 @@ from acceld.kernel_files import api_of_text
 from acceld.parsing import parse
 from acceld.proposers.rules import all_rules
 from acceld.proposers.rules.proposer import Dtypes, Shapes, read
-from acceld.proposers.rules.records import Finding
+from acceld.proposers.rules.records import Place
 from acceld.workloads.discovery import find_workloads
 from acceld.workloads.loading import load_workload
 from scripts import goldens
@@ -115,7 +115,7 @@ def found(one: Read) -> dict[str, list[Any]]:
     return {name: places for name, places in listed.items() if places}
 
 
-def _finding(one: Finding) -> dict[str, Any]:
+def _finding(one: Place) -> dict[str, Any]:
     """Return what a rule says at a place, and the new source of each variant or the reason why there is none."""
     site = one.site
     says = {"line": site.line, "key": site.key, "because": site.precondition, "plan": site.plan}

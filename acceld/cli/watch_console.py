@@ -24,7 +24,7 @@ from acceld.cli.streams import writes_unicode
 from acceld.errors import UsageError
 from acceld.watch.apply import apply, check_drop_in, restore
 from acceld.watch.deltas import Delta, title_of
-from acceld.watch.tiers import Step, Watched
+from acceld.watch.tiers import SaveResult, Watched
 
 if TYPE_CHECKING:
     from acceld.watch.watcher import Watcher
@@ -52,7 +52,7 @@ class WatchConsole:
         self._applied: dict[Path, tuple[Path, str]] = {}
         """Backup of each file that was overwritten last, and the sha256 of the text written."""
 
-    def step(self, step: Step) -> None:
+    def step(self, step: SaveResult) -> None:
         """Print a step. Ring the bell for a failure and for a result of a search."""
         self._ring(step)
         if step.stage == "disagrees":
@@ -73,7 +73,7 @@ class WatchConsole:
         else:
             self._in_block(step)
 
-    def _in_block(self, step: Step) -> None:
+    def _in_block(self, step: SaveResult) -> None:
         """Print a step under the heading of its save: the time and the file."""
         heading = (step.path, step.generation)
         self._wipe()
@@ -126,13 +126,13 @@ class WatchConsole:
     def _print(self, line: Text) -> None:
         self._screen.print(line, soft_wrap=True, highlight=False)
 
-    def _ring(self, step: Step) -> None:
+    def _ring(self, step: SaveResult) -> None:
         if sys.stderr.isatty() and (step.good is False or step.stage == "optimized"):
             alert = Alert("end", f"{step.path.name}: {step.text}")
             sys.stderr.write(announcement(alert, self._notify, in_tmux="TMUX" in os.environ))
             sys.stderr.flush()
 
-    def _keep(self, step: Step) -> None:
+    def _keep(self, step: SaveResult) -> None:
         """Store a prediction that a measurement contradicts, for ``acceld calibrate``."""
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._kept / DISAGREEMENTS).open("a", encoding="utf-8") as file:

@@ -17,7 +17,7 @@ from acceld.model import PROPOSERS, Evaluation, Gate, Kernel, waits_for_remedy
 from acceld.report.endings import why
 from acceld.targets import Choice
 from acceld.watch.answers import evaluation_from
-from acceld.watch.tiers import Step, Watched
+from acceld.watch.tiers import SaveResult, Watched
 
 MEASURING_S = 1800.0
 """Deadline of a measurement in seconds, including its wait in the queue."""
@@ -28,7 +28,7 @@ class WatchRuns:
     that gets a faster kernel.
     """
 
-    def __init__(self, home: Home, settings: Config, where: Choice, report: Callable[[Step], None]) -> None:
+    def __init__(self, home: Home, settings: Config, where: Choice, report: Callable[[SaveResult], None]) -> None:
         self.won: Callable[[Watched], None] = lambda watched: None
         self._client = HttpClient.of(home)
         self._patient = HttpClient.of(home, timeout_s=MEASURING_S)
@@ -92,7 +92,9 @@ class WatchRuns:
         result = await self._client.get(f"/v1/runs/{run}/outcome")
         if not (row["best"] and result["improved"]):
             told = why(result) or row["message"]
-            self._report(Step(watched.path, "optimized", f"r{run}: {told}; acceld show r{run} says what to try next"))
+            self._report(
+                SaveResult(watched.path, "optimized", f"r{run}: {told}; acceld show r{run} says what to try next")
+            )
             return
         text = (await self._client.get(f"/v1/candidates/{row['best']}"))["text"]
         watched.best = (base, text)
@@ -101,7 +103,7 @@ class WatchRuns:
         place.write_text(text, encoding="utf-8")
         reported = f"r{run}: {row['speedup']:.2f}x, in {place}; d shows the diff, A writes it"
         self._report(
-            Step(
+            SaveResult(
                 watched.path,
                 "optimized",
                 reported,

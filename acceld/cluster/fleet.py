@@ -33,7 +33,7 @@ from acceld.cluster.host import (
 from acceld.cluster.schedule import Job, Schedule, Seat, Standing, out_of_step
 from acceld.device import Finding
 from acceld.errors import AcceldError, DeviceError, UsageError
-from acceld.evaluate.case import Recent
+from acceld.evaluate.case import RecentlyUsed
 from acceld.evaluate.evaluator import Started
 from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
 from acceld.evaluate.queue import Occupancy
@@ -114,8 +114,8 @@ class Fleet:
         """Number of evaluations of each run, waiting or running."""
         self._held: dict[int, deque[asyncio.Future[None]]] = {}
         """Blocked submitters by run. A submitter that is released counts as admitted at once."""
-        self._votes: Recent[str, dict[str, Hashable]] = Recent(_REMEMBERED)
-        self._workloads: Recent[tuple[str, str, str], bytes] = Recent(64)
+        self._votes: RecentlyUsed[str, dict[str, Hashable]] = RecentlyUsed(_REMEMBERED)
+        self._workloads: RecentlyUsed[tuple[str, str, str], bytes] = RecentlyUsed(64)
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._waits_for = "the cluster has not answered yet"

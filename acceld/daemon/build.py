@@ -37,9 +37,9 @@ from acceld.nki.timing.version import model_of
 from acceld.proposers.interface import Problem, ProblemArgument, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.roles import RoleTable
-from acceld.proposers.rules.tuner import Timed
+from acceld.proposers.rules.tuner import TimedProgram
 from acceld.resources import prompts_folder
-from acceld.search.budget import Budget, BudgetLevel
+from acceld.search.budget import Budget, LevelPassed
 from acceld.search.choice import shares, yields
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
@@ -51,7 +51,7 @@ from acceld.store.changes.tree import mark_started
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_plans, priced_calls, spent_usd
 from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS, nki_version
-from acceld.watch.settings import Finding
+from acceld.watch.settings import Validation
 from acceld.workloads import BASELINE_FILES, Workload, every_shape, load_workload, workload
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ TUNING = {"tune": "promise", "evolve": "evolve"}
 TIMED_A_PLAN = 20
 """Number of kernels that a tuner times for each plan of a parent."""
 
-Clock = Callable[[Kernel], Awaitable[Timed | None]]
+Clock = Callable[[Kernel], Awaitable[TimedProgram | None]]
 """A function that times a kernel by simulation, and returns None if the kernel is not legal or not timed."""
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 DAY_S = 86400
 
 
-class Builder:
+class SearchBuilder:
     """Build the search of each run from the daemon's parts."""
 
     def __init__(self, config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> None:
@@ -148,7 +148,7 @@ class Builder:
         for models in (*self._former_models, *([self._models] if self._models else [])):
             await models.close()
 
-    def reload(self, found: Finding) -> None:
+    def reload(self, found: Validation) -> None:
         """Use a changed configuration.
 
         Prompts take effect from each run's next iteration on, caps at once, and models and other settings for new runs.
@@ -288,14 +288,14 @@ class Builder:
             return None
         return _tuner(spec, partial(self._timed, spec), "promise", spec.search.polish)
 
-    async def _timed(self, spec: RunSpec, kernel: Kernel) -> Timed | None:
+    async def _timed(self, spec: RunSpec, kernel: Kernel) -> TimedProgram | None:
         """Return the simulated latency of a kernel, without running it on data; None if it is not legal at every shape."""
         request = EvaluationRequest(kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder)
         own = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         found = await timed_with_hidden(request, own, self._router.evaluate)
         if found is None or found.latency_us is None:
             return None
-        return Timed(found.latency_us, found.program_sha256, found.profile)
+        return TimedProgram(found.latency_us, found.program_sha256, found.profile)
 
     def _shares(self, run: int, roles: RoleTable) -> Callable[[Role, int], Awaitable[Mapping[str, float]]]:
         """Return a function that gives each model's share of a role's calls, by the model's gain in earlier iterations."""
@@ -340,7 +340,7 @@ class Builder:
     async def _report_device(self, device: str, state: str, reason: str) -> None:
         await self._store.change(write_event, DeviceState(device, state, reason))
 
-    def _report_level(self, level: BudgetLevel) -> None:
+    def _report_level(self, level: LevelPassed) -> None:
         data = events.BudgetLevel(level.scope, level.spent_usd, level.cap_usd, level.percent)
         task = asyncio.get_running_loop().create_task(self._store.change(write_event, data, level.run))
         self._telling.add(task)
@@ -534,4 +534,4 @@ def definition(found: Workload) -> dict[str, object]:
 
 async def build_parts(config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> Parts:
     """Return the parts of a daemon that evaluates and searches."""
-    return await Builder(config, home, store, keys).parts()
+    return await SearchBuilder(config, home, store, keys).parts()

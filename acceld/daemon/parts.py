@@ -50,7 +50,7 @@ class Parts:
     """Closes connections to models."""
     check: Callable[[RunSpec], Awaitable[None]] = _anything
     """Checks a run before the run is accepted. Raises AcceldError if the run could not begin."""
-    reload: Callable[[settings.Finding], None] | None = None
+    reload: Callable[[settings.Validation], None] | None = None
     """Takes changed settings that are valid."""
     fleet: FleetControl | None = None
     """The hosts behind the evaluator; None without a fleet."""

@@ -9,12 +9,12 @@ from acceld.events import Watch
 from acceld.store.changes.runs import write_event
 from acceld.store.database import Store
 from acceld.watch.files import SavedFiles
-from acceld.watch.settings import Finding, SettingsFiles
+from acceld.watch.settings import SettingsFiles, Validation
 
 STAGE = "settings"
 
 
-async def follow_settings(settings: SettingsFiles, store: Store, take: Callable[[Finding], None]) -> None:
+async def follow_settings(settings: SettingsFiles, store: Store, take: Callable[[Validation], None]) -> None:
     """Call ``take`` with each valid change, and record every change, without end."""
     files = await asyncio.to_thread(settings.files)
     saved = await asyncio.to_thread(SavedFiles, files, quiet_s=settings.settings.watch.debounce_ms / 1000)

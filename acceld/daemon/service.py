@@ -57,7 +57,7 @@ from acceld.store.reads import listing
 from acceld.store.reads.records import load_candidate, load_run, run_state
 from acceld.targets import SIMULATOR
 from acceld.watch.apply import apply, check_drop_in, check_win
-from acceld.watch.settings import Finding, SettingsFiles, digests
+from acceld.watch.settings import SettingsFiles, Validation, digests
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -211,7 +211,7 @@ class Daemon:
     def _start_hooks(self) -> asyncio.Task[None]:
         return self._tasks.create_task(_guarded("hooks", run_hooks, self.store, self._config.hooks))
 
-    def _take(self, found: Finding) -> None:
+    def _take(self, found: Validation) -> None:
         """Use changed settings that are valid."""
         if self._parts.reload is not None:
             self._parts.reload(found)

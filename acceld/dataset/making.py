@@ -29,7 +29,7 @@ from acceld.lowering.kernels import Pieces
 from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.timing.version import model_version
 from acceld.proposers.rules.proposer import moves
-from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuner
+from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuner
 from acceld.workloads import Workload, load_workload
 
 PLAINER = (Pieces(nodes=1, columns=128), Pieces(nodes=1), Pieces(nodes=2), Pieces(nodes=4), Pieces(nodes=8))
@@ -191,7 +191,7 @@ class _Family:
                 self._programs.add(program)
                 self.members.append(Member(one.text, root, one.steps, one.rules, _kept(self._passed[one.text])))
 
-    async def _clock(self, text: str) -> Timed | None:
+    async def _clock(self, text: str) -> TimedProgram | None:
         """Check and time a kernel. Return None if the kernel is not correct."""
         kernel = Kernel(text, self._maker.order.api, entry=self._workload.entry or "", trusted=True)
         loaded = self._workload
@@ -206,7 +206,7 @@ class _Family:
             self.rejected.append(Rejected(str(reported.status), message[:_MESSAGE], text=wrong))
             return None
         self._passed[text] = reported
-        return Timed(reported.latency_us, reported.program_sha256, reported.profile)
+        return TimedProgram(reported.latency_us, reported.program_sha256, reported.profile)
 
     def _moves(self, text: str, profile: Profile | None) -> Sequence[Move]:
         began = time.monotonic()

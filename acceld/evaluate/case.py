@@ -111,7 +111,7 @@ class Case:
             self.tried[trial] = check
 
 
-class Recent(OrderedDict[K, V]):
+class RecentlyUsed(OrderedDict[K, V]):
     """Map keys to values, and keep only the ``most`` most recently used entries."""
 
     def __init__(self, most: int) -> None:

@@ -96,7 +96,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepSize:
     """Describe the size of a step: ``batch`` sequences of ``length`` tokens.
 
     With ``decode`` a step computes one further token of each sequence.
@@ -265,7 +265,7 @@ def _scale(path: Path, raw: Mapping[str, Any], head: int) -> float:
     return float(head**-0.5 * more * more)
 
 
-def regions_of(shape: Shape, step: Step) -> list[Region]:
+def regions_of(shape: Shape, step: StepSize) -> list[Region]:
     """Return the regions of one step, in the order in which they run."""
     made = _Regions(shape, step)
     if shape.latent is not None and shape.grouped is not None:
@@ -294,7 +294,7 @@ def _latent_regions(made: _Regions, latent: Latent, grouped: Grouped) -> list[Re
 class _Regions:
     """Make the regions of a step, one by each method."""
 
-    def __init__(self, shape: Shape, step: Step) -> None:
+    def __init__(self, shape: Shape, step: StepSize) -> None:
         self.shape = shape
         self.step = step
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from acceld.lowering.statements import ZERO, Block, Call, Declaration, Loop, Piece, Span, Statement, Tile, Value
 
 
-class Builder:
+class KernelBuilder:
     """Hold a kernel under construction: the names in use, and the open blocks of statements."""
 
     def __init__(self, taken: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from acceld.lowering.instructions import Selection
 from acceld.lowering.regions import Access, Region, conforms
 from acceld.lowering.regions import accesses as accesses_of
 from acceld.lowering.statements import (
-    Tensor,
+    HbmTensor,
 )
 
 BANK = 512
@@ -56,16 +56,16 @@ BYTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class HbmPlacement:
     """Hold where values lie in HBM: the tensor of each node, the parts of tensors to which its result is stored, and
     its name.
     """
 
-    tensors: dict[int, Tensor]
+    tensors: dict[int, HbmTensor]
     targets: dict[int, list[View]]
     names: dict[int, str]
 
-    def tensor(self, node: Node) -> Tensor:
+    def tensor(self, node: Node) -> HbmTensor:
         """Return the tensor in HBM of an input, a buffer, or a value that another region reads."""
         return self.tensors[id(node)]
 
@@ -111,7 +111,7 @@ class Choices:
     """Make all decisions about a region before its statements are written."""
 
     def __init__(
-        self, memory: Memory, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool, sums_beside: bool
+        self, memory: HbmPlacement, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool, sums_beside: bool
     ) -> None:
         self.memory, self.rolled = memory, rolled
         self.region = rolled.region

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from acceld.lowering.axes import PARTITIONS
-from acceld.lowering.building import Builder
-from acceld.lowering.choices import WIDEST, Memory, Rolled
+from acceld.lowering.building import KernelBuilder
+from acceld.lowering.choices import WIDEST, HbmPlacement, Rolled
 from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
 from acceld.lowering.regions import MOST_NODES, Access, Region, accesses, in_place, regions, stores
 from acceld.lowering.simplify import simplified
 from acceld.lowering.spelling import SPELLINGS
-from acceld.lowering.statements import Kernel, Tensor
+from acceld.lowering.statements import HbmTensor, Kernel
 from acceld.lowering.stores import COMPUTED
 
 LESS_TRAFFIC = 0.7
@@ -77,10 +77,10 @@ def lowered(
 class _Plan:
     """Hold the loop nests of a kernel before they are written, and the tensors that it makes and returns."""
 
-    build: Builder
+    build: KernelBuilder
     nests: list[Nest]
-    made: tuple[Tensor, ...]
-    returned: tuple[Tensor, ...]
+    made: tuple[HbmTensor, ...]
+    returned: tuple[HbmTensor, ...]
 
     @property
     def traffic(self) -> int:
@@ -99,7 +99,7 @@ def _planned(
 ) -> _Plan:
     """Return the loop nests of a graph, whose regions have at most ``most_products`` products each."""
     divided, graph = regions(graph, most_products, pieces.nodes)
-    build = Builder([*(node.name for node in graph.inputs), *RESERVED, name])
+    build = KernelBuilder([*(node.name for node in graph.inputs), *RESERVED, name])
     memory, made, returned = _memory(graph, divided, build, shapes, output_shapes)
     nests = []
     nest_of = partial(Nest, sums_beside=SPELLINGS[api].sums_beside, most_columns=pieces.columns)
@@ -138,21 +138,25 @@ def _root(node: Node) -> Node:
 
 
 def _memory(
-    graph: Graph, divided: Sequence[Region], build: Builder, shapes: Mapping[str, Shape], output_shapes: Sequence[Shape]
-) -> tuple[Memory, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    graph: Graph,
+    divided: Sequence[Region],
+    build: KernelBuilder,
+    shapes: Mapping[str, Shape],
+    output_shapes: Sequence[Shape],
+) -> tuple[HbmPlacement, tuple[HbmTensor, ...], tuple[HbmTensor, ...]]:
     """Return where values lie in HBM, the tensors that the kernel makes, and those that it returns.
 
     Each input, output, buffer and value that another region reads has a tensor.
     """
-    tensors = {id(node): Tensor(node.name, shapes.get(node.name, node.shape), node.dtype) for node in graph.inputs}
-    tensors[id(INDEX)] = Tensor("index", INDEX.shape, INDEX.dtype)
+    tensors = {id(node): HbmTensor(node.name, shapes.get(node.name, node.shape), node.dtype) for node in graph.inputs}
+    tensors[id(INDEX)] = HbmTensor("index", INDEX.shape, INDEX.dtype)
     targets: dict[int, list[View]] = {}
-    made: list[Tensor] = []
+    made: list[HbmTensor] = []
 
-    def give(node: Node, name: str, shape: Shape) -> Tensor:
+    def give(node: Node, name: str, shape: Shape) -> HbmTensor:
         root = _root(node)
         if id(root) not in tensors:
-            tensors[id(root)] = Tensor(build.fresh(name), shape, node.dtype)
+            tensors[id(root)] = HbmTensor(build.fresh(name), shape, node.dtype)
             made.append(tensors[id(root)])
         tensors[id(node)] = tensors[id(root)]
         if node.kind != "buffer":
@@ -184,10 +188,10 @@ def _memory(
                     and id(source) not in tensors
                 ):
                     give(source, "held", source.shape)
-    return Memory(tensors, targets, _names(graph)), tuple(made), tuple(returned)
+    return HbmPlacement(tensors, targets, _names(graph)), tuple(made), tuple(returned)
 
 
-def external(region: Region, memory: Memory) -> list[Access]:
+def external(region: Region, memory: HbmPlacement) -> list[Access]:
     """Return the accesses with which a region reads and writes HBM."""
     inside = {id(node) for node in region.nodes}
     found = []
@@ -210,7 +214,7 @@ def external(region: Region, memory: Memory) -> list[Access]:
     return found
 
 
-def _signature(region: Region, found: Sequence[Access], memory: Memory) -> object:
+def _signature(region: Region, found: Sequence[Access], memory: HbmPlacement) -> object:
     """Return a key that is the same for regions that differ only in the offsets of their accesses."""
     place = {id(node): number for number, node in enumerate(region.nodes)}
     nodes = tuple(
@@ -231,7 +235,7 @@ def _signature(region: Region, found: Sequence[Access], memory: Memory) -> objec
     return region.layout.rows, nodes, reach
 
 
-def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: Memory) -> list[Rolled]:
+def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement) -> list[Rolled]:
     """Return the regions in order, with neighboring regions that differ only in offsets joined into one with loops
     around it.
     """

@@ -24,8 +24,8 @@ from acceld.lowering.axes import (
     refined,
     split,
 )
-from acceld.lowering.building import Builder, full
-from acceld.lowering.choices import BANK, CHUNK_BYTES, SBUF, WIDEST, Choices, Memory, Rolled
+from acceld.lowering.building import KernelBuilder, full
+from acceld.lowering.choices import BANK, CHUNK_BYTES, SBUF, WIDEST, Choices, HbmPlacement, Rolled
 from acceld.lowering.graph import INDEX, Node, NotLowered, View
 from acceld.lowering.instructions import SCANS, Operand, Selected
 from acceld.lowering.regions import Access
@@ -35,12 +35,12 @@ from acceld.lowering.statements import (
     Block,
     Condition,
     Gathered,
+    HbmTensor,
     Note,
     Piece,
     Positions,
     Span,
     Strided,
-    Tensor,
     Tile,
     Value,
     variable,
@@ -72,8 +72,8 @@ class Nest(Choices):
 
     def __init__(
         self,
-        build: Builder,
-        memory: Memory,
+        build: KernelBuilder,
+        memory: HbmPlacement,
         rolled: Rolled,
         accesses: Sequence[Access],
         lines: Sequence[str],
@@ -709,14 +709,14 @@ class Nest(Choices):
         shaped = dst if len(inner) == 1 else _reshaped(dst, (self.part, *(e for e, _ in inner)))
         self._read(shaped, tensor, offset, pattern)
 
-    def _read(self, dst: Piece, tensor: Tensor, offset: Affine, pattern: Pattern) -> None:
+    def _read(self, dst: Piece, tensor: HbmTensor, offset: Affine, pattern: Pattern) -> None:
         """Load elements from HBM into ``dst``, or make numbers on the chip if ``tensor`` is that of positions."""
         if tensor is self.memory.tensor(INDEX):
             self.build.call("iota", dst, pattern=Positions(offset, pattern[0][0], pattern[1:]))
         else:
             self.build.call("dma_copy", dst, src=Block(tensor, offset, pattern))
 
-    def _fetch_turned(self, dst: Piece, tensor: Tensor, offset: Affine, axis: tuple[int, int]) -> None:
+    def _fetch_turned(self, dst: Piece, tensor: HbmTensor, offset: Affine, axis: tuple[int, int]) -> None:
         """Load columns whose elements are far apart while rows are contiguous: load them transposed, then transpose on
         the chip.
         """
@@ -804,7 +804,9 @@ class Nest(Choices):
         single = taps and min((s for _, s in columns), default=0) >= 1 and depth[-1][1] >= hull
         return hull if single and hull < math.prod(e for e, _ in walked) else None
 
-    def _turned_right(self, tile: Tile, where: Span, tensor: Tensor, offset: Affine, columns: Axes, rows: int) -> None:
+    def _turned_right(
+        self, tile: Tile, where: Span, tensor: HbmTensor, offset: Affine, columns: Axes, rows: int
+    ) -> None:
         """Load a right operand that is contiguous along the axis summed over: load it transposed, then transpose on the
         chip.
         """

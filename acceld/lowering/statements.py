@@ -48,7 +48,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class HbmTensor:
     """Describe a tensor in HBM, with the shape that the kernel's arguments and results have."""
 
     name: str
@@ -81,7 +81,7 @@ class Block:
     first.
     """
 
-    tensor: Tensor
+    tensor: HbmTensor
     offset: Affine
     pattern: tuple[tuple[int, int], ...]
 
@@ -104,7 +104,7 @@ class Gathered:
     A row has ``row`` elements. ``count`` of them are read, from ``offset`` on.
     """
 
-    tensor: Tensor
+    tensor: HbmTensor
     row: int
     index: Piece
     offset: Affine
@@ -181,9 +181,9 @@ class Kernel:
     name: str
     doc: str
     parameters: tuple[str, ...]
-    made: tuple[Tensor, ...]
+    made: tuple[HbmTensor, ...]
     body: tuple[Statement, ...]
-    returned: tuple[Tensor, ...]
+    returned: tuple[HbmTensor, ...]
 
 
 def extents(statements: Iterable[Statement]) -> dict[str, int]:

@@ -50,7 +50,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AppliedPlan:
     """A plan that was carried out on the way to a kernel."""
 
     title: str
@@ -66,7 +66,7 @@ class Partner:
     """The second parent of a crossover."""
 
     candidate: Candidate
-    steps: tuple[Step, ...]
+    steps: tuple[AppliedPlan, ...]
     """The steps that led to the partner from the last kernel that it shares with the parent, oldest first."""
 
 
@@ -95,7 +95,7 @@ class PlanRequest:
     """Plans for the kernels that the parent was made from, without those that led to the parent."""
     outcomes: Mapping[int, str] = field(default_factory=dict)
     """Outcomes of ``earlier`` and ``nearby`` as text, by plan id."""
-    lineage: tuple[Step, ...] = ()
+    lineage: tuple[AppliedPlan, ...] = ()
     """The steps from the baseline to the parent, oldest first."""
     below_us: float | None = None
     """Latency that a kernel must beat to enter the beam; None if any kernel can enter."""

@@ -51,7 +51,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ImportedKernel:
     """Describe a kernel of NKIBench with its reference."""
 
     name: str
@@ -60,7 +60,7 @@ class Case:
     kernel: Path
 
 
-def cases(summary: Path) -> Iterator[Case]:
+def cases(summary: Path) -> Iterator[ImportedKernel]:
     """Yield the cases of NKIBench's summary.json. Paths in that file are relative to the file's folder.
 
     Raises UsageError for an invalid file.
@@ -73,12 +73,14 @@ def cases(summary: Path) -> Iterator[Case]:
             for number, case in entry["cases"].items():
                 for place, one in enumerate(case["impls"]):
                     name = f"{operator}_{number}" + (f"_{place}" if len(case["impls"]) > 1 else "")
-                    yield Case(name, case["values"], summary.parent / one["task"], summary.parent / one["kernel"])
+                    yield ImportedKernel(
+                        name, case["values"], summary.parent / one["task"], summary.parent / one["kernel"]
+                    )
         except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{summary}: {operator} has no {error}", hint="each case has values and impls") from error
 
 
-def write_workload(case: Case, folder: Path) -> Path:
+def write_workload(case: ImportedKernel, folder: Path) -> Path:
     """Write the workload folder of a case: workload.toml, reference.py and the kernel. Return the folder's path.
 
     Raises UsageError if the folder exists already, or a file of the case is missing.

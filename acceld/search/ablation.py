@@ -69,7 +69,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class VariantSummary:
     """Summarize the runs of one variant."""
 
     name: str
@@ -177,14 +177,14 @@ def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str
     return {name: why for name, why in WITHOUT_EFFECT.items() if name in vary}
 
 
-def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> Result:
+def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> VariantSummary:
     """Return the summary of one variant from its runs."""
     speedups = [one.outcome.speedup for one in runs]
     known = [value for value in speedups if value is not None]
     costs = [one.cost_usd for one in runs]
     shares = [one.unruled_wins for one in runs if one.unruled_wins is not None]
     warnings = {sign.name: f"{sign.text}. {sign.hint}" for one in runs for sign in one.signs}
-    return Result(
+    return VariantSummary(
         name=name,
         runs=tuple(numbers),
         speedup=_geomean(known) if known and len(known) == len(speedups) else None,

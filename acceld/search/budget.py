@@ -24,7 +24,7 @@ MICRO = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetLevel:
+class LevelPassed:
     """Report that ``percent`` of a cap has been used.
 
     100 can also mean that the next call would exceed the cap.
@@ -87,7 +87,7 @@ class Budget:
         daemon_usd: float | None = None,
         allow_unknown_price: bool = False,
         spent_today_usd: float = 0.0,
-        on_level: Callable[[BudgetLevel], None] | None = None,
+        on_level: Callable[[LevelPassed], None] | None = None,
         today: Callable[[], str] = lambda: datetime.now(UTC).date().isoformat(),
     ) -> None:
         self._allow_unknown_price = allow_unknown_price
@@ -221,7 +221,7 @@ class Budget:
         account.reported.add(level)
         if self._on_level is not None:
             spent, cap = account.spent / MICRO, account.cap / MICRO
-            self._on_level(BudgetLevel(account.scope, spent, cap, level, account.run))
+            self._on_level(LevelPassed(account.scope, spent, cap, level, account.run))
 
     def _wake(self) -> None:
         for returned in self._returned:

@@ -15,7 +15,7 @@ from acceld.model import Candidate
 from acceld.proposers.rules import all_rules
 from acceld.search.beam import is_selectable
 from acceld.search.memory import redundancy
-from acceld.search.outcome import Outcome, Win, outcome
+from acceld.search.outcome import RunOutcome, Win, outcome
 from acceld.search.replay import EVENTS
 from acceld.search.signs import RepairRate, Sign, repair_rates, signs
 from acceld.store.changes.calls import spent_by_role
@@ -26,7 +26,7 @@ from acceld.store.reads import listing, records
 class Compared:
     """Hold the figures of one run in a comparison."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     strategy: str
     memory: str
     beam_width: int

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from acceld.model import Candidate, Plan, Status
-from acceld.proposers.interface import Partner, Step
+from acceld.proposers.interface import AppliedPlan, Partner
 from acceld.proposers.rules.records import rewrites_of
 from acceld.search.beam import beats, rank
 
@@ -25,7 +25,9 @@ def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict
     return {plan.id: _outcome(plan, made.get(plan.id, ()), candidates) for plan in plans}
 
 
-def lineage(parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]) -> tuple[Step, ...]:
+def lineage(
+    parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]
+) -> tuple[AppliedPlan, ...]:
     """Return the newest steps on the way from the baseline to ``parent``, the oldest of them first."""
     return tuple(_steps(parent, frozenset(), plans, candidates))[-STEPS:]
 
@@ -70,7 +72,7 @@ def _line(candidate: Candidate, candidates: Mapping[int, Candidate]) -> Iterator
 
 def _steps(
     candidate: Candidate, known: Collection[int], plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]
-) -> list[Step]:
+) -> list[AppliedPlan]:
     """Return the steps to a candidate, oldest first: the steps after its last ancestor in ``known``, or all steps."""
     line = list(_line(candidate, candidates))
     shared = next((place for place, one in enumerate(line) if one.id in known), len(line) - 1)
@@ -78,7 +80,7 @@ def _steps(
     for child, before in reversed(list(pairwise(line[: shared + 1]))):
         plan = plans.get(child.plan or 0)
         if plan is not None:
-            steps.append(Step(plan.title, plan.text, _ratio(before, child), rewrites_of(plan, child.order[2])))
+            steps.append(AppliedPlan(plan.title, plan.text, _ratio(before, child), rewrites_of(plan, child.order[2])))
     return steps
 
 

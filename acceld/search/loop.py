@@ -34,6 +34,7 @@ from acceld.model import (
     Status,
 )
 from acceld.proposers.interface import (
+    AppliedPlan,
     AttemptRequest,
     FirstRequest,
     FixRequest,
@@ -41,7 +42,6 @@ from acceld.proposers.interface import (
     PlanRequest,
     Problem,
     Proposer,
-    Step,
 )
 from acceld.search.beam import (
     beats,
@@ -135,7 +135,7 @@ class Past:
 
     plans: tuple[Plan, ...]
     outcomes: Mapping[int, str] = field(default_factory=dict)
-    lineage: tuple[Step, ...] = ()
+    lineage: tuple[AppliedPlan, ...] = ()
     nearby: tuple[Plan, ...] = ()
     partner: Partner | None = None
 

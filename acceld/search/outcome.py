@@ -55,7 +55,7 @@ class ShapeSpeedup:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """Hold the figures of a run so far. ``source`` says whether latencies are ``simulated`` or ``measured``."""
 
     run: int
@@ -135,7 +135,7 @@ class Outcome:
 
 def outcome(
     run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan], refused: Sequence[Attempt] = ()
-) -> Outcome:
+) -> RunOutcome:
     """Return the outcome of ``run`` from its candidates, its plans by id and its attempts without code."""
     by_id = {candidate.id: candidate for candidate in candidates}
     baseline = by_id.get(run.baseline) if run.baseline else next((c for c in candidates if c.parent is None), None)
@@ -153,7 +153,7 @@ def outcome(
     profile = (after.profile if after else None) or (before.profile if before else None)
     evaluated = next((e.correctness for e in (after, before) if e and e.correctness), None)
     end = run.ended_at or time.time()
-    return Outcome(
+    return RunOutcome(
         run=run.id,
         name=run.spec.name,
         workload=run.spec.workload,

@@ -28,7 +28,7 @@ AT_ONCE = ("budget.day_usd", "budget.daemon_usd", "budget.allow_unknown_price", 
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Validation:
     """Hold the result of validating one saved file."""
 
     path: Path
@@ -66,9 +66,9 @@ class SettingsFiles:
         }
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
-    def check(self, saved: Iterable[Path]) -> list[Finding]:
+    def check(self, saved: Iterable[Path]) -> list[Validation]:
         """Return a finding for acceld.toml, for the prompts, and for each workload, if ``saved`` has files of it."""
-        found: dict[object, Finding] = {}
+        found: dict[object, Validation] = {}
         for path in sorted(saved):
             if path.name == config.FILE_NAME or path == trust_file().resolve():
                 found["config"] = self.configuration(path)
@@ -82,12 +82,12 @@ class SettingsFiles:
     def _prompt_folders(self) -> list[Path]:
         return [*map(Path, self.settings.paths.prompts), prompts_folder()]
 
-    def configuration(self, path: Path) -> Finding:
+    def configuration(self, path: Path) -> Validation:
         """Read the configuration again because of a saved file, use it if it is valid, and return the finding."""
         try:
             resolved = config.load(self.folder)
         except AcceldError as error:
-            return Finding(path, f"rejected, the former file stays in use: {error.message}", False)
+            return Validation(path, f"rejected, the former file stays in use: {error.message}", False)
         self.read = resolved.files
         new = resolved.config
         keys = changed_keys(self.settings, new)
@@ -97,24 +97,24 @@ class SettingsFiles:
             when = "in force" if key.startswith(AT_ONCE) else "for what starts from now on"
             groups.setdefault("after acceld restart" if key.startswith(RESTART) else when, []).append(key)
         reported = "; ".join(f"{when}: {', '.join(names)}" for when, names in groups.items())
-        return Finding(
+        return Validation(
             path, reported or "valid, and nothing changed", True, config=new, configured=frozenset(resolved.origins)
         )
 
-    def _prompts(self, path: Path) -> Finding:
+    def _prompts(self, path: Path) -> Validation:
         library = PromptLibrary(self._prompt_folders())
         problems = library.check()
         if problems:
-            return Finding(path, f"rejected, the former prompts stay in use: {problems[0]}", False)
-        return Finding(path, "valid: used from each run's next iteration on", True, prompts=library)
+            return Validation(path, f"rejected, the former prompts stay in use: {problems[0]}", False)
+        return Validation(path, "valid: used from each run's next iteration on", True, prompts=library)
 
 
-def _workload(path: Path, folder: Path) -> Finding:
+def _workload(path: Path, folder: Path) -> Validation:
     try:
         name = load_workload(folder).name
     except AcceldError as error:
-        return Finding(path, f"rejected, no run can start with it: {error.message}", False)
-    return Finding(path, f"workload {name} is valid: it is used from the next evaluation on", True)
+        return Validation(path, f"rejected, no run can start with it: {error.message}", False)
+    return Validation(path, f"workload {name} is valid: it is used from the next evaluation on", True)
 
 
 def changed_keys(old: config.Config, new: config.Config) -> list[str]:

@@ -28,7 +28,7 @@ SAME = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SaveResult:
     """Describe one result of a save. ``stage`` is its name for programs."""
 
     path: Path

@@ -19,7 +19,7 @@ from acceld.watch.hashes import Hashes, hashes
 from acceld.watch.policy import Policy
 from acceld.watch.rebase import rebased
 from acceld.watch.settings import SettingsFiles
-from acceld.watch.tiers import Evaluate, Step, Tiers, Watched, carried, latency_text
+from acceld.watch.tiers import Evaluate, SaveResult, Tiers, Watched, carried, latency_text
 
 
 class Optimizer(Protocol):
@@ -45,7 +45,7 @@ class Watcher:
         self,
         files: list[Watched],
         predict: Evaluate,
-        report: Callable[[Step], None],
+        report: Callable[[SaveResult], None],
         *,
         policy: Policy | None = None,
         optimizer: Optimizer | None = None,
@@ -101,7 +101,7 @@ class Watcher:
         if self._optimizer is None or watched.kernel is None:
             refusal = refusal or "no daemon to search with"
         if refusal:
-            self._report(Step(watched.path, "not_optimized", refusal, generation=watched.generation))
+            self._report(SaveResult(watched.path, "not_optimized", refusal, generation=watched.generation))
             return
         assert self._optimizer is not None and watched.kernel is not None
         try:
@@ -109,11 +109,13 @@ class Watcher:
                 await self._optimizer.cancel(watched.run)
             watched.run = await self._optimizer.start(watched, watched.kernel, self._policy.usd_per_save)
         except AcceldError as error:
-            self._report(Step(watched.path, "not_optimized", error.message, False, generation=watched.generation))
+            self._report(SaveResult(watched.path, "not_optimized", error.message, False, generation=watched.generation))
             return
         self._policy.started(time.monotonic())
         data = {"run": watched.run}
-        self._report(Step(watched.path, "optimizing", f"r{watched.run} searches", None, 0.0, watched.generation, data))
+        self._report(
+            SaveResult(watched.path, "optimizing", f"r{watched.run} searches", None, 0.0, watched.generation, data)
+        )
 
     def _all_files(self) -> set[Path]:
         if self._settings is not None:
@@ -139,13 +141,13 @@ class Watcher:
             self.paused = self._by_many = True
             first = next(iter(self.files.values()))
             text = f"{len(batch)} files changed at once: paused until the next save, or p"
-            self._report(Step(first.path, "paused", text, None))
+            self._report(SaveResult(first.path, "paused", text, None))
             return
         if self._by_many:
             self.paused = self._by_many = False
         if self._settings is not None:
             for found in self._settings.check(batch & self._settings_files):
-                self._report(Step(found.path, "settings", found.text, None if found.good else False))
+                self._report(SaveResult(found.path, "settings", found.text, None if found.good else False))
         if self.paused:
             return
         self._saved.watch(self._all_files())
@@ -168,7 +170,7 @@ class Watcher:
         started = time.monotonic()
 
         def report(stage: str, text: str, good: bool | None = None, **data: Any) -> None:
-            self._report(Step(watched.path, stage, text, good, time.monotonic() - started, generation, data))
+            self._report(SaveResult(watched.path, stage, text, good, time.monotonic() - started, generation, data))
 
         try:
             kernel = load_kernel(watched.path, api=watched.api, entry=watched.entry)

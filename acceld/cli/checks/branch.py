@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from acceld import config, figures
-from acceld.cli.checks.winners import MOST_PERCENT, Case, Result, file_case, results_on
+from acceld.cli.checks.winners import MOST_PERCENT, WinnerCheck, WinnerResult, file_case, results_on
 from acceld.cli.connect import connected
 from acceld.cli.kernels import NOT_PASSED
 from acceld.cli.output import print_json, print_table, say, write_file
@@ -44,7 +44,7 @@ KEYS = ("path", "workload", "most_percent")
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class Allowance:
     """One entry of regressions.toml."""
 
     path: str
@@ -59,7 +59,7 @@ class Changed:
     """
 
     path: PurePosixPath
-    case: Case | None
+    case: WinnerCheck | None
     broken: str = ""
 
 
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if all(_holds(result) for _, result in found) else NOT_PASSED
 
 
-def read_budgets(path: Path) -> list[Budget]:
+def read_budgets(path: Path) -> list[Allowance]:
     """Return the entries of a regressions.toml; an empty list if there is no file. Raises ConfigError for an invalid
     file.
     """
@@ -120,12 +120,12 @@ def read_budgets(path: Path) -> list[Budget]:
         percent = entry.get("most_percent", every)
         if isinstance(percent, bool) or not isinstance(percent, int | float) or percent < 0:
             raise ConfigError(f"{where}: most_percent = {percent!r} is not a percentage")
-        found.append(Budget(entry["path"], entry.get("workload"), float(percent)))
+        found.append(Allowance(entry["path"], entry.get("workload"), float(percent)))
     return found
 
 
 def _changed(
-    top: Path, arguments: argparse.Namespace, budgets: Sequence[Budget], resolved: config.Resolved
+    top: Path, arguments: argparse.Namespace, budgets: Sequence[Allowance], resolved: config.Resolved
 ) -> Iterator[Changed]:
     """Yield each kernel file that the branch changed, if the file has a budget or lies beside a workload.toml."""
     base = _git(top, "merge-base", arguments.against, "HEAD").strip()
@@ -170,11 +170,11 @@ def _git(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def _holds(result: Result | None) -> bool:
+def _holds(result: WinnerResult | None) -> bool:
     return result is not None and result.holds
 
 
-def annotated(one: Changed, result: Result | None) -> Iterator[str]:
+def annotated(one: Changed, result: WinnerResult | None) -> Iterator[str]:
     """Yield GitHub's workflow commands for a result: the failure at its line, or the lines whose cost grew."""
     file = str(one.path)
     if result is None:
@@ -199,7 +199,7 @@ def annotated(one: Changed, result: Result | None) -> Iterator[str]:
         yield command(kind, text, file=file, line=line, title=f"cost of this line ({change} of the kernel)")
 
 
-def grown(result: Result) -> list[tuple[int, str, float | None, float]]:
+def grown(result: WinnerResult) -> list[tuple[int, str, float | None, float]]:
     """Return the lines that keep an engine busy for longer than before: line, engine, microseconds before and now.
 
     Only the costliest lines of both kernels are known. The microseconds before are None for a line that is new or was
@@ -251,7 +251,7 @@ def _escaped(text: str, *, property: bool = False) -> str:
 HEADERS = ("kernel", "status", "before", "now", "change", "allowed", "")
 
 
-def _row(one: Changed, result: Result | None) -> tuple[str, ...]:
+def _row(one: Changed, result: WinnerResult | None) -> tuple[str, ...]:
     if result is None:
         return str(one.path), "not evaluated", "—", "—", "—", "—", one.broken.splitlines()[0]
     failure = result.evaluation.failure
@@ -269,7 +269,7 @@ def _row(one: Changed, result: Result | None) -> tuple[str, ...]:
     )
 
 
-def markdown(found: Sequence[tuple[Changed, Result | None]], against: str) -> str:
+def markdown(found: Sequence[tuple[Changed, WinnerResult | None]], against: str) -> str:
     """Return the results as a Markdown table."""
     if not found:
         return f"No kernel changed since {literal(against)}.\n"
@@ -285,7 +285,7 @@ def markdown(found: Sequence[tuple[Changed, Result | None]], against: str) -> st
     return "\n".join(lines) + "\n"
 
 
-def _record(one: Changed, result: Result | None) -> dict[str, Any]:
+def _record(one: Changed, result: WinnerResult | None) -> dict[str, Any]:
     if result is None:
         return {"path": str(one.path), "status": None, "holds": False, "error": one.broken}
     failure = result.evaluation.failure

@@ -25,7 +25,7 @@ ANSWER_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class DeviceResult:
     """A kernel of the run, with the simulator's prediction and the device's result."""
 
     candidate: int
@@ -84,7 +84,7 @@ def device_of(api: str, chip: str) -> str:
     raise UsageError(f"no device runs {api} kernels for {chip}", hint="acceld doctor shows the devices of this machine")
 
 
-def agreement(found: list[Measured]) -> tuple[int, int]:
+def agreement(found: list[DeviceResult]) -> tuple[int, int]:
     """Return two counts over pairs of passing kernels: pairs measured in the predicted order, and all pairs."""
     timed = [(one.predicted_us, one.latency_us) for one in found if one.latency_us and one.status == Status.PASSED]
     pairs = [(a, b) for a, b in combinations(timed, 2) if a[0] != b[0]]
@@ -110,7 +110,7 @@ def _chosen(client: Client, record: dict[str, Any], top: int) -> list[dict[str, 
 
 def _measured(
     client: Client, record: dict[str, Any], one: dict[str, Any], backend: str, kernel: Kernel, first: Kernel | None
-) -> Measured:
+) -> DeviceResult:
     is_baseline = one["id"] == record["baseline"]
     place = {name: record[name] for name in ("workload", "workload_folder", "chip")}
     against = [plain(first)] if first is not None and not is_baseline else []
@@ -118,7 +118,7 @@ def _measured(
     found = client.send("POST", "/v1/evaluations", asked | {"details": False})
     profile, failure = found["profile"] or {}, found["failure"]
     turns = Interleaved.from_plain(found["paired"][0]) if found["paired"] else None
-    return Measured(
+    return DeviceResult(
         candidate=one["id"],
         baseline=is_baseline,
         status=found["status"],
@@ -133,7 +133,7 @@ def _measured(
     )
 
 
-def _print(found: list[Measured], chip: str) -> None:
+def _print(found: list[DeviceResult], chip: str) -> None:
     first = next((one for one in found if one.baseline), None)
     rows = []
     for one in found:

@@ -35,7 +35,7 @@ ANSWER_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class WinnerCheck:
     """A kernel, and the latency or the kernel that it is compared with.
 
     A simulated kernel is compared with its earlier latency ``stored_us``, or with the latency of ``other`` today. A
@@ -69,10 +69,10 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class WinnerResult:
     """The result of a case. ``turns`` is the interleaved comparison of a measured case."""
 
-    case: Case
+    case: WinnerCheck
     evaluation: Evaluation
     before_us: float | None
     holds: bool
@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if all(result.holds for result in results) else NOT_PASSED
 
 
-def _now(result: Result) -> str:
+def _now(result: WinnerResult) -> str:
     profile = result.evaluation.profile
     if profile is None:
         return "—"
@@ -147,7 +147,7 @@ def is_file(what: str) -> bool:
     return what.endswith((".py", ".c", ".ipynb"))
 
 
-def _cases(arguments: argparse.Namespace, resolved: config.Resolved) -> list[Case]:
+def _cases(arguments: argparse.Namespace, resolved: config.Resolved) -> list[WinnerCheck]:
     what = arguments.what
     if what is not None and is_file(what):
         given = {name: getattr(arguments, name) for name in ("workload", "against", "backend", "api", "chip")}
@@ -188,7 +188,7 @@ def _every_run(history: Any) -> list[dict[str, Any]]:
     return sorted(runs, key=lambda one: int(one["id"]))
 
 
-def _mark(client: Client, result: Result) -> None:
+def _mark(client: Client, result: WinnerResult) -> None:
     """Store a note that says if a winner still holds. If no device was available, store nothing."""
     case, failure = result.case, result.evaluation.failure
     if case.run is None or result.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
@@ -199,10 +199,10 @@ def _mark(client: Client, result: Result) -> None:
     client.send("POST", f"/v1/runs/{case.run}/actions", asked)
 
 
-def _stored(one: dict[str, Any], history: Any) -> Case:
+def _stored(one: dict[str, Any], history: Any) -> WinnerCheck:
     backend = one["backend"] if one["backend"] in TARGETS else SIMULATOR
     kernel = stored_kernel(history.get(f"/v1/candidates/{one['best']}"))
-    case = Case(
+    case = WinnerCheck(
         f"r{one['id']} c{one['best']}",
         kernel,
         one["workload"],
@@ -233,7 +233,7 @@ def file_case(
     backend: str | None = None,
     api: str | None = None,
     chip: str | None = None,
-) -> Case:
+) -> WinnerCheck:
     """Return the case of a kernel file. With ``against``, the kernel is compared with the text of the file in that git
     revision.
     """
@@ -245,7 +245,9 @@ def file_case(
     other = None
     if against:
         other = replace(kernel, text=_at_revision(path, against), closure={})
-    return Case(path.name, kernel, found.name, str(found.folder.resolve()), where.chip, where.backend, other=other)
+    return WinnerCheck(
+        path.name, kernel, found.name, str(found.folder.resolve()), where.chip, where.backend, other=other
+    )
 
 
 def _at_revision(path: Path, revision: str) -> str:
@@ -258,14 +260,14 @@ def _at_revision(path: Path, revision: str) -> str:
 
 
 async def results_on(
-    cases: Sequence[Case],
+    cases: Sequence[WinnerCheck],
     settings: config.EvaluateConfig,
     state: Path,
     most_percent: float | None,
     client: Client | None,
     *,
     marks: bool = False,
-) -> list[Result]:
+) -> list[WinnerResult]:
     """Evaluate cases one after another. ``client`` reaches the daemon, which measured cases need.
 
     With ``marks`` the daemon stores each result at once, and a case that can not be evaluated becomes a failed result
@@ -285,7 +287,7 @@ async def results_on(
                     raise
                 failure = Failure("not_tried", error.message, hint=error.hint)
                 untried = Evaluation(status=Status.UNSUPPORTED, source_sha256=case.kernel.sha256, failure=failure)
-                result = Result(case, untried, case.stored_us, False, reason=f"not tried: {error.message}")
+                result = WinnerResult(case, untried, case.stored_us, False, reason=f"not tried: {error.message}")
             if marks:
                 assert client is not None, "made where marks are written"
                 await asyncio.to_thread(_mark, client, result)
@@ -293,7 +295,7 @@ async def results_on(
     return results
 
 
-async def _result(evaluator: Any, case: Case, most: float | None, client: Client | None) -> Result:
+async def _result(evaluator: Any, case: WinnerCheck, most: float | None, client: Client | None) -> WinnerResult:
     if case.backend != SIMULATOR:
         assert client is not None, "made where a case needs it"
         return await asyncio.to_thread(_on_device, client, case, most)
@@ -309,10 +311,10 @@ async def _result(evaluator: Any, case: Case, most: float | None, client: Client
         before = earlier.latency_us
     allowed = 1 + (MOST_PERCENT if most is None else most) / 100
     slower = before is not None and now is not None and now > before * allowed
-    return Result(case, found, before, found.status is Status.PASSED and not slower, before=earlier)
+    return WinnerResult(case, found, before, found.status is Status.PASSED and not slower, before=earlier)
 
 
-def _on_device(client: Client, case: Case, most_percent: float | None) -> Result:
+def _on_device(client: Client, case: WinnerCheck, most_percent: float | None) -> WinnerResult:
     """Return the daemon's strict result, measured on its device interleaved with the compared kernel."""
     place = {
         "workload": case.workload,
@@ -322,10 +324,10 @@ def _on_device(client: Client, case: Case, most_percent: float | None) -> Result
     }
     found, turns = interleaved.measured(client, place, case.kernel, case.other)
     reason = "" if found.status is not Status.PASSED else broken_by(case, turns, most_percent)
-    return Result(case, found, case.stored_us, found.status is Status.PASSED and not reason, turns, reason)
+    return WinnerResult(case, found, case.stored_us, found.status is Status.PASSED and not reason, turns, reason)
 
 
-def broken_by(case: Case, turns: Interleaved | None, most_percent: float | None) -> str:
+def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float | None) -> str:
     """Return the reason why a passing kernel does not hold; empty if it holds.
 
     A winner has to win again, by more than its interval and twice the resolution. The size of the win differs between
@@ -349,7 +351,7 @@ def broken_by(case: Case, turns: Interleaved | None, most_percent: float | None)
     return ""
 
 
-def _record(result: Result) -> dict[str, Any]:
+def _record(result: WinnerResult) -> dict[str, Any]:
     failure = result.evaluation.failure
     return {
         "kernel": result.case.name,

@@ -20,7 +20,7 @@ from acceld.model import PRESETS, PROPOSERS, waits_for_remedy
 
 if TYPE_CHECKING:
     from acceld.model import RunSpec
-    from acceld.search.ablation import Result, Variant
+    from acceld.search.ablation import Variant, VariantSummary
 
 FORWARDED = ("workload", "entry", "proposer", "preset", "chip", "api", "backend", "seed")
 """Options that are passed on to ``optimize`` unchanged."""
@@ -149,7 +149,7 @@ def _wait(client: Any, number: int) -> None:
                     return
 
 
-def _results(database: Path, planned: Sequence[Variant], numbers: Sequence[Sequence[int]]) -> list[Result]:
+def _results(database: Path, planned: Sequence[Variant], numbers: Sequence[Sequence[int]]) -> list[VariantSummary]:
     from acceld.search.ablation import result
     from acceld.search.comparison import compared
     from acceld.store.connection import connect_reader
@@ -161,7 +161,7 @@ def _results(database: Path, planned: Sequence[Variant], numbers: Sequence[Seque
         ]
 
 
-def _print(results: Sequence[Result], curves: dict[str, tuple[float, ...]]) -> None:
+def _print(results: Sequence[VariantSummary], curves: dict[str, tuple[float, ...]]) -> None:
     from acceld.report.plot import text_plot
 
     rows = [
@@ -194,7 +194,9 @@ def _print(results: Sequence[Result], curves: dict[str, tuple[float, ...]]) -> N
             say(f"{one.name}: {warning}")
 
 
-def _write_plot(place: Path, workload: str, curves: dict[str, tuple[float, ...]], results: Sequence[Result]) -> None:
+def _write_plot(
+    place: Path, workload: str, curves: dict[str, tuple[float, ...]], results: Sequence[VariantSummary]
+) -> None:
     from html import escape
 
     from acceld.report import svg

@@ -18,7 +18,7 @@ from acceld.roofline import peak_source
 
 if TYPE_CHECKING:
     from acceld.search.comparison import Compared
-    from acceld.search.outcome import Outcome
+    from acceld.search.outcome import RunOutcome
     from acceld.search.signs import RepairRate
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -107,7 +107,7 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
     }
 
 
-def _peak(result: Outcome) -> str:
+def _peak(result: RunOutcome) -> str:
     """Return the percent of peak and the source of that peak: percentages of different sources can not be compared."""
     if result.percent_of_peak_after is None:
         return "—"

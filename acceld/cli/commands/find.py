@@ -13,7 +13,7 @@ from pathlib import Path
 from acceld import figures
 from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_pairs, print_table, say
-from acceld.devices.neuron.tools.captured import UNNAMED, Captured, Operator, read_captured
+from acceld.devices.neuron.tools.captured import UNNAMED, Captured, OperatorCost, read_captured
 from acceld.errors import UsageError
 
 _SHOWN_OPCODES = 6
@@ -76,7 +76,7 @@ def _print(captured: Captured, arguments: argparse.Namespace) -> None:
         print(f"  {line}")
 
 
-def _table(what: str, ranked: tuple[Operator, ...], captured: Captured, most: int) -> None:
+def _table(what: str, ranked: tuple[OperatorCost, ...], captured: Captured, most: int) -> None:
     total = captured.summary.total_us
     rows = [
         [
@@ -182,7 +182,7 @@ def _versions(captured: Captured) -> str:
 
 
 def _plain(captured: Captured, most: int) -> dict[str, object]:
-    def ranked(found: tuple[Operator, ...]) -> list[dict[str, object]]:
+    def ranked(found: tuple[OperatorCost, ...]) -> list[dict[str, object]]:
         return [
             {
                 "name": one.name,

@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[str, int]]:
     """Return the regions of a config.json's step, words for the step, and further counts about the model."""
-    from acceld.lowering.blocks import Step, read_config, regions_of
+    from acceld.lowering.blocks import StepSize, read_config, regions_of
 
     refuse_module(arguments, f"{arguments.spec} is a config.json")
     given = {"tp": 1, "batch": 1, "seq": 2048}
@@ -130,7 +130,7 @@ def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
         if given[name] < 1:
             raise UsageError(f"--{name} must be 1 or more")
     shape = read_config(Path(arguments.spec), given["tp"])
-    step = Step(given["batch"], given["seq"], arguments.decode, given["tp"])
+    step = StepSize(given["batch"], given["seq"], arguments.decode, given["tp"])
     rows = [_timed(region, shape.dtype, arguments.chip) for region in regions_of(shape, step)]
     what = f"one token of {step.batch} sequences" if step.decode else f"{step.tokens} tokens"
     return rows, f"a step ({what})", {"layers": shape.layers}

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PortOutcome:
     """A port and its evaluation. ``problem`` is the reason why the port is not proven equal to the original; empty if
     it is.
     """
@@ -106,11 +106,11 @@ async def _port(
     arguments: argparse.Namespace,
     settings: config.EvaluateConfig,
     state: Path,
-) -> Outcome:
+) -> PortOutcome:
     from acceld.evaluate.simulated.programs import tracing
     from acceld.nki.frontend.entry import find_entry
     from acceld.nki.port.comparison import compare
-    from acceld.nki.port.rewriting import Finding, Ported, as_one, rewrite
+    from acceld.nki.port.rewriting import Ported, Unported, as_one, rewrite
     from acceld.nki.port.values import Unportable
     from acceld.nki.verify.verifier import verify
 
@@ -119,28 +119,28 @@ async def _port(
     try:
         kernel = replace(kernel, text=as_one(kernel.text, kernel.filename, kernel.closure))
     except Unportable as error:
-        return Outcome(Ported(kernel.text, (Finding(error.line, error.message, error.instead),), ()))
+        return PortOutcome(Ported(kernel.text, (Unported(error.line, error.message, error.instead),), ()))
     async with tracing(relaxed, state) as tracer:
         facts = await tracer.facts(kernel, values, chip)
         ported = rewrite(kernel.text, find_entry(kernel.text, kernel.entry or None), facts)
         if ported.findings:
-            return Outcome(ported)
+            return PortOutcome(ported)
         try:
             port = await tracer.program(
                 replace(kernel, text=ported.text, api="nki", closure={}), values, arguments.chip
             )
         except KernelFailure as failure:
-            return Outcome(ported, f"line {failure.line}: {failure.message} [{failure.rule}]")
+            return PortOutcome(ported, f"line {failure.line}: {failure.message} [{failure.rule}]")
         broken = verify(port)
         if broken:
-            return Outcome(ported, f"line {broken[0].line}: {broken[0].message} [{broken[0].rule}]")
+            return PortOutcome(ported, f"line {broken[0].line}: {broken[0].message} [{broken[0].rule}]")
         if arguments.no_data:
-            return Outcome(ported)
+            return PortOutcome(ported)
         agreement = compare(await tracer.program(kernel, values, chip), port)
-    return Outcome(ported, "" if agreement.agrees else "its results differ from the original's", agreement)
+    return PortOutcome(ported, "" if agreement.agrees else "its results differ from the original's", agreement)
 
 
-def _print(outcome: Outcome, path: Path, target: Path) -> None:
+def _print(outcome: PortOutcome, path: Path, target: Path) -> None:
     print(f"wrote {target}")
     for finding in outcome.ported.findings:
         instead = f": {finding.instead}" if finding.instead else ""

@@ -23,7 +23,7 @@ from acceld.targets import SIMULATOR, TARGETS, Choice
 
 if TYPE_CHECKING:
     from acceld.cli.watch_console import WatchConsole
-    from acceld.watch.tiers import Step, Watched
+    from acceld.watch.tiers import SaveResult, Watched
     from acceld.watch.watcher import Watcher
 
 HELP = "enter or o: optimize   d: diff of the best   A: apply it   u: undo that   p: pause   q: leave"
@@ -87,7 +87,7 @@ async def _watch(
         raise DaemonError("devices are lent by the daemon, and none runs", hint="acceld start, then again")
     bad = 0
 
-    def report(step: Step) -> None:
+    def report(step: SaveResult) -> None:
         nonlocal bad
         bad += step.good is False
         console.step(step)

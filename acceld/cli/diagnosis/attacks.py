@@ -13,7 +13,7 @@ from acceld.figures import brief_latency
 from acceld.model import Source
 
 if TYPE_CHECKING:
-    from acceld.evaluate.selftest.runner import Result
+    from acceld.evaluate.selftest.runner import AttackResult
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.load().config
     done, last = 0, time.monotonic()
 
-    def reported(result: Result) -> None:
+    def reported(result: AttackResult) -> None:
         nonlocal done, last
         done += 1
         bad = result.outcome in FAILURES
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report.passed else 1
 
 
-def _row(result: Result, backend: str) -> tuple[str, ...]:
+def _row(result: AttackResult, backend: str) -> tuple[str, ...]:
     """Return the table row of one attack."""
     source = Source.SIMULATED if backend == "simulator" else Source.MEASURED
     latency = "" if result.latency_us is None else brief_latency(result.latency_us, source)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld.devices.cuda.blank_torch import BlankTorch, Tensor, tensor_of
-from acceld.devices.cuda.plan import SCALARS, Buffer, Code, Launch, Plan, Pointer, Scalar, encode
+from acceld.devices.cuda.plan import SCALARS, Buffer, Code, Launch, LaunchPlan, Pointer, Scalar, encode
 from acceld.evaluate.hosted.driver import BuildRefused, Built, Job
 from acceld.parsing import parse
 
@@ -80,7 +80,7 @@ def _entry(path: Path, job: Job) -> Any:
     raise BuildRefused(f"there is no function {wanted}", rule="entry", hint=f"The file has {', '.join(functions)}.")
 
 
-def _plan(torch: BlankTorch, recorder: _Recorder, returned: Any, job: Job) -> Plan:
+def _plan(torch: BlankTorch, recorder: _Recorder, returned: Any, job: Job) -> LaunchPlan:
     tensors = list(returned) if isinstance(returned, tuple | list) else [returned]
     wanted = job["outputs"]
     if len(tensors) != len(wanted):
@@ -100,7 +100,7 @@ def _plan(torch: BlankTorch, recorder: _Recorder, returned: Any, job: Job) -> Pl
         raise BuildRefused("the host code launches nothing", rule="outputs")
     buffers = tuple(Buffer(one.size_bytes, one.fill) for one in torch.allocations)
     kernels, launches = tuple(recorder.kernels), tuple(recorder.launches)
-    return Plan(recorder.capability, buffers, kernels, launches, tuple(outputs))
+    return LaunchPlan(recorder.capability, buffers, kernels, launches, tuple(outputs))
 
 
 def _pointer(tensor: Tensor) -> Pointer:

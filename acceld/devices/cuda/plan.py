@@ -104,7 +104,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """Hold all allocations and launches of a call. ``outputs`` are the returned arrays; each one is a whole buffer."""
 
     capability: int
@@ -120,7 +120,7 @@ class Plan:
         return sum(one.size_bytes for one in self.buffers)
 
 
-def encode(plan: Plan) -> bytes:
+def encode(plan: LaunchPlan) -> bytes:
     """Return the plan as bytes. Equal plans give equal bytes."""
     header = {
         "version": VERSION,
@@ -137,7 +137,7 @@ def encode(plan: Plan) -> bytes:
     return _LENGTH.pack(len(text)) + text + b"".join(one.binary for one in plan.kernels)
 
 
-def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> Plan:
+def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> LaunchPlan:
     """Return the plan in ``data`` for inputs and outputs of these sizes. Raise PlanRefused if any part of the plan is
     invalid.
     """
@@ -161,7 +161,7 @@ def _plain(argument: Pointer | Scalar) -> list[Any]:
     return [argument.type, argument.value]
 
 
-def _read(raw: dict[str, Any], code: bytes) -> Plan:
+def _read(raw: dict[str, Any], code: bytes) -> LaunchPlan:
     kernels, at = [], 0
     for name, size, shared, warps in raw["kernels"]:
         size = _whole(size)
@@ -178,7 +178,7 @@ def _read(raw: dict[str, Any], code: bytes) -> Plan:
     if not all(isinstance(one, Pointer) for one in outputs):
         raise PlanRefused("an output that is not an array")
     pointers = tuple(one for one in outputs if isinstance(one, Pointer))
-    return Plan(_whole(raw["capability"]), buffers, tuple(kernels), launches, pointers)
+    return LaunchPlan(_whole(raw["capability"]), buffers, tuple(kernels), launches, pointers)
 
 
 def _argument(raw: Any) -> Pointer | Scalar:
@@ -204,7 +204,7 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _verify(plan: Plan, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> None:
+def _verify(plan: LaunchPlan, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> None:
     if len(plan.buffers) > MAX_BUFFERS or len(plan.launches) > MAX_LAUNCHES or len(plan.kernels) > MAX_LAUNCHES:
         raise PlanRefused("more buffers or launches than are allowed")
     if plan.scratch_bytes > MAX_SCRATCH_BYTES or any((one.fill or 0) > 255 for one in plan.buffers):

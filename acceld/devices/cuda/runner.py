@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acceld.devices.cuda.libcuda import Driver, DriverError
-from acceld.devices.cuda.plan import Launch, Plan, PlanRefused, Pointer, decode
+from acceld.devices.cuda.plan import Launch, LaunchPlan, PlanRefused, Pointer, decode
 from acceld.evaluate.hosted.driver import BuildRefused, Call, Job
 from acceld.workloads.records import ArraySpec
 
@@ -66,7 +66,7 @@ class Replay:
     """Replay a plan on one GPU, with memory for all arrays of the plan."""
 
     def __init__(
-        self, plan: Plan, input_bytes: Sequence[int], output_bytes: Sequence[int], settings: dict[str, Any]
+        self, plan: LaunchPlan, input_bytes: Sequence[int], output_bytes: Sequence[int], settings: dict[str, Any]
     ) -> None:
         self._plan, self._sizes = plan, tuple(output_bytes)
         self._driver = driver = Driver(settings["device"], settings["library"])

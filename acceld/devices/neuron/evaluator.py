@@ -27,7 +27,7 @@ from acceld.devices.neuron.runtime.timing import Clock
 from acceld.devices.neuron.screen import Screen
 from acceld.devices.neuron.stopwatch import Stopwatch
 from acceld.errors import DeviceError, UsageError
-from acceld.evaluate.case import Failed, Recent
+from acceld.evaluate.case import Failed, RecentlyUsed
 from acceld.evaluate.evaluator import Ended, OrderedEvaluator, Started, running
 from acceld.evaluate.interface import EvaluationRequest, Evaluator
 from acceld.evaluate.queue import slots_of
@@ -83,8 +83,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._exchange: JailedExchange | None = None
         self._machine: Machine | None = None
         self._work: tuple[Builds, Checker, Stopwatch] | None = None
-        self._announced: Recent[int, bool] = Recent(_REMEMBERED)
-        self._measured: Recent[tuple[str, str, str], float] = Recent(_REMEMBERED)
+        self._announced: RecentlyUsed[int, bool] = RecentlyUsed(_REMEMBERED)
+        self._measured: RecentlyUsed[tuple[str, str, str], float] = RecentlyUsed(_REMEMBERED)
         self._screen = Screen()
 
     async def find(self) -> int:

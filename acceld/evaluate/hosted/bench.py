@@ -27,7 +27,7 @@ from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.hosted.arena import Layout, memory_file
 from acceld.evaluate.hosted.driver import Driver, Job, Lease, Rights
 from acceld.evaluate.hosted.oracle import errors_of
-from acceld.evaluate.hosted.referee import FINISHED, Plan
+from acceld.evaluate.hosted.referee import FINISHED, CallPlan
 from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.messages import BadMessage, clean, failure_from, pack, parse
 from acceld.evaluate.sandbox.process import Outcome, SandboxError, Zygote
@@ -102,7 +102,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class WorkerRecord:
     """Hold the referee's record of one worker, with one entry for each call.
 
     ``failed`` is the reason why there are no further calls, None if all were made.
@@ -145,7 +145,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class TimedSession:
     """Describe calls to time: their memory, inputs, device and limits. The kernel may change the arguments ``mutates``."""
 
     layout: Layout
@@ -335,7 +335,7 @@ class Bench:
             raise WorkloadError(clean(answer["error"]), hint=clean(answer.get("hint")))
         return answer
 
-    async def time(self, artefacts: Sequence[Artefact], session: Session, kept: Kept) -> list[Timed]:
+    async def time(self, artefacts: Sequence[Artefact], session: TimedSession, kept: Kept) -> list[WorkerRecord]:
         """Run one kernel, or two interleaved, on the session's inputs. The outputs of the first kernel go to ``kept``."""
         if len(artefacts) == 1:
             return [await self._serve(artefacts[0], session, kept)]
@@ -351,8 +351,8 @@ class Bench:
             raise several.exceptions[0] from several
 
     async def _interleaved(
-        self, place: int, ends: tuple[int, int], artefact: Artefact, session: Session, kept: Kept | None
-    ) -> Timed:
+        self, place: int, ends: tuple[int, int], artefact: Artefact, session: TimedSession, kept: Kept | None
+    ) -> WorkerRecord:
         """Run one side of an interleaved measurement. Afterwards its pipes are closed, which ends the other side."""
         try:
             return await self._serve(artefact, session, kept, place, ends)
@@ -360,7 +360,7 @@ class Bench:
             for end in ends:
                 os.close(end)
 
-    async def empty(self, layout: Layout, lease: Lease, calls: int) -> Timed:
+    async def empty(self, layout: Layout, lease: Lease, calls: int) -> WorkerRecord:
         """Time calls of a kernel that computes nothing."""
         job = {
             "api": "", "text": "", "filename": "", "entry": "", "grid": [], "settings": {},
@@ -369,7 +369,7 @@ class Bench:
         }  # fmt: skip
         batches = Kept("acceld-batches", layout.input_bytes * calls)
         try:
-            session = Session(layout, batches, lease, Terms(calls, calls, _EMPTY_S, _EMPTY_S))
+            session = TimedSession(layout, batches, lease, Terms(calls, calls, _EMPTY_S, _EMPTY_S))
             return await self._serve(Artefact("", "", job), session, None)
         finally:
             batches.close()
@@ -377,14 +377,14 @@ class Bench:
     async def _serve(
         self,
         artefact: Artefact,
-        session: Session,
+        session: TimedSession,
         kept: Kept | None,
         place: int | None = None,
         pipes: tuple[int, ...] = (),
-    ) -> Timed:
+    ) -> WorkerRecord:
         """Run one kernel in a worker beside its referee, and return the referee's record."""
         layout, terms, lease = session.layout, session.terms, session.lease
-        plan = Plan(
+        plan = CallPlan(
             layout, terms.calls, terms.least, terms.budget_s, terms.call_s, self._build_s, place, session.mutates,
             kept is not None,
         )  # fmt: skip
@@ -427,7 +427,7 @@ def _module(where: str) -> tuple[str, ...]:
     return (where.partition(":")[0],) if where else ()
 
 
-def _timed(outcome: Outcome, reply: Reply, said: bytes) -> Timed:
+def _timed(outcome: Outcome, reply: Reply, said: bytes) -> WorkerRecord:
     """Return the referee's record. The referee is acceld's own code; the reply comes from the worker and is not
     trusted.
     """
@@ -439,7 +439,7 @@ def _timed(outcome: Outcome, reply: Reply, said: bytes) -> Timed:
             record, wall = {"processor_ns": [], "claimed_us": [], "unwritten": [], "rule": "", "message": ""}, []
         else:
             raise SandboxError(f"the referee of a kernel left no record: it {outcome.text}") from error
-    return Timed(
+    return WorkerRecord(
         tuple(one / 1000 for one in wall),
         tuple(one / 1000 for one in record["processor_ns"]),
         tuple(record["claimed_us"]),

@@ -21,7 +21,7 @@ from acceld.config import EvaluateConfig
 from acceld.errors import UsageError, WorkloadError
 from acceld.evaluate import policy
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.evaluate.case import Failed, Recent
+from acceld.evaluate.case import Failed, RecentlyUsed
 from acceld.evaluate.comparison import SESSIONS
 from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.checks import placed
@@ -31,7 +31,7 @@ from acceld.evaluate.correctness.gates import Trial, check_errors, fresh_seed
 from acceld.evaluate.correctness.noise import NumpyFloor
 from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
 from acceld.evaluate.hosted.arena import Layout, lay_out, lay_out_apart
-from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Session, Terms, Timed
+from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Terms, TimedSession, WorkerRecord
 from acceld.evaluate.hosted.driver import STATIC_BYTES, Driver, Lease, job_of
 from acceld.evaluate.hosted.grading import HostedCase, grade
 from acceld.evaluate.hosted.profiles import RESOLUTION, Measured, Overhead, measured, overhead_of, suspicion
@@ -91,8 +91,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         self._driver = driver
         self._bench: Bench | None = None
         self._leases: tuple[Lease, ...] = ()
-        self._known: Recent[tuple[tuple[str, str, str], Gate], Evaluation] = Recent(_REMEMBERED)
-        self._built: Recent[tuple[str, str], Artefact | Failed] = Recent(_REMEMBERED)
+        self._known: RecentlyUsed[tuple[tuple[str, str, str], Gate], Evaluation] = RecentlyUsed(_REMEMBERED)
+        self._built: RecentlyUsed[tuple[str, str], Artefact | Failed] = RecentlyUsed(_REMEMBERED)
 
     async def find(self) -> int:
         """Find the devices to time on, and return their number. Raises DeviceError if the machine lacks something."""
@@ -245,11 +245,11 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
     async def _graded(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], terms: Terms, other: Artefact | None = None
-    ) -> tuple[Failed | None, list[tuple[Timed, Timed | None]]]:
+    ) -> tuple[Failed | None, list[tuple[WorkerRecord, WorkerRecord | None]]]:
         """Run sessions of at most ``terms.calls`` calls each, and grade the calls. Return the failure and both kernels'
         times.
         """
-        sessions: list[tuple[Timed, Timed | None]] = []
+        sessions: list[tuple[WorkerRecord, WorkerRecord | None]] = []
         made: list[Draw] = []
         checked: list[Checked] = []
         for start in range(0, len(draws), terms.calls):
@@ -266,7 +266,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
     async def _session(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], terms: Terms, other: Artefact | None
-    ) -> tuple[Timed, Timed | None, list[Checked]]:
+    ) -> tuple[WorkerRecord, WorkerRecord | None, list[Checked]]:
         """Generate inputs, time the calls, and check the outputs after both workers have ended."""
         bench, loaded, built = running(self._bench), case.workload, case.artefact
         with case.stage("generate"):
@@ -276,7 +276,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
             try:
                 with case.stage("time"):
                     artefacts = [built] if other is None else [built, other]
-                    session = Session(layout, batches, case.lease, terms, loaded.mutated)
+                    session = TimedSession(layout, batches, case.lease, terms, loaded.mutated)
                     timed, *others = await bench.time(artefacts, session, kept)
                 with case.stage("check"):
                     checked = (

@@ -8,7 +8,7 @@ from statistics import median as middle_of
 
 from acceld.evaluate.comparison import Estimate, Paired, median, paired, spread
 from acceld.evaluate.evaluator import below_floor
-from acceld.evaluate.hosted.bench import Timed
+from acceld.evaluate.hosted.bench import WorkerRecord
 from acceld.evaluate.hosted.driver import Clock
 from acceld.model import Failure
 
@@ -73,7 +73,7 @@ class Measured:
     complaint: Failure | None
 
 
-def overhead_of(timed: Timed, clock: Clock) -> Overhead:
+def overhead_of(timed: WorkerRecord, clock: Clock) -> Overhead:
     """Return the cost of an empty call, from a session of empty calls."""
     wall, processor = timed.wall_us[WARM_UPS:], timed.processor_us[WARM_UPS:]
     used = clock
@@ -82,7 +82,9 @@ def overhead_of(timed: Timed, clock: Clock) -> Overhead:
     return Overhead(middle_of(wall), middle_of(processor), spread(wall), spread(processor), used)
 
 
-def measured(sessions: Sequence[tuple[Timed, Timed | None]], competitor_sha256: str, overhead: Overhead) -> Measured:
+def measured(
+    sessions: Sequence[tuple[WorkerRecord, WorkerRecord | None]], competitor_sha256: str, overhead: Overhead
+) -> Measured:
     """Return the latency over sessions whose calls were all right, and the comparison with the competitor if there is
     one.
     """
@@ -112,7 +114,7 @@ def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
     return samples[overhead.warm_ups :] if len(samples) > overhead.warm_ups else samples
 
 
-def _net(timed: Timed, overhead: Overhead) -> list[float]:
+def _net(timed: WorkerRecord, overhead: Overhead) -> list[float]:
     """Return the samples less the cost of an empty call. Each is at least a tenth of the resolution, so that ratios
     exist.
     """
@@ -129,7 +131,7 @@ def _net(timed: Timed, overhead: Overhead) -> list[float]:
     return [max(least, one - cost) for one in _after(raw, overhead)]
 
 
-def _complaint(timed: Timed, latency_us: float, wall_us: float, overhead: Overhead) -> Failure | None:
+def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead: Overhead) -> Failure | None:
     """Return a contradiction between the clocks of one session; None if there is none."""
     if latency_us < 2 * overhead.resolution_us:
         return Failure(

@@ -53,7 +53,7 @@ FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CallPlan:
     """Describe the calls that a referee makes, and their limits.
 
     ``place`` is 0 for the side that starts, 1 for the other side, and None without a competitor. After ``least`` calls
@@ -80,10 +80,10 @@ class Plan:
         } | {"layout": self.layout.plain()}
 
     @staticmethod
-    def from_plain(raw: dict[str, Any]) -> Plan:
+    def from_plain(raw: dict[str, Any]) -> CallPlan:
         """Return the plan from the dict that :meth:`plain` returns."""
         others = {**raw, "layout": Layout.from_plain(raw["layout"]), "mutates": tuple(raw["mutates"])}
-        return Plan(**others)
+        return CallPlan(**others)
 
 
 class _Ended(Exception):
@@ -102,7 +102,7 @@ class _Session:
 
     job: Job
     child: int
-    plan: Plan
+    plan: CallPlan
     arena: mmap.mmap
     batches: mmap.mmap | None
     doorbell: int
@@ -129,7 +129,7 @@ def referee(job: Job, child: int, started: float) -> dict[str, Any]:
     """
     record_file, batch_file, kept, doorbell, done, *turns = job.private
     raw = json.loads(os.pread(record_file, os.fstat(record_file).st_size, 0))
-    plan = Plan.from_plain(raw)
+    plan = CallPlan.from_plain(raw)
     arena = mmap.mmap(job.shared[0], plan.layout.size_bytes)
     batch_bytes = os.fstat(batch_file).st_size
     batches = mmap.mmap(batch_file, batch_bytes, mmap.MAP_SHARED, mmap.PROT_READ) if batch_bytes else None

@@ -61,7 +61,7 @@ class Tested(Evaluator, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AttackResult:
     """Hold the result of one attack in one mode.
 
     The outcome is ``rejected``, ``truthful``, ``unlabeled`` or one of :data:`FAILURES`.
@@ -89,7 +89,7 @@ class SelftestReport:
 
     level: str
     repeats: int
-    results: tuple[Result, ...]
+    results: tuple[AttackResult, ...]
     seconds: float
     broken: tuple[Broken, ...] = ()
     """Files that could not be tried."""
@@ -152,7 +152,7 @@ async def run_selftest(
     only: str = "",
     backend: str = SIMULATOR,
     highest: Level = Level.L4,
-    on_result: Callable[[Result], None] | None = None,
+    on_result: Callable[[AttackResult], None] | None = None,
 ) -> SelftestReport:
     """Run the suite of a backend (:data:`BACKENDS`) and the attacks in the folder ``attacks``, and return the report.
 
@@ -170,7 +170,7 @@ async def run_selftest(
     broken = [one for one in broken if not only or Path(one.id).match(only)]
     if not (chosen or broken):
         raise UsageError(f"no attack matches {only!r}", hint=did_you_mean(only, [attack.id for attack in found]))
-    results: list[Result] = []
+    results: list[AttackResult] = []
     async with _Evaluators(backend, config, highest) as evaluators:
         for number in range(1, repeats + 1):
             evaluators.forget()
@@ -272,8 +272,8 @@ async def _evaluated(evaluators: _Evaluators, attack: Attack, request: Evaluatio
 
 
 async def _try(
-    evaluators: _Evaluators, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
-) -> Result:
+    evaluators: _Evaluators, attack: Attack, mode: str, run: int, on_result: Callable[[AttackResult], None] | None
+) -> AttackResult:
     """Try an attack in one mode, and return the result."""
     started = time.monotonic()
     request = EvaluationRequest(
@@ -300,10 +300,12 @@ async def _try(
         # Any exception that a kernel causes in the harness counts against the harness.
         failed = f"{type(error).__name__}: {error}"[:400]
         seconds = time.monotonic() - started
-        result = Result(attack.id, mode, attack.expect, "death", "", "", failed, None, seconds, *_tried_on(attack))
+        result = AttackResult(
+            attack.id, mode, attack.expect, "death", "", "", failed, None, seconds, *_tried_on(attack)
+        )
     else:
         failure = evaluation.failure
-        result = Result(
+        result = AttackResult(
             attack.id,
             mode,
             attack.expect,

@@ -32,7 +32,7 @@ from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.interface import Priority
 from acceld.evaluate.shapes import at_shape
 from acceld.evaluate.simulated.case import TracedCase
-from acceld.evaluate.simulated.children import Children, Refused
+from acceld.evaluate.simulated.children import Children, UnusedVariant
 from acceld.evaluate.simulated.simulation import UNDEFINED
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Failure, Gate, Status
@@ -141,7 +141,7 @@ class Checker:
         trials = list(published_trials(loaded))
         for trial in trials:
             async with self._children.data_set(loaded, trial.variant, trial.seed) as data:
-                if isinstance(data, Refused) or case.traced is None:
+                if isinstance(data, UnusedVariant) or case.traced is None:
                     return None
                 tried = await self._children.attempt(case.traced, data, trial, self._deadline_s(loaded))
             if isinstance(tried, Failed):
@@ -269,7 +269,7 @@ class Checker:
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
         """Return the noise of numpy's float32 arithmetic on exactly a trial's inputs; empty if the variant is not used."""
         async with self._children.data_set(loaded, trial.variant, trial.seed, measured=True) as data:
-            return () if isinstance(data, Refused) else data.floors
+            return () if isinstance(data, UnusedVariant) else data.floors
 
     def _deadline_s(self, loaded: Workload) -> float:
         """Return the deadline of a trial in seconds."""

@@ -115,7 +115,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class UnusedVariant:
     """Name a variant that is not used for a workload, with the reason."""
 
     variant: str
@@ -327,7 +327,7 @@ class Children:
         kept: bool = True,
         measured: bool = False,
         beside: Beside[Any] | None = None,
-    ) -> AsyncIterator[DataSet | Refused]:
+    ) -> AsyncIterator[DataSet | UnusedVariant]:
         """Hold a data set, new or from disk, for the block. Raises WorkloadError if the reference is at fault.
 
         Afterwards the data set is removed, unless it is ``kept`` and there is room. Its floors are those stored for the
@@ -337,7 +337,7 @@ class Children:
         """
         known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
         if known is not None and known.refused:
-            yield Refused(variant, known.refused)
+            yield UnusedVariant(variant, known.refused)
             return
         kind = f"{variant}\0{seed}" + (f"\0{secrets.token_hex(8)}" if measured else "")
         # A reference may import files that the workload's hash does not cover, so workload folders share no data sets.
@@ -348,7 +348,7 @@ class Children:
             found = await asyncio.to_thread(datasets.hold, folder) or await self._write_with_room(
                 workload, variant, seed, folder, known, measured, beside or Beside(_nothing)
             )
-        if isinstance(found, Refused):
+        if isinstance(found, UnusedVariant):
             yield found
             return
         data, lock = found
@@ -383,7 +383,7 @@ class Children:
         known: NumpyFloor | None,
         measured: bool,
         beside: Beside[Any],
-    ) -> tuple[DataSet, int] | Refused:
+    ) -> tuple[DataSet, int] | UnusedVariant:
         """Make a data set. While the disk has no room, remove the data sets that nobody uses, wait, and try again."""
         while True:
             try:
@@ -408,7 +408,7 @@ class Children:
         known: NumpyFloor | None,
         measured: bool,
         beside: Beside[Any],
-    ) -> tuple[DataSet, int] | Refused:
+    ) -> tuple[DataSet, int] | UnusedVariant:
         """Make a data set once there is room for it. Return it, held."""
         coming_bytes = _disk_bytes(workload)
         self._coming_bytes += coming_bytes
@@ -435,7 +435,7 @@ class Children:
         known: NumpyFloor | None,
         measured: bool,
         beside: Beside[Any],
-    ) -> tuple[DataSet, int] | Refused:
+    ) -> tuple[DataSet, int] | UnusedVariant:
         """Let the oracle write a data set. Return it, held."""
         request = {
             "workload": str(workload.folder),
@@ -476,7 +476,7 @@ class Children:
         if "refused" in header:
             reason = clean(header["refused"])
             await asyncio.to_thread(self._floors.learn_numpy, workload, variant, NumpyFloor(refused=reason))
-            return Refused(variant, reason)
+            return UnusedVariant(variant, reason)
         found = begun.publish()
         if found is None:
             raise SandboxError(f"the data set of workload {workload.name!r} was not written")
@@ -493,7 +493,7 @@ class Children:
         """
         loaded = case.workload
         async with self.data_set(loaded, trial.variant, trial.seed, kept=trial.kept, beside=beside) as data:
-            if not isinstance(data, Refused):
+            if not isinstance(data, UnusedVariant):
                 yield data
                 return
         if trial.variant == OWN:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from acceld.config import EvaluateConfig
-from acceld.evaluate.case import Failed, Recent
+from acceld.evaluate.case import Failed, RecentlyUsed
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import RunSeeds, Seeds
 from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
@@ -24,7 +24,7 @@ from acceld.evaluate.sandbox.process import Zygote
 from acceld.evaluate.simulated.ahead import Ahead
 from acceld.evaluate.simulated.case import Known, TracedCase
 from acceld.evaluate.simulated.checking import Checker
-from acceld.evaluate.simulated.children import TASKS, Children, Refused
+from acceld.evaluate.simulated.children import TASKS, Children, UnusedVariant
 from acceld.evaluate.simulated.early import Early
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Correctness, Evaluation, Failure, Gate, Kernel, Status
@@ -76,9 +76,9 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._work: _Work | None = None
         self._ahead: dict[tuple[int, str], Ahead] = {}
         """Work done in advance for the strict gate, by run and workload, until a candidate needs it."""
-        self._known: Recent[tuple[str, str, str], Known] = Recent(_REMEMBERED)
+        self._known: RecentlyUsed[tuple[str, str, str], Known] = RecentlyUsed(_REMEMBERED)
         self._judge: Judge | None = None
-        self._opinions: Recent[tuple[str, str, str], tuple[Opinion, ...]] = Recent(_REMEMBERED)
+        self._opinions: RecentlyUsed[tuple[str, str, str], tuple[Opinion, ...]] = RecentlyUsed(_REMEMBERED)
         """Opinions of another judge, by workload, chip and source."""
 
     async def find_level(self, highest: Level) -> SandboxReport:
@@ -218,7 +218,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             with case.stage("second opinion"):
                 children = running(self._work).children
                 async with children.data_set(loaded, OWN, PAPER_SEEDS[0]) as data:
-                    if isinstance(data, Refused):
+                    if isinstance(data, UnusedVariant):
                         return None
                     self._opinions[key] = tuple(await self._judge.ask(request.kernel, loaded, request.chip, data))
         found = self._opinions[key]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from acceld.config import EvaluateConfig
-from acceld.evaluate.case import Failed, Recent
+from acceld.evaluate.case import Failed, RecentlyUsed
 from acceld.evaluate.simulated.case import TracedCase
 from acceld.evaluate.simulated.children import Children, Inspected
 from acceld.evaluate.simulated.profiles import profile_from
@@ -33,7 +33,7 @@ class Timer:
         self._config = config
         self._children = children
         self._calibrations = calibrations
-        self._timed: Recent[str, tuple[str, Profile]] = Recent(_REMEMBERED)
+        self._timed: RecentlyUsed[str, tuple[str, Profile]] = RecentlyUsed(_REMEMBERED)
         """Program hash and profile of the kernels that were timed last."""
 
     def forget(self) -> None:

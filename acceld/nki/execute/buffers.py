@@ -79,7 +79,7 @@ class Layout:
         return const, {loop: coef for loop, coef in terms.items() if coef}, steps
 
 
-class Store:
+class BufferMemory:
     """The memory of one buffer while the program runs.
 
     ``array`` is the flat storage as bytes; it is empty while it is not allocated. Elements that were never written hold

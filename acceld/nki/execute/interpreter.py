@@ -24,15 +24,15 @@ from acceld.chips import chip_spec
 from acceld.errors import UsageError
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded, placed
 from acceld.nki.execute.blas import one_thread
-from acceld.nki.execute.buffers import Layout, Planner, Store, check_total, copy_in, is_whole
+from acceld.nki.execute.buffers import BufferMemory, Layout, Planner, check_total, copy_in, is_whole
 from acceld.nki.execute.context import Context, Step
+from acceld.nki.execute.kept_results import KeptResults
 from acceld.nki.execute.kernels import build
 from acceld.nki.execute.machine import Env, Machine, Member, crash
 from acceld.nki.execute.overlaps import checked
 from acceld.nki.execute.pair import Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.races import Races
-from acceld.nki.execute.timed import Timed
 from acceld.nki.execute.windows import Nothing, Window, window_function
 from acceld.nki.ir.def_use import Coverage, Use, accumulation, is_product, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
@@ -116,7 +116,7 @@ class _Execution:
         self.filled: set[int] = set()
         """Outputs of which the program writes every element."""
         self.live = 0
-        self.timed = Timed(options.turns, self._take)
+        self.timed = KeptResults(options.turns, self._take)
         self.places = (
             {id(node): (at, loops) for at, (node, loops) in enumerate(program.walk())} if options.turns else {}
         )
@@ -129,7 +129,9 @@ class _Execution:
         poison = options.uninitialized == "nan"
         chance = None if options.chance is None else np.random.default_rng(options.chance)
         adds = {number for number, found in uses.items() if any(_may_add(use) for use in found)}
-        self.stores = [Store(layout, poison=poison, chance=chance, adds=layout.buffer.id in adds) for layout in layouts]
+        self.stores = [
+            BufferMemory(layout, poison=poison, chance=chance, adds=layout.buffer.id in adds) for layout in layouts
+        ]
         outputs = {number for number in program.outputs if program.buffers[number].role is not Role.INPUT}
         self.settled = not any(
             self._left_to_chance(layout, uses.get(layout.buffer.id, []), layout.buffer.id in outputs)
@@ -138,8 +140,8 @@ class _Execution:
         """True if it is proved that no result depends on memory that was never written, or on the order of writes to
         run-time places.
         """
-        self.first: dict[int, list[Store]] = {}
-        self.last: dict[int, list[Store]] = {}
+        self.first: dict[int, list[BufferMemory]] = {}
+        self.last: dict[int, list[BufferMemory]] = {}
         for number, found in uses.items():
             if program.buffers[number].role is Role.SCRATCH and found:
                 self.first.setdefault(found[0].position, []).append(self.stores[number])
@@ -174,7 +176,7 @@ class _Execution:
         self.order_random = np.random.default_rng(
             options.shuffle_affine if isinstance(options.shuffle_affine, int) else 0
         )
-        self.refills: dict[int, list[Store]] = {}
+        self.refills: dict[int, list[BufferMemory]] = {}
         for store in self.stores:
             if store.layout.refill is not None and store.layout.refill >= 0:
                 self.refills.setdefault(store.layout.refill, []).append(store)
@@ -351,7 +353,7 @@ class _Execution:
                 hint="use smaller tensors, or raise the limit",
             )
 
-    def _allocate(self, store: Store) -> None:
+    def _allocate(self, store: BufferMemory) -> None:
         self._take(store.layout.nbytes, store.layout.buffer.line)
         try:
             store.allocate()

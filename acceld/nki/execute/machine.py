@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from acceld.nki.errors import KernelCrash, LimitExceeded
-from acceld.nki.execute.buffers import Store
+from acceld.nki.execute.buffers import BufferMemory
 from acceld.nki.execute.pair import Pair
 from acceld.nki.ir.numerics import REAL, Array
 from acceld.nki.ir.program import Affine, Engine, Pattern
@@ -43,7 +43,7 @@ class Machine:
     loop that ran before the current one; it equals the iteration's number unless loops are shuffled.
     """
 
-    stores: Sequence[Store]
+    stores: Sequence[BufferMemory]
     partitions: int
     slots: dict[int, int]
     float64: bool

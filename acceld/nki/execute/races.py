@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from acceld.nki.execute.buffers import Store
+from acceld.nki.execute.buffers import BufferMemory
 from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.tiles import Tile
@@ -41,7 +41,7 @@ class Races:
     A core that writes the value that an element already has changes nothing, so two cores may write equal values.
     """
 
-    def __init__(self, program: Program, stores: Sequence[Store], slots: dict[int, int]) -> None:
+    def __init__(self, program: Program, stores: Sequence[BufferMemory], slots: dict[int, int]) -> None:
         self._program, self._stores, self._slots = program, stores, slots
         spmd = {number for number, loop in program.loops.items() if loop.kind is LoopKind.SPMD}
         written = {dst.buffer for one, _ in program.walk() for dst in one.dsts}

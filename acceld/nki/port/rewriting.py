@@ -21,7 +21,7 @@ IMPORTS = ("import nki", "import nki.isa as nisa", "import nki.language as nl")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Unported:
     """A construct that was not rewritten: its line in the original, the reason, and what to write in its place."""
 
     line: int
@@ -34,8 +34,8 @@ class Ported:
     """The new text, the constructs that were not rewritten, and notes on changes that a reader should know."""
 
     text: str
-    findings: tuple[Finding, ...]
-    notes: tuple[Finding, ...]
+    findings: tuple[Unported, ...]
+    notes: tuple[Unported, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class _File:
         self.lines = source.splitlines()
         self.comments = _comments(source)
         self.edits: list[Edit] = []
-        self.findings: list[Finding] = []
-        self.notes: list[Finding] = []
+        self.findings: list[Unported] = []
+        self.notes: list[Unported] = []
 
     def ported(self) -> Ported:
         self._imports()
@@ -118,7 +118,7 @@ class _File:
             if node.name == self.entry or self._reached(node):
                 self._function(node)
             elif self._uses_nki(node):
-                self.notes.append(Finding(node.lineno, f"{node.name} is not reached from {self.entry} and left out"))
+                self.notes.append(Unported(node.lineno, f"{node.name} is not reached from {self.entry} and left out"))
                 first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
                 self.edits.append(Edit(first, node.end_lineno or node.lineno, ()))
         lines = list(self.lines)
@@ -151,7 +151,7 @@ class _File:
         try:
             used = {one.id for one in ast.walk(parse(text)) if isinstance(one, ast.Name)}
         except SyntaxError as error:
-            self.findings.append(Finding(0, f"the new text is not Python: {error.msg}, line {error.lineno}"))
+            self.findings.append(Unported(0, f"the new text is not Python: {error.msg}, line {error.lineno}"))
             return text
         lines = []
         for short, module in (("nl", "nki.language"), ("nisa", "nki.isa")):
@@ -176,7 +176,7 @@ class _File:
         self._decorators(node)
         self._annotations(node)
         self._body(function, node.body)
-        self.notes.extend(Finding(*one) for one in function.notes)
+        self.notes.extend(Unported(*one) for one in function.notes)
 
     def _decorators(self, node: ast.FunctionDef) -> None:
         kept = [d for d in node.decorator_list if not self.names.of(d.func if isinstance(d, ast.Call) else d)]
@@ -239,7 +239,7 @@ class _File:
             else:
                 self._simple(function, node)
         except Unportable as error:
-            self.findings.append(Finding(error.line, error.message, error.instead))
+            self.findings.append(Unported(error.line, error.message, error.instead))
 
     def _nested(self, function: Function, node: ast.FunctionDef) -> None:
         """Rewrite a function inside the kernel, which can use the kernel's index grids and tensors."""
@@ -251,12 +251,12 @@ class _File:
         inner.grids, inner.masks, inner.made = dict(function.grids), dict(function.masks), set(function.made)
         inner.taken = function.taken
         self._body(inner, node.body)
-        self.notes.extend(Finding(*one) for one in inner.notes)
+        self.notes.extend(Unported(*one) for one in inner.notes)
 
     def _untraced(self, body: Sequence[ast.stmt], column: int) -> None:
         """Replace a branch that the trace never reached by an assertion."""
         self.notes.append(
-            Finding(
+            Unported(
                 body[0].lineno,
                 "these lines were not traced for these arguments, so they are not ported: an assert stands in their place",
             )
@@ -404,4 +404,4 @@ def _text(statements: Iterable[ast.stmt], indent: str) -> list[str]:
     return lines
 
 
-__all__ = ["Edit", "Finding", "Ported", "rewrite"]
+__all__ = ["Edit", "Ported", "Unported", "rewrite"]

@@ -154,7 +154,7 @@ def _is_made_whole(kernel: KernelModule, loop: Loop, statement: Statement) -> bo
     return (
         target is not None
         and target.dims is None
-        and target.name not in kernel.buffers
+        and (target.name not in kernel.buffers or kernel.buffers[target.name].declaration.parent is loop)
         and statement.parent is loop
         and statement.op not in _MOVES
         and kernel.space_of(target.name) == "sbuf"

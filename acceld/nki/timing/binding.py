@@ -27,7 +27,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Delay:
     """Time that one source line takes in the chain of operations that delays the first operation of the busiest engine."""
 
     line: int
@@ -45,7 +45,7 @@ class Binding:
     engine: str
     start_us: float
     """Time before the engine's first operation."""
-    start: tuple[Step, ...]
+    start: tuple[Delay, ...]
     """The chain of operations that the engine's first operation waits for: the longest steps first."""
     busy_us: float
     waits_us: float
@@ -94,7 +94,7 @@ def binding(machine: Machine, times: Schedule, engine: str) -> Binding | None:
     )
 
 
-def _steps(machine: Machine, times: Schedule, first: int) -> tuple[Step, ...]:
+def _steps(machine: Machine, times: Schedule, first: int) -> tuple[Delay, ...]:
     """Return the steps of the chain of operations that operation number ``first`` waits for, longest first."""
     spent: dict[tuple[int, int], float] = defaultdict(float)
     until, at = times.start_us[first], times.cause[first]
@@ -103,4 +103,4 @@ def _steps(machine: Machine, times: Schedule, first: int) -> tuple[Step, ...]:
         spent[machine.line[at], machine.engine[at]] += until - begin
         until, at = begin, times.cause[at]
     longest: Sequence[tuple[tuple[int, int], float]] = sorted(spent.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(Step(line, ENGINES[engine].value, us) for (line, engine), us in longest[:MOST_STEPS])
+    return tuple(Delay(line, ENGINES[engine].value, us) for (line, engine), us in longest[:MOST_STEPS])

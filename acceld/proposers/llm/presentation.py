@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from acceld.chips import CHIPS
 from acceld.figures import duration, percent
 from acceld.model import Evaluation, Insight, InsightKind, Plan, Profile, Source
-from acceld.proposers.interface import Step
+from acceld.proposers.interface import AppliedPlan
 from acceld.proposers.llm.fencing import LOG_CHARS, capped
 from acceld.roofline import SPLIT_PASSES
 from acceld.workloads.records import Precision
@@ -234,7 +234,7 @@ def tried_lines(plans: Sequence[Plan], outcomes: Mapping[int, str]) -> str:
     return "\n".join(lines[-TRIED:])
 
 
-def lineage_lines(steps: Sequence[Step]) -> str:
+def lineage_lines(steps: Sequence[AppliedPlan]) -> str:
     """Return the steps that led to a kernel, oldest first: title, gain and the beginning of the plan."""
     return "\n".join(
         f"{number}. {step.title}"

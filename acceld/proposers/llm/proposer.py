@@ -31,13 +31,13 @@ from acceld.llm.pricing import Price
 from acceld.model import PROPOSERS, Attempt, Candidate, Insight, InsightKind, Kernel, KnowledgeLevel, Plan
 from acceld.proposers.interface import (
     NO_PLAN,
+    AppliedPlan,
     AttemptRequest,
     FirstRequest,
     FixRequest,
     PlanRequest,
     Problem,
     RewritePair,
-    Step,
     SummaryRequest,
 )
 from acceld.proposers.llm.directions import change_classes, direction
@@ -531,7 +531,7 @@ def _tags(plan: Plan, **more: int) -> Tags:
     return {"run": plan.run, "iteration": plan.iteration, "parent": plan.parent, "plan": plan.id, **more}
 
 
-def _partner(introduction: str, parent: Candidate, partner: Candidate, steps: Sequence[Step] = ()) -> Data:
+def _partner(introduction: str, parent: Candidate, partner: Candidate, steps: Sequence[AppliedPlan] = ()) -> Data:
     """Return the second parent of a crossover as data for a prompt: latency, steps, and code.
 
     The code of both parents together is at most as long as one kernel may be. If there is hardly room for the partner's

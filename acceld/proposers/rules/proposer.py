@@ -29,7 +29,7 @@ from acceld.proposers.interface import (
 )
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Rule, Site, Source, Variant, rewrite_name
-from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
+from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuned, Tuner
 from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
@@ -326,7 +326,7 @@ class TunedRules(RulesProposer):
 
     def __init__(
         self,
-        time: Callable[[Kernel], Awaitable[Timed | None]],
+        time: Callable[[Kernel], Awaitable[TimedProgram | None]],
         strategy: str,
         *,
         limit: int,
@@ -389,7 +389,7 @@ class TunedRules(RulesProposer):
         return timed is not None and all(timed.latency_us < limit_us for limit_us in limits_us)
 
     async def _tune(self, kernel: Kernel, shapes: Shapes, dtypes: Dtypes) -> list[Tuned]:
-        async def clock(text: str) -> Timed | None:
+        async def clock(text: str) -> TimedProgram | None:
             return await self._time(replace(kernel, text=text))
 
         find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)

@@ -60,7 +60,7 @@ def rewrites_of(plan: Plan, attempt: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Place:
     """A place that a rule found in a kernel, and the function that rewrites it; ``rewrite`` is None where the rule
     refuses.
     """
@@ -91,7 +91,7 @@ class Rule(ABC):
     """True if a tuner may also apply the rule at all places by a single move, with the first variant at each place."""
 
     @abstractmethod
-    def find(self, kernel: Source, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: Source, profile: Profile | None) -> Iterator[Place]:
         """Yield the places in ``kernel`` where the rule applies, with proved preconditions, and those where it refuses,
         with reasons.
         """
@@ -106,9 +106,9 @@ class Rule(ABC):
         benefit: float,
         gain_percent: tuple[float, float],
         key: str = "",
-    ) -> Finding:
+    ) -> Place:
         """Return a place where the rule applies. The arguments are the fields of :class:`Site`."""
-        return Finding(Site(self.name, line, precondition, plan, variants, benefit, gain_percent, key), rewrite)
+        return Place(Site(self.name, line, precondition, plan, variants, benefit, gain_percent, key), rewrite)
 
     def promise(self, site: Site, profile: Profile | None) -> float:
         """Return the share of the latency that a rewrite at ``site`` is expected to save.
@@ -122,12 +122,12 @@ class Rule(ABC):
             return site.benefit
         return site.benefit * min(1.0, max(busy_share(profile, engine) for engine in relieved))
 
-    def refused(self, line: int, reason: str, wish: str, key: str = "") -> Finding:
+    def refused(self, line: int, reason: str, wish: str, key: str = "") -> Place:
         """Return a place where the rule refuses: ``wish`` describes the change that it does not make, ``reason`` says
         why.
         """
         plan = f"{wish}. What keeps it: {reason}."
-        return Finding(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
+        return Place(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
 
     def answer(
         self,
@@ -141,7 +141,7 @@ class Rule(ABC):
         benefit: float = 0.1,
         gain_percent: tuple[float, float] = (0.0, 10.0),
         key: str = "",
-    ) -> Finding:
+    ) -> Place:
         """Return a place where the rule applies; if ``obstacle`` is not empty, a place where it refuses for that
         reason.
         """

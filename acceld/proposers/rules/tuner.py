@@ -53,7 +53,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedProgram:
     """The simulated latency of a kernel's program."""
 
     latency_us: float
@@ -68,7 +68,7 @@ class Tuned:
     text: str
     steps: tuple[str, ...]
     rules: tuple[str, ...]
-    timed: Timed
+    timed: TimedProgram
     moves: Sequence[Move] | None = field(default=None, repr=False)
     """The kernel's moves, best first; None until they are asked for."""
     tried: set[int] = field(default_factory=set, repr=False)
@@ -94,7 +94,7 @@ class Tuned:
         return sqrt(self.latency_us * busiest) if busiest else self.latency_us
 
 
-Clock = Callable[[str], Awaitable[Timed | None]]
+Clock = Callable[[str], Awaitable[TimedProgram | None]]
 """Returns the simulated latency of a kernel; None if it can not be traced or breaks a rule of the chip."""
 Moves = Callable[[str, Profile | None], Sequence[Move]]
 """Returns the moves of a kernel with its profile, best first. It is called in a thread."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from acceld.cli.checks.branch import Budget, command, former_lines, read_budgets
+from acceld.cli.checks.branch import Allowance, command, former_lines, read_budgets
 from acceld.cli.main import main
 from acceld.errors import ConfigError
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu
@@ -150,7 +150,7 @@ def test_a_budget_names_kernels_and_percentages(tmp_path: Path) -> None:
     file = tmp_path / "regressions.toml"
     assert read_budgets(file) == []
     file.write_text('most_percent = 3\n[[kernel]]\npath = "a.py"\n[[kernel]]\npath = "b.py"\nmost_percent = 0\n')
-    assert read_budgets(file) == [Budget("a.py", None, 3.0), Budget("b.py", None, 0.0)]
+    assert read_budgets(file) == [Allowance("a.py", None, 3.0), Allowance("b.py", None, 0.0)]
     for text, why in (
         ("most_precent = 3", "Did you mean 'most_percent'"),
         ("[[kernel]]\nworkload = 'x'", "path must be there"),

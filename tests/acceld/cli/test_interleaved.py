@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from acceld.cli.checks.winners import Case, broken_by
+from acceld.cli.checks.winners import WinnerCheck, broken_by
 from acceld.cli.interleaved import SAME, Interleaved
 from acceld.model import Kernel
 
 KERNEL = Kernel("text", "c")
-WINNER = Case("r1 c2", KERNEL, "w", "", "host", "cpu", other=Kernel("other", "c"), won=True, stored_ratio=2.0)
-FILE = Case("mine.c", KERNEL, "w", "", "host", "cpu", other=Kernel("other", "c"))
+WINNER = WinnerCheck("r1 c2", KERNEL, "w", "", "host", "cpu", other=Kernel("other", "c"), won=True, stored_ratio=2.0)
+FILE = WinnerCheck("mine.c", KERNEL, "w", "", "host", "cpu", other=Kernel("other", "c"))
 
 
 def _turns(ratio: float, band_percent: float = 2.0) -> Interleaved:
@@ -42,7 +42,9 @@ def _turns(ratio: float, band_percent: float = 2.0) -> Interleaved:
         (FILE, None, ""),
     ],
 )
-def test_what_was_faster_must_be_so_beyond_the_band_again(case: Case, turns: Interleaved | None, reason: str) -> None:
+def test_what_was_faster_must_be_so_beyond_the_band_again(
+    case: WinnerCheck, turns: Interleaved | None, reason: str
+) -> None:
     assert broken_by(case, turns, 5.0) == reason
 
 

@@ -16,7 +16,7 @@ from acceld.errors import DaemonError
 from acceld.home import Home
 from acceld.model import Kernel
 from acceld.targets import Choice
-from acceld.watch.tiers import Step, Watched
+from acceld.watch.tiers import SaveResult, Watched
 from acceld.workloads import workload
 from tests.acceld.daemon.conftest import serving
 
@@ -64,7 +64,7 @@ async def test_a_watch_opened_before_a_daemon_finds_it_and_the_next_one(folder: 
     await asyncio.to_thread(home.prepare)
     watched = Watched(folder / "kernel_legacy.py", "nki_legacy", "silu")
     kernel = Kernel("latency 100\n", "nki_legacy", filename="kernel_legacy.py")
-    ended: asyncio.Queue[Step] = asyncio.Queue()
+    ended: asyncio.Queue[SaveResult] = asyncio.Queue()
     runs = WatchRuns(home, Config(), Choice("simulator", "nki_legacy", "trn1"), ended.put_nowait)
     assert not runs.reachable()
     with pytest.raises(DaemonError, match="no daemon runs"):

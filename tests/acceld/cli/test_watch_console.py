@@ -10,7 +10,7 @@ import pytest
 
 from acceld.cli.watch_console import WatchConsole, short_names
 from acceld.model import Kernel
-from acceld.watch.tiers import Step, Watched
+from acceld.watch.tiers import SaveResult, Watched
 from acceld.watch.watcher import Watcher
 
 
@@ -19,7 +19,7 @@ def test_files_of_one_name_are_distinguished_by_their_folders(tmp_path: Path) ->
     shown = io.StringIO()
     console = WatchConsole(shown, [silu, rope, other], as_json=False, notify="off", kept=tmp_path)
     for path in (silu, rope, other):
-        console.step(Step(path, "legal", "parses and is legal"))
+        console.step(SaveResult(path, "legal", "parses and is legal"))
     assert [line.split()[1] for line in shown.getvalue().splitlines()[::2]] == [
         "silu/kernel.py",
         "rope/kernel.py",
@@ -30,12 +30,12 @@ def test_files_of_one_name_are_distinguished_by_their_folders(tmp_path: Path) ->
 def test_a_save_is_one_block_with_aligned_figures(tmp_path: Path) -> None:
     path, shown = tmp_path / "kernel.py", io.StringIO()
     console = WatchConsole(shown, [path], as_json=False, notify="off", kept=tmp_path)
-    console.step(Step(path, "legal", "parses and is legal", generation=2))
+    console.step(SaveResult(path, "legal", "parses and is legal", generation=2))
     figures = {"before": 32e6, "after": 16e6, "exact": True, "against": "git HEAD"}
-    console.step(Step(path, "delta", "", generation=2, data={"name": "hbm_read_bytes", **figures}))
-    console.step(Step(path, "delta", "", generation=2, data={"name": "instruction_count", **figures}))
-    console.step(Step(path, "predicted", "1.02 ms", True, generation=2, data={"memory": "SBUF 41 %, PSUM 25 %"}))
-    console.step(Step(path, "legal", "parses and is legal", generation=3))
+    console.step(SaveResult(path, "delta", "", generation=2, data={"name": "hbm_read_bytes", **figures}))
+    console.step(SaveResult(path, "delta", "", generation=2, data={"name": "instruction_count", **figures}))
+    console.step(SaveResult(path, "predicted", "1.02 ms", True, generation=2, data={"memory": "SBUF 41 %, PSUM 25 %"}))
+    console.step(SaveResult(path, "legal", "parses and is legal", generation=3))
     heading, legal, read, count, predicted, second, _ = shown.getvalue().splitlines()
     assert heading.endswith("  kernel.py") and second.endswith("  kernel.py")
     assert legal.startswith("  · parses and is legal")
@@ -48,7 +48,7 @@ def test_both_changes_of_one_figure_stand_under_its_one_title(tmp_path: Path) ->
     console = WatchConsole(shown, [path], as_json=False, notify="off", kept=tmp_path)
     for before, against in ((8.0, "the last save"), (2.0, "git HEAD")):
         data = {"name": "instruction_count", "before": before, "after": 4.0, "exact": True, "against": against}
-        console.step(Step(path, "delta", "", generation=2, data=data))
+        console.step(SaveResult(path, "delta", "", generation=2, data=data))
     _, first, second = shown.getvalue().splitlines()
     assert first.split()[0] == "instructions" and "-50 %  against the last save" in first
     assert second.split()[0] == "2" and "+100 %  against git HEAD" in second
@@ -64,7 +64,7 @@ def test_a_message_never_shares_a_row_with_the_check_that_is_under_way(
 
     path, shown = tmp_path / "kernel.py", Terminal()
     console = WatchConsole(shown, [path], as_json=False, notify="off", kept=tmp_path)
-    console.step(Step(path, "predicted", "1.02 ms", generation=2))
+    console.step(SaveResult(path, "predicted", "1.02 ms", generation=2))
     assert shown.getvalue().endswith("  … checking on data")
     console.say("paused")
     assert "paused" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 
 from acceld.config import BudgetConfig, CommandConfig, Config, EvaluateConfig, LlmConfig, ModelConfig, RoleConfig
-from acceld.daemon.build import Builder, definition, problem_of
+from acceld.daemon.build import SearchBuilder, definition, problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.errors import AcceldError, BudgetError, ConfigError, DeviceError, UsageError, WorkloadError
 from acceld.evaluate.baselines import baseline_kernel
@@ -54,9 +54,9 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         yield opened
 
 
-async def builder(store: Store, config: Config | None = None) -> Builder:
+async def builder(store: Store, config: Config | None = None) -> SearchBuilder:
     """Return a builder whose parts are made."""
-    made = Builder(config or Config(), Home(store.path.parent), store, {})
+    made = SearchBuilder(config or Config(), Home(store.path.parent), store, {})
     await made.parts()
     return made
 

@@ -8,7 +8,7 @@ import pytest
 
 from acceld.config import EvaluateConfig
 from acceld.errors import DeviceError
-from acceld.evaluate.case import Case, Failed, Recent
+from acceld.evaluate.case import Case, Failed, RecentlyUsed
 from acceld.evaluate.evaluator import OrderedEvaluator
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.sandbox.jail import Level
@@ -131,7 +131,7 @@ async def test_without_a_sandbox_only_a_persons_own_kernel_is_built(tmp_path: Pa
 
 
 def test_what_was_used_longest_ago_is_forgotten() -> None:
-    recent: Recent[int, str] = Recent(2)
+    recent: RecentlyUsed[int, str] = RecentlyUsed(2)
     assert recent.keep(1, lambda: "one") == "one"
     recent[2] = "two"
     assert recent.keep(1, lambda: "again") == "one"

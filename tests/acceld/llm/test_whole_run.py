@@ -16,7 +16,7 @@ import pytest
 
 from acceld.cli.reference import reference_workload
 from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
-from acceld.daemon.build import Builder
+from acceld.daemon.build import SearchBuilder
 from acceld.drafts import DraftArgument
 from acceld.home import Home
 from acceld.model import Run, RunSpec, RunState, SearchParameters, Status
@@ -57,7 +57,7 @@ async def whole_run(store: Store, base_url: str, model: str, **search: Any) -> R
         total_s=1200.0,
     )
     config = Config(models={"served": served}, llm=llm)
-    parts = await Builder(config, Home(store.path.parent), store, {}).parts()
+    parts = await SearchBuilder(config, Home(store.path.parent), store, {}).parts()
     await parts.evaluator.start()
     try:
         sizes = {"beam_width": 1, "plans": 2, "attempts": 1, "iterations": 2, "fixer_steps": 1, "patience": 0}
@@ -164,7 +164,7 @@ async def test_a_first_kernel_is_written_from_a_reference_and_made_faster_in_bat
             batch_poll_s=0.02,
         )
         config = Config(models={"served": served}, llm=llm)
-        parts = await Builder(config, Home(tmp_path), store, {}).parts()
+        parts = await SearchBuilder(config, Home(tmp_path), store, {}).parts()
         await parts.evaluator.start()
         try:
             sizes = {"beam_width": 1, "plans": 1, "attempts": 1, "iterations": 1, "fixer_steps": 1}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from acceld.errors import UsageError
-from acceld.lowering.blocks import Region, Shape, Step, read_config, regions_of
+from acceld.lowering.blocks import Region, Shape, StepSize, read_config, regions_of
 from acceld.lowering.kernels import lowered, work
 from acceld.lowering.numpy_reference import traced
 from acceld.lowering.spelling import printed
@@ -97,7 +97,7 @@ def right(region: Region, folder: Path, tolerance: float) -> None:
 def test_every_region_is_lowered_and_right(kind: str, decode: bool, tmp_path: Path) -> None:
     shape = shape_of(tmp_path, KINDS[kind])
     seen = {"norm_gate_up", "down", "logits", "norm_qkv", "attention_output"} if kind != "llama" else set()
-    for region in regions_of(shape, Step(2, 40, decode)):
+    for region in regions_of(shape, StepSize(2, 40, decode)):
         if region.name not in seen:  # those are Llama's own
             right(region, tmp_path, 1e-5)
 
@@ -107,14 +107,14 @@ def test_every_region_is_lowered_and_right(kind: str, decode: bool, tmp_path: Pa
 def test_every_region_is_lowered_and_right_in_bfloat16(kind: str, tmp_path: Path) -> None:
     shape = shape_of(tmp_path, {**KINDS[kind], "torch_dtype": "bfloat16"})
     for decode in (False, True):
-        for region in regions_of(shape, Step(2, 40, decode)):
+        for region in regions_of(shape, StepSize(2, 40, decode)):
             right(region, tmp_path, 2e-2)
 
 
 def test_regions_together_are_the_block_of_the_model(tmp_path: Path) -> None:
     """Attention and the gated layer, step by step from the regions, against the formulas of the whole block."""
     shape = shape_of(tmp_path, SMALL)
-    regions = {one.name: loaded(one, tmp_path)[0]["forward"] for one in regions_of(shape, Step(1, 24, False))}
+    regions = {one.name: loaded(one, tmp_path)[0]["forward"] for one in regions_of(shape, StepSize(1, 24, False))}
     rng = np.random.default_rng(0)
     x, ones = rng.standard_normal((24, 160)), np.ones(160)
     w = {n: rng.standard_normal(s) * 0.1 for n, s in {"q": (128, 160), "k": (64, 160), "v": (64, 160), "o": (160, 128),
@@ -153,7 +153,7 @@ def test_decode_over_latents_is_the_attention_of_their_keys_and_values(tmp_path:
     """Queries and values absorb the weights that would make keys and values: the last token of a prefill has one result."""
     shape, rng = shape_of(tmp_path, LATENT), np.random.default_rng(0)
     prefill, decode = (
-        {one.name: loaded(one, tmp_path)[0]["forward"] for one in regions_of(shape, Step(2, 24, decoding))}
+        {one.name: loaded(one, tmp_path)[0]["forward"] for one in regions_of(shape, StepSize(2, 24, decoding))}
         for decoding in (False, True)
     )
     q, qr = rng.standard_normal((2, 4, 24, 32)), rng.standard_normal((2, 4, 24, 16))
@@ -170,7 +170,7 @@ def test_decode_over_latents_is_the_attention_of_their_keys_and_values(tmp_path:
 def test_experts_are_chosen_in_the_best_groups(tmp_path: Path) -> None:
     regions = {
         one.name: loaded(one, tmp_path)[0]["forward"]
-        for one in regions_of(shape_of(tmp_path, LATENT), Step(1, 24, False))
+        for one in regions_of(shape_of(tmp_path, LATENT), StepSize(1, 24, False))
     }
     rng = np.random.default_rng(0)
     x, w, bias = rng.standard_normal((24, 160)), rng.standard_normal((16, 160)), rng.standard_normal(16) * 0.05
@@ -188,7 +188,7 @@ def test_experts_are_chosen_in_the_best_groups(tmp_path: Path) -> None:
 def test_the_work_of_a_step_is_that_of_the_model() -> None:
     """A step of Llama-3.1-8B multiplies each token with its 7.5 billion weights of products, and attends."""
     products = 0
-    for region in regions_of(LLAMA_8B, Step(1, 2048, False)):
+    for region in regions_of(LLAMA_8B, StepSize(1, 2048, False)):
         space: dict[str, Any] = {}
         exec(compile(region.text, __file__, "exec"), space)  # noqa: S102
         given = [(one.name, (one.shape, one.dtype)) for one in region.operands]

@@ -43,6 +43,7 @@ from acceld.model import (
     Status,
 )
 from acceld.proposers.interface import (
+    AppliedPlan,
     AttemptRequest,
     FixRequest,
     Partner,
@@ -50,7 +51,6 @@ from acceld.proposers.interface import (
     Problem,
     ProblemArgument,
     RewritePair,
-    Step,
     SummaryRequest,
 )
 from acceld.proposers.llm import presentation
@@ -234,7 +234,7 @@ def test_earlier_plans_are_named_once_with_what_came_of_each() -> None:
 
 async def test_the_planner_sees_the_steps_that_led_to_the_kernel() -> None:
     client = ScriptedClient([PLAN_ANSWER])
-    steps = (Step("Wide rows", "Load 2 KiB\nat once.", 1.25), Step("Fuse", "One pass.", None))
+    steps = (AppliedPlan("Wide rows", "Load 2 KiB\nat once.", 1.25), AppliedPlan("Fuse", "One pass.", None))
     await proposer(client).plan(plan_request(lineage=steps))
     user = client.requests[0].user
     assert "1. Wide rows (1.25 times as fast): Load 2 KiB at once." in user and "2. Fuse: One pass." in user
@@ -243,7 +243,7 @@ async def test_the_planner_sees_the_steps_that_led_to_the_kernel() -> None:
 async def test_planner_and_executor_of_a_crossover_see_the_second_parent() -> None:
     client = ScriptedClient([PLAN_ANSWER, ANSWER])
     other = passed(CHILD, number=8, latency_us=600.0)
-    partner = Partner(other, (Step("Fuse", "One pass.", 1.5),))
+    partner = Partner(other, (AppliedPlan("Fuse", "One pass.", 1.5),))
     plan = await proposer(client).plan(plan_request(partner=partner))
     assert plan is not None and plan.partner == 8
     await proposer(client).attempt(attempt_request(plan=plan, partner=other))

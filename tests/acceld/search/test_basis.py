@@ -19,7 +19,7 @@ from acceld.model import Basis, Evaluation, Gate, Kernel, Run, RunSpec, RunState
 from acceld.proposers.interface import Problem
 from acceld.search.comparison import comparable, compared
 from acceld.search.loop import Search, SearchParts
-from acceld.search.outcome import Outcome, outcome
+from acceld.search.outcome import RunOutcome, outcome
 from acceld.search.replay import differences, recording
 from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
@@ -34,7 +34,7 @@ from tests.store.test_releases import RELEASES
 OLD, NEW = Basis("0" * 12, "9.old", chip="trn1"), Basis("0" * 12, "9.new", chip="trn1")
 
 
-async def facts(store: Store, run: int) -> Outcome:
+async def facts(store: Store, run: int) -> RunOutcome:
     record = await store.read(load_run, run)
     plans = {plan.id: plan for plan in await store.read(load_plans, run)}
     return outcome(record, await store.read(load_candidates, run, None, True), plans)

@@ -21,12 +21,12 @@ from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import Candidate, Gate, Kernel, Plan, Run, RunSpec, SearchParameters, Status
 from acceld.proposers.both import BothProposer
-from acceld.proposers.interface import AttemptRequest, Partner, PlanRequest, Step
+from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
-from acceld.proposers.rules.tuner import Timed
+from acceld.proposers.rules.tuner import TimedProgram
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
@@ -160,7 +160,7 @@ async def test_plans_alternate_and_models_plan_where_rules_have_no_more() -> Non
 async def test_rules_cross_with_what_rules_made_and_models_with_what_models_made() -> None:
     proposer, asked = BothProposer(Models([0.9] * 9), RulesProposer()), plan_request(1)
     rewrite = next(move.step for move in moves(SILU, api="nki_legacy"))
-    by_rules, by_model = Step("", "", 1.5, (rewrite,)), Step("", "", 1.2)
+    by_rules, by_model = AppliedPlan("", "", 1.5, (rewrite,)), AppliedPlan("", "", 1.2)
     for steps, ruled in (((by_rules,), True), ((by_model,), False), ((by_model, by_rules), False)):
         plan = await proposer.plan(replace(asked, partner=Partner(replace(asked.parent, id=8), steps)))
         assert plan is not None and bool(plan.rule) is ruled and (plan.partner == 8) is ruled
@@ -213,10 +213,10 @@ async def test_a_search_by_both_is_evaluated_for_real_and_replays(
     models = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=3)
     trusted: set[bool] = set()
 
-    async def time(asked: Kernel) -> Timed | None:
+    async def time(asked: Kernel) -> TimedProgram | None:
         trusted.add(asked.trusted)
         found = await evaluator.evaluate(EvaluationRequest(asked, "silu", "trn2", gate=Gate.TIMING))
-        return None if found.latency_us is None else Timed(found.latency_us, found.program_sha256)
+        return None if found.latency_us is None else TimedProgram(found.latency_us, found.program_sha256)
 
     parts = SearchParts(
         store, evaluator, BothProposer(models, RulesProposer()), problem_of(silu, "trn2", "nki_legacy"), root

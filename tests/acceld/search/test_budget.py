@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.errors import BudgetError
-from acceld.search.budget import Budget, BudgetLevel
+from acceld.search.budget import Budget, LevelPassed
 from tests.properties import examples
 
 
@@ -83,7 +83,7 @@ async def test_a_call_is_refused_when_nothing_can_return_enough() -> None:
 
 
 async def test_levels_are_reported_once_for_each_scope() -> None:
-    reported: list[BudgetLevel] = []
+    reported: list[LevelPassed] = []
     budget = Budget(day_usd=10.0, on_level=reported.append)
     budget.open_run(1, 1.0)
     for _ in range(9):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from acceld.model import Candidate, Correctness, Evaluation, Failure, Gate, Kernel, Plan, Profile, Source, Status
-from acceld.proposers.interface import Step
+from acceld.proposers.interface import AppliedPlan
 from acceld.search.lineage import lineage, outcomes, partner_of
 
 
@@ -48,7 +48,7 @@ def test_what_came_of_each_plan_is_its_best_kernel_or_why_there_is_none() -> Non
 
 def test_a_lineage_is_the_steps_from_the_baseline() -> None:
     found = lineage(CANDIDATES[3], PLANS, CANDIDATES)
-    assert found == (Step("plan 1", "text 1", 1.25), Step("plan 2", "text 2", 2.0))
+    assert found == (AppliedPlan("plan 1", "text 1", 1.25), AppliedPlan("plan 2", "text 2", 2.0))
     assert lineage(CANDIDATES[1], PLANS, CANDIDATES) == ()
     unevaluated = replace(CANDIDATES[3], evaluation=None)
     assert lineage(unevaluated, PLANS, CANDIDATES)[-1].speedup is None
@@ -60,7 +60,7 @@ def test_a_partner_is_the_fastest_winner_of_another_line_with_the_steps_that_the
     assert found is not None and found.candidate.id == 3, (
         "2 is an ancestor, 5 has failed, 6 is slower than the baseline"
     )
-    assert found.steps == (Step("plan 2", "text 2", 2.0),), "the step from 1 to 2 is the parent's own"
+    assert found.steps == (AppliedPlan("plan 2", "text 2", 2.0),), "the step from 1 to 2 is the parent's own"
     assert partner_of(parent, others, PLANS, CANDIDATES, crossed={3}) is None
     assert partner_of(CANDIDATES[2], others, PLANS, CANDIDATES) is None, "3 and 4 descend from it"
     assert partner_of(CANDIDATES[1], others, PLANS, CANDIDATES) is None, "a baseline has no other line"

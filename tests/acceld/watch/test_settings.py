@@ -18,7 +18,7 @@ from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.resources import prompts_folder, workloads_folder
 from acceld.search.budget import Budget
 from acceld.store.database import Store
-from acceld.watch.settings import Finding, SettingsFiles
+from acceld.watch.settings import SettingsFiles, Validation
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_broken_workload_is_reported_with_its_reason(project: Path) -> None:
 
 async def test_the_daemon_takes_over_what_is_valid_and_records_both(project: Path, tmp_path: Path) -> None:
     store = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
-    taken: list[Finding] = []
+    taken: list[Validation] = []
     settings = (await asyncio.to_thread(config.load, project)).config
     following = asyncio.create_task(follow_settings(SettingsFiles(project, settings), store, taken.append))
     file = project / "acceld.toml"

@@ -17,7 +17,7 @@ from acceld.watch.apply import apply, check_drop_in
 from acceld.watch.deltas import deltas
 from acceld.watch.policy import Policy
 from acceld.watch.rebase import rebased
-from acceld.watch.tiers import Step, Watched, first_line
+from acceld.watch.tiers import SaveResult, Watched, first_line
 from acceld.watch.watcher import Watcher
 
 SOURCE = "def kernel(x):\n    rows = {rows}\n    out = x\n    return out\n"
@@ -79,10 +79,12 @@ class Runs:
 
 
 class Session:
-    def __init__(self, watcher: Watcher, evaluator: Scripted, runs: Runs, steps: list[Step], watched: Watched) -> None:
+    def __init__(
+        self, watcher: Watcher, evaluator: Scripted, runs: Runs, steps: list[SaveResult], watched: Watched
+    ) -> None:
         self.watcher, self.evaluator, self.runs, self.steps, self.watched = watcher, evaluator, runs, steps, watched
 
-    async def after(self, stage: str, count: int = 1) -> list[Step]:
+    async def after(self, stage: str, count: int = 1) -> list[SaveResult]:
         """Wait until ``stage`` has been reported ``count`` times."""
         for _ in range(6000):
             if sum(step.stage == stage for step in self.steps) >= count:
@@ -117,10 +119,10 @@ class Chip:
 async def watching(tmp_path: Path, policy: Policy | None = None, device: Chip | None = None) -> AsyncIterator[Session]:
     file = tmp_path / "kernel.py"
     file.write_text(SOURCE.format(rows=8))
-    steps: list[Step] = []
+    steps: list[SaveResult] = []
     evaluator, runs = Scripted(), Runs()
     watched = Watched(file, "nki_legacy")
-    report: Callable[[Step], None] = steps.append
+    report: Callable[[SaveResult], None] = steps.append
     watcher = Watcher([watched], evaluator, report, policy=policy, optimizer=runs, quiet_s=0.05, device=device)
     task = asyncio.create_task(watcher.run())
     session = Session(watcher, evaluator, runs, steps, watched)

@@ -10,7 +10,7 @@ from acceld.devices.cpu.rules.building import STEP, body_lines, braced, header, 
 from acceld.devices.cpu.rules.reading import CModule, only_loop
 from acceld.devices.cpu.rules.syntax import Declaration, For, Statement, assigned_scalars, declared
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _MOST_ELEMENTS = 8192
 
@@ -39,7 +39,7 @@ class ExpandReduction(Rule):
     apis = frozenset({"c"})
     change_class = "loop_order"
 
-    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each loop whose iterations are independent and each compute sums."""
         for loop in kernel.loops:
             parts = _parts(kernel, loop)

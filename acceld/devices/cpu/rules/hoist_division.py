@@ -10,7 +10,7 @@ from acceld.devices.cpu.rules.reading import CModule, loops_in
 from acceld.devices.cpu.rules.syntax import Declaration, Expr, For, assigned_scalars, declared, expressions, statements
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class HoistDivision(Rule):
@@ -25,7 +25,7 @@ class HoistDivision(Rule):
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each innermost loop and each float that the loop divides by and does not change."""
         for loop in kernel.loops:
             if loops_in(loop.body):

@@ -9,7 +9,7 @@ from acceld.devices.cpu.rules.reading import CModule
 from acceld.devices.cpu.rules.syntax import expressions
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _EXP = """\
 /* exp(x) in float32 to about 1e-7: 2^n times a polynomial of the rest, after Cody and Waite. */
@@ -59,7 +59,7 @@ class InlineExp(Rule):
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
         """Yield one finding for all calls of expf and tanhf inside loops."""
         called = _called(kernel)
         if called:

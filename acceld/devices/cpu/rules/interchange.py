@@ -9,7 +9,7 @@ from acceld.devices.cpu.rules.building import STEP, body_lines, braced, header, 
 from acceld.devices.cpu.rules.reading import CModule, only_loop
 from acceld.devices.cpu.rules.syntax import For
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class Interchange(Rule):
@@ -24,7 +24,7 @@ class Interchange(Rule):
     apis = frozenset({"c"})
     change_class = "loop_order"
 
-    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each pair of nested loops that may be exchanged."""
         for outer in kernel.loops:
             inner = only_loop(outer)

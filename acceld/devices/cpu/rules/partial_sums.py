@@ -10,7 +10,7 @@ from acceld.devices.cpu.rules.reading import CModule, loops_in
 from acceld.devices.cpu.rules.reductions import Reduction, sums_of
 from acceld.devices.cpu.rules.syntax import Declaration, For, statements
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _LANES = (32, 16, 64)
 
@@ -27,7 +27,7 @@ class PartialSums(Rule):
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each innermost loop that carries only sums.
 
         The variants are the block sizes that divide the loop's number of iterations.

@@ -9,7 +9,7 @@ from acceld.devices.cpu.rules.reading import CModule
 from acceld.devices.cpu.rules.syntax import Parameter
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class Restrict(Rule):
@@ -24,7 +24,7 @@ class Restrict(Rule):
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for the kernel if one of its pointers is not marked."""
         named = [one for one in kernel.functions if one.name == "kernel"] or kernel.functions[-1:]
         for function in named[:1]:

@@ -9,7 +9,7 @@ from acceld.devices.cpu.rules.building import STEP, body_lines, bound, braced, h
 from acceld.devices.cpu.rules.reading import CModule, only_loop
 from acceld.devices.cpu.rules.syntax import For
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _TILES = (64, 256, 16)
 
@@ -25,7 +25,7 @@ class Tile(Rule):
     apis = frozenset({"c"})
     change_class = "tile_width"
 
-    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each pair of nested loops that may be exchanged.
 
         The variants are tile sizes that divide the inner loop's number of iterations.

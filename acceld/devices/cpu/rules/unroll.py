@@ -9,7 +9,7 @@ from acceld.devices.cpu.rules.building import replaced
 from acceld.devices.cpu.rules.reading import CModule, loops_in
 from acceld.devices.cpu.rules.syntax import For
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _FACTORS = (4, 2, 8)
 _MANY_TRIPS = 16
@@ -24,7 +24,7 @@ class Unroll(Rule):
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each innermost loop of 16 or more (or unknown) iterations without a pragma to unroll or
         vectorize.
 

@@ -12,7 +12,7 @@ from acceld.devices.cpu.rules.building import STEP, body_lines, braced, header, 
 from acceld.devices.cpu.rules.reading import CModule, loops_in, only_loop
 from acceld.devices.cpu.rules.syntax import Block, Declaration, For, Statement
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _FACTORS = (4, 8, 2)
 _REDUCTION = re.compile(r"reduction\(([^:()]+):([^()]+)\)")
@@ -30,7 +30,7 @@ class UnrollJam(Rule):
     apis = frozenset({"c"})
     change_class = "loop_order"
 
-    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each outer loop whose iterations may be interleaved."""
         for loop in kernel.loops:
             factors = _factors(kernel, loop)

@@ -11,7 +11,7 @@ from acceld.devices.cpu.rules.reductions import Reduction, reductions
 from acceld.devices.cpu.rules.syntax import For
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class Vectorize(Rule):
@@ -26,7 +26,7 @@ class Vectorize(Rule):
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each innermost loop without a pragma for vectorizing."""
         for loop in kernel.loops:
             carried = _vectorizable(kernel, loop)

@@ -20,7 +20,7 @@ from acceld.devices.cuda.rules.reading import (
 )
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _TILES = (
     {"m": 128, "n": 128, "k": 64, "num_warps": 8},
@@ -44,7 +44,7 @@ class BlockSizes(Rule):
     apis = frozenset({"triton"})
     change_class = "tile_width"
 
-    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each size whose accesses are all masked, so that any size is right."""
         for number, launch in enumerate(kernel.launches):
             function = kernel.kernels[launch.kernel]

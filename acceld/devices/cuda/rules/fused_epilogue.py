@@ -11,7 +11,7 @@ from acceld.devices.cuda.rules.handover import Handover, bare, handover
 from acceld.devices.cuda.rules.reading import FunctionNode, TritonModule, accesses, constants, names
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _WIDTH = 120
 
@@ -28,7 +28,7 @@ class FusedEpilogue(Rule):
     apis = frozenset({"triton"})
     change_class = "fusion"
 
-    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each pair of consecutive launches whose second launch only computes element by element."""
         for first, second in pairwise(kernel.launches):
             joined = handover(kernel, first, second)

@@ -10,7 +10,7 @@ from functools import partial
 from acceld.devices.cuda.rules.reading import FunctionNode, TritonModule, program_number, walk
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class GridOrder(Rule):
     apis = frozenset({"triton"})
     change_class = "loop_order"
 
-    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each kernel that reads both program numbers exactly once."""
         for name, function in kernel.kernels.items():
             pair = _pair(kernel, name, function)

@@ -22,7 +22,7 @@ from acceld.devices.cuda.rules.reading import (
 )
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class KeepRow(Rule):
     apis = frozenset({"triton"})
     change_class = "fusion"
 
-    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each kernel whose loops all run over the same row in the same pieces."""
         for name, function in kernel.kernels.items():
             row = _row(kernel, name, function)

@@ -9,7 +9,7 @@ from functools import partial
 from acceld.devices.cuda.rules.reading import Launch, TritonModule, accesses, walk, whole
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _WARPS = (8, 2, 16, 1, 4)
 _STAGES = (3, 4, 2, 5, 1)
@@ -28,7 +28,7 @@ class LaunchOptions(Rule):
     apis = frozenset({"triton"})
     change_class = "dma"
 
-    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each option of every launch; ``num_stages`` only if a loop of the kernel loads."""
         for number, launch in enumerate(kernel.launches):
             for option, values in (("num_warps", _WARPS), ("num_stages", _STAGES)):

@@ -11,7 +11,7 @@ from functools import partial
 from acceld.devices.cuda.rules.reading import FunctionNode, Launch, TritonModule, program_number, returns_early, walk
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Persistent(Rule):
     apis = frozenset({"triton"})
     change_class = "loop_order"
 
-    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each kernel that begins by reading its program numbers and does not return early."""
         for name, function in kernel.kernels.items():
             tiles = _tiles(kernel, name, function)

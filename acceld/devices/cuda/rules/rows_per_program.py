@@ -22,7 +22,7 @@ from acceld.devices.cuda.rules.reading import (
 )
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _FOLDS = ("tl.sum", "tl.max", "tl.min")
 
@@ -48,7 +48,7 @@ class RowsPerProgram(Rule):
     apis = frozenset({"triton"})
     change_class = "tile_width"
 
-    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each kernel on a grid of one axis whose program number is a row and whose arrays have one
         axis.
         """

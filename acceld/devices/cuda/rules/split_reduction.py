@@ -11,7 +11,7 @@ from acceld.devices.cuda.rules.carried import Carried, carried
 from acceld.devices.cuda.rules.reading import FunctionNode, Launch, TritonModule, called, constants
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _SPLITS = (4, 8, 2, 16, 32)
 
@@ -35,7 +35,7 @@ class SplitReduction(Rule):
     apis = frozenset({"triton"})
     change_class = "loop_order"
 
-    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
         """Yield a finding for each kernel with one loop whose carried values are sums or an online softmax."""
         for name, function in kernel.kernels.items():
             split = _split(kernel, name, function)

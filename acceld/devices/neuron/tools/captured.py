@@ -38,7 +38,7 @@ _SPLIT_FLOAT32 = "src=fp32"
 """Text in the operands of a float32 product in JSON. Parquet has ``adjusted_flops``."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class ExecutedInstruction(msgspec.Struct, frozen=True):
     """Describe one executed instruction. Times are in nanoseconds."""
 
     start: int
@@ -58,7 +58,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class InterfaceTensor:
     """Describe a tensor of the program's interface."""
 
     name: str
@@ -77,7 +77,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorCost:
     """Hold the cost of one operator, layer or source line. Times are in microseconds."""
 
     name: str
@@ -110,13 +110,13 @@ class Captured:
     chip: str
     cores: int
     """Number of physical cores that move data or multiply."""
-    operators: tuple[Operator, ...]
+    operators: tuple[OperatorCost, ...]
     """All operators, the operator with the most time to gain first."""
-    lines: tuple[Operator, ...]
+    lines: tuple[OperatorCost, ...]
     """Source lines of NKI kernels, in the same order."""
     opcodes: tuple[tuple[str, str, int, float], ...]
     """Engine, opcode, count and microseconds, the longest first."""
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[InterfaceTensor, ...]
     warnings: tuple[str, ...]
     """Texts in which the profiler doubts its own data."""
 
@@ -148,7 +148,7 @@ _HOW = (
     " --output-format json writes one file"
 )
 
-_Parts = tuple[dict[str, Any], list[Step], list[Tensor], list[str]]
+_Parts = tuple[dict[str, Any], list[ExecutedInstruction], list[InterfaceTensor], list[str]]
 
 
 def _understood(read: Callable[[Any], _Parts], raw: object) -> _Parts:
@@ -163,7 +163,7 @@ def _of_json(raw: Mapping[str, Any]) -> _Parts:
     for one in raw["instruction"]:
         begin = int(one["timestamp"])
         steps.append(
-            Step(
+            ExecutedInstruction(
                 begin,
                 begin + int(one["duration"]),
                 _engine(str(one.get("label", ""))),
@@ -204,7 +204,7 @@ def _of_tables(folder: Path) -> _Parts:
         " hbm_write_bytes adjusted_flops adjusted_flops_transpose spill_save_bytes spill_reload_bytes"
     )
     steps = [
-        Step(
+        ExecutedInstruction(
             int(one["start_ts"]),
             int(one["end_ts"]),
             _engine(str(one["engine"])),
@@ -268,16 +268,18 @@ def _engine(track: str) -> str:
     return track.lower().removesuffix("matrix")
 
 
-def _tensor(raw: Mapping[str, Any]) -> Tensor | None:
+def _tensor(raw: Mapping[str, Any]) -> InterfaceTensor | None:
     """Return an entry as a tensor of the interface; None if the entry is no such tensor."""
     name, role = str(raw.get("variable_name") or ""), str(raw.get("type") or "")
     digits = str(raw.get("shape") or "").replace("[", " ").replace("]", " ").replace(",", " ").split()
     if not name or not role or not digits or not all(one.isdigit() for one in digits):
         return None
-    return Tensor(name, role, tuple(int(one) for one in digits), int(raw.get("size") or 0))
+    return InterfaceTensor(name, role, tuple(int(one) for one in digits), int(raw.get("size") or 0))
 
 
-def _assembled(fields: dict[str, Any], steps: list[Step], tensors: list[Tensor], warnings: list[str]) -> Captured:
+def _assembled(
+    fields: dict[str, Any], steps: list[ExecutedInstruction], tensors: list[InterfaceTensor], warnings: list[str]
+) -> Captured:
     if not steps:
         raise UsageError("the profile holds no instruction", hint="capture the program again while it runs")
     instance = str(fields.get("instance_type") or "")
@@ -311,10 +313,10 @@ def _assembled(fields: dict[str, Any], steps: list[Step], tensors: list[Tensor],
     )
 
 
-def _ranked(steps: Sequence[Step], chip: ChipSpec, cores: int) -> tuple[Operator, ...]:
+def _ranked(steps: Sequence[ExecutedInstruction], chip: ChipSpec, cores: int) -> tuple[OperatorCost, ...]:
     peaks = ATTAINABLE_PEAKS[chip.name]
     parts = divided(steps)
-    of: defaultdict[str, list[Step]] = defaultdict(list)
+    of: defaultdict[str, list[ExecutedInstruction]] = defaultdict(list)
     for one in steps:
         of[one.operator].append(one)
     found = []
@@ -327,7 +329,7 @@ def _ranked(steps: Sequence[Step], chip: ChipSpec, cores: int) -> tuple[Operator
             if one.opcode not in _WAITS:
                 engines[one.engine] += (one.end - one.start) / 1e3
         found.append(
-            Operator(
+            OperatorCost(
                 name,
                 parts.get(name, 0.0) / 1e3,
                 max(dma_us, tensor_us),
@@ -342,7 +344,7 @@ def _ranked(steps: Sequence[Step], chip: ChipSpec, cores: int) -> tuple[Operator
     return tuple(sorted(found, key=lambda one: (-one.gain_us, one.name)))
 
 
-def divided(steps: Sequence[Step]) -> dict[str, float]:
+def divided(steps: Sequence[ExecutedInstruction]) -> dict[str, float]:
     """Return the nanoseconds of each operator: its part of the time from the first instruction's start to the last
     instruction's end.
 

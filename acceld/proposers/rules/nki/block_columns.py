@@ -29,7 +29,7 @@ from acceld.nki.source.syntax import Access, Dim, Item, Loop, Statement, accesse
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
 from acceld.proposers.rules.nki.interchange import obstacle_to_exchange
 from acceld.proposers.rules.profiles import spilled
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _LEAST_COLUMNS = 512
 """Least number of columns of a part: as many as the widest operand of a product has, and a long enough row for DMA."""
@@ -77,7 +77,7 @@ class BlockColumns(Rule):
     change_class = "loop_order"
     relieves = ("dma",)
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every loop over parts of tiles that are made before the loops around it; with the reason if it can not
         move outside.
         """

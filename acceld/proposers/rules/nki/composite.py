@@ -14,7 +14,7 @@ from acceld.nki.source.matching import maker, one_name, only_reader, same_mask, 
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import operation, prefix
 from acceld.nki.source.syntax import Access, Statement
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class CompositeActivation(Rule):
     relieves = ("vector", "scalar")
     everywhere = True
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield each sequence that computes an activation function, except a sigmoid that is part of a silu."""
         matches = [match for statement in kernel.statements if (match := _match(kernel, statement)) is not None]
         before_silu = {match.last.line - 1 for match in matches if match.function == "silu"}

@@ -10,7 +10,7 @@ from acceld.nki.source.building import changed, replaced
 from acceld.nki.source.matching import keeps_float32, one_name, same_body, same_mask, unchanged, uses
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import UNARY, Access, Statement
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _READERS = frozenset(
     "activation activation_reduce tensor_scalar tensor_tensor tensor_reduce reciprocal tensor_copy copy "
@@ -33,7 +33,7 @@ class ConsumePsum(Rule):
     relieves = ("vector", "scalar")
     everywhere = True
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every copy out of PSUM that is read by element-wise work only; with the reason if it can not be
         removed.
         """

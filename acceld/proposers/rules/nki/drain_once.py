@@ -28,7 +28,7 @@ from acceld.nki.source.spelling import prefix, ranges, rendered, span
 from acceld.nki.source.splitting import split_loop
 from acceld.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, accesses, elements, flatten
 from acceld.proposers.rules.nki.column_steps import OPERATIONS
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _PRODUCTS = ("matmul", "nc_matmul", "nc_transpose")
 _ELEMENTWISE = OPERATIONS - frozenset(TRANSFERS)
@@ -103,7 +103,7 @@ class DrainOnce(Rule):
     relieves = ("vector", "scalar")
     everywhere = True
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every loop over products with work on their results; with the reason if several iterations can not be
         taken together.
         """

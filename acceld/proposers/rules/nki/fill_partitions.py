@@ -38,7 +38,7 @@ from acceld.nki.source.syntax import (
     names_in,
     value_of,
 )
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _PARTITIONS = 128
 _ROWS = (32, 64)
@@ -67,7 +67,7 @@ class FillPartitions(Rule):
     apis = frozenset({"nki", "nki_legacy"})
     change_class = "tile_width"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every loop whose tiles have 32 or 64 partitions, or (legacy API) which uses halves of larger tiles."""
         for loop in kernel.loops:
             rows = _fewest_rows(kernel, loop)

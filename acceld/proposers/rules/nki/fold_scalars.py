@@ -13,7 +13,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import operation, prefix
 from acceld.nki.source.syntax import Access, Statement
 from acceld.proposers.rules.profiles import busy_share
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _COMMUTATIVE = ("add", "multiply", "maximum", "max", "minimum", "min")
 
@@ -48,7 +48,7 @@ class FoldScalars(Rule):
     relieves = ("vector", "scalar")
     everywhere = True
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every pair of instructions that matches such a fold; with the reason if it can not be folded."""
         # A tensor_scalar may run on the scalar engine too, the folded instruction on the vector engine only.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")

@@ -14,7 +14,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.splitting import split_loop
 from acceld.nki.source.syntax import Access, Dim, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.profiles import spilled
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _DEEPEST = 4
 
@@ -46,7 +46,7 @@ class FuseNests(Rule):
     change_class = "spill"
     relieves = ("dma",)
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every pair of nests that can be fused."""
         spills = spilled(profile)
         for fusion in _fusions(kernel):

@@ -27,7 +27,7 @@ from acceld.nki.source.splitting import Split, substitute
 from acceld.nki.source.syntax import Access, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.nki.hoist_work import hoisted
 from acceld.proposers.rules.profiles import reloads
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class GroupIterations(Rule):
     change_class = "loop_order"
     relieves = ("dma",)
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield the nests whose inner loop uses more than SBUF holds; with the reason if they can not be regrouped."""
         again = reloads(profile)
         for outer, inner in _pairs(kernel):

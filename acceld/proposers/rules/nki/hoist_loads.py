@@ -13,7 +13,7 @@ from acceld.nki.source.nests import around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, names_in, value_of
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _LARGEST_BYTES = 144 * 1024
 """Greatest number of bytes of the kept tiles in each partition: three quarters of SBUF on trn1."""
@@ -45,7 +45,7 @@ class HoistLoads(Rule):
     change_class = "dma"
     relieves = ("dma",)
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every load that a loop repeats and that can move before the loop."""
         for statement in kernel.statements:
             repeated = _repeated(kernel, statement)

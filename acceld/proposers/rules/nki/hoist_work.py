@@ -13,7 +13,7 @@ from acceld.nki.source.invariants import Invariants, invariants
 from acceld.nki.source.nests import first_line, without_element
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Access, Item, Loop, Statement, accesses, elements, flatten
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class HoistWork(Rule):
@@ -29,7 +29,7 @@ class HoistWork(Rule):
     change_class = "loop_order"
     relieves = ("tensor", "vector", "scalar", "dma")
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every parallel loop that repeats work; with the reason if the work can not be moved."""
         for loop in kernel.loops:
             repeated = _repeated(kernel, loop)

@@ -13,7 +13,7 @@ from acceld.nki.source.nests import has_place, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import LOADS, Loop, Statement
 from acceld.proposers.rules.profiles import spilled
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class InterchangeLoops(Rule):
@@ -28,7 +28,7 @@ class InterchangeLoops(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield pairs of loops whose exchange may save loads or spills; with the reason if they can not be exchanged.
 
         These are pairs whose inner loop loads data that does not depend on the outer variable. If values are spilled,

@@ -29,7 +29,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import LOADS, Access, Buffer, Statement
 from acceld.proposers.rules.profiles import busy_share
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _PARTITIONS = 128
 _SCRATCH = {"nki": ("private_hbm", "hbm"), "nki_legacy": ("private_hbm",)}
@@ -62,7 +62,7 @@ class KeepOnChip(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "dma"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every scratch tensor in HBM; with the reason if it has to stay in HBM."""
         for buffer in kernel.buffers.values():
             if buffer.space not in _SCRATCH[kernel.api]:

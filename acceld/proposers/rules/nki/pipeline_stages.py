@@ -29,7 +29,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import TRANSFERS, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.profiles import hidden_share, idle_share
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _PRODUCTS = ("matmul", "nc_matmul")
 
@@ -64,7 +64,7 @@ class PipelineStages(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every position at which a loop's body can be divided: after products, or after loads for products, that
         the rest only reads.
         """

@@ -13,7 +13,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import engine, operation, prefix
 from acceld.nki.source.syntax import Statement
 from acceld.proposers.rules.profiles import busy_share, path_share
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _REACHED = ("sbuf", "psum")
 """Memories that the vector and the scalar engine reach."""
@@ -32,7 +32,7 @@ class PlaceEngine(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "engine"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield one finding for all copies that name no engine, and one for every statement on tiles in SBUF that
         another engine can run.
         """
@@ -59,7 +59,7 @@ class PlaceEngine(Rule):
                     key="alone",
                 )
 
-    def _two_engines(self, kernel: KernelModule, statement: Statement, profile: Profile | None) -> Finding:
+    def _two_engines(self, kernel: KernelModule, statement: Statement, profile: Profile | None) -> Place:
         return self.found(
             statement.line,
             partial(_on_two_engines, kernel, statement),
@@ -74,7 +74,7 @@ class PlaceEngine(Rule):
             key="two",
         )
 
-    def _all_copies(self, kernel: KernelModule, copies: Sequence[Statement], profile: Profile | None) -> Finding:
+    def _all_copies(self, kernel: KernelModule, copies: Sequence[Statement], profile: Profile | None) -> Place:
         vector, scalar = busy_share(profile, "vector"), busy_share(profile, "scalar")
         idle, busy = ("scalar", "vector") if vector > scalar else ("vector", "scalar")
         return self.found(

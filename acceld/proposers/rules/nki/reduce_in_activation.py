@@ -12,7 +12,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import operation, prefix
 from acceld.nki.source.syntax import UNARY, Access, Statement, accesses
 from acceld.proposers.rules.profiles import busy_share
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class ReduceInActivation(Rule):
@@ -27,7 +27,7 @@ class ReduceInActivation(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "fusion"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every activation whose result is summed over its free axis; with the reason if the two can not be
         joined.
         """

@@ -24,7 +24,7 @@ from acceld.nki.source.matching import maker
 from acceld.nki.source.nests import all_accesses, around, has_place, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements, names_in
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _REDUCTIONS = {"tensor_reduce": "data", "sum": "x", "max": "x"}
 """Operations that reduce the columns of a tile, with the name of the argument that is the tile."""
@@ -59,7 +59,7 @@ class ReduceOnce(Rule):
     relieves = ("vector",)
     everywhere = True
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every reduction of parts of a row; with the reason if the parts can not be reduced at once."""
         for statement in kernel.statements:
             tile = _reduced_tile(kernel, statement)

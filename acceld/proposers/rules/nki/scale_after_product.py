@@ -27,7 +27,7 @@ from acceld.nki.source.spelling import indexed, operation, prefix
 from acceld.nki.source.syntax import Access, Loop, Statement
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, is_copy, transposed
 from acceld.proposers.rules.profiles import busy_share
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _ROWS = Symbol.over(BLOCK, 0, 2)
 
@@ -64,7 +64,7 @@ class ScaleAfterProduct(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "fusion"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every tile whose rows are scaled and which, transposed, is the stationary operand of one product."""
         for scaling in kernel.statements:
             factor = _factor(kernel, scaling)

@@ -27,7 +27,7 @@ from acceld.nki.source.nests import all_accesses, around, first_line, has_place,
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Dim, Item, Loop, Statement
 from acceld.proposers.rules.profiles import spilled
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SinkWork(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "spill"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield each producer nest with each loop of its consumer into which the nest can move."""
         for body in [kernel.items, *(loop.items for loop in kernel.loops)]:
             nests = [item for item in body if isinstance(item, Loop)]
@@ -75,7 +75,7 @@ class SinkWork(Rule):
                     for found in places:
                         yield self._found(kernel, found, profile)
 
-    def _found(self, kernel: KernelModule, one: _Sinking, profile: Profile | None) -> Finding:
+    def _found(self, kernel: KernelModule, one: _Sinking, profile: Profile | None) -> Place:
         names = ", ".join(one.names)
         return self.found(
             one.producer.line,

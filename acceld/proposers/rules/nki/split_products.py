@@ -26,7 +26,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import partitions, prefix
 from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, elements, value_of
 from acceld.proposers.rules.profiles import busy_share
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _PARTS = (("hi", "hi"), ("hi", "lo"), ("lo", "hi"))
 """Parts of the stationary and the moving operand in each of the three products. The product of the two low parts is
@@ -50,7 +50,7 @@ class SplitProducts(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "mixed"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield one finding for all products of the kernel, and one for each group that shares no operand with the
         others.
 
@@ -73,7 +73,7 @@ class SplitProducts(Rule):
 
     def _place(
         self, kernel: KernelModule, profile: Profile | None, products: Sequence[Statement], key: str = ""
-    ) -> Finding:
+    ) -> Place:
         names = sorted({access.name for product in products for access in _operands(product)})
         return self.found(
             products[0].line,

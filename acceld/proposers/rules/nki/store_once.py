@@ -27,7 +27,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import span
 from acceld.nki.source.splitting import split_loop
 from acceld.nki.source.syntax import Access, Loop, Statement, accesses, elements
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _COLUMNS = (2048, 4096)
 """Columns of a store that are worth their room in SBUF, 8 and 16 KiB a partition."""
@@ -60,7 +60,7 @@ class StoreOnce(Rule):
     change_class = "dma"
     relieves = ("dma",)
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every store of a tile of its loop's body whose place moves on by its own width."""
         for store in kernel.statements:
             found = _stored(kernel, store)

@@ -40,7 +40,7 @@ from acceld.nki.source.spelling import copied, prefix
 from acceld.nki.source.syntax import Access, Item, Loop, Statement, elements, flatten, names_in
 from acceld.proposers.rules.nki.hoist_work import hoisted
 from acceld.proposers.rules.profiles import spilled
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _PRODUCTS = ("matmul", "nc_matmul")
 _ZEROS = ("0", "0.0")
@@ -75,7 +75,7 @@ class SumInPsum(Rule):
     change_class = "loop_order"
     relieves = ("vector", "dma")
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every loop that adds products to a running sum in SBUF; with the reason if the loop can not be moved."""
         for addition in kernel.statements:
             found = _running_sum(kernel, addition)

@@ -27,7 +27,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import rendered
 from acceld.nki.source.syntax import Access, Item, Statement, below, elements, names_in
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, OperandSwap, Product, operand_swap, whole_block
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class SwapOperands(Rule):
@@ -50,7 +50,7 @@ class SwapOperands(Rule):
     change_class = "mixed"
     relieves = ("tensor", "vector", "scalar")
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every transpose of the result of products and element-wise work; with the reason if the operands can
         not be exchanged.
         """

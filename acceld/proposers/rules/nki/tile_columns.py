@@ -28,7 +28,7 @@ from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import copied, filled, prefix
 from acceld.nki.source.syntax import Access, Loop, Statement, accesses, below, elements, value_of
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _ALLOWED = OPERATIONS | {"tensor_tensor_scan", "broadcast_to", "accumulate"}
 _LEAST_COLUMNS = 1024
@@ -46,7 +46,7 @@ class TileColumns(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "tile_width"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every innermost loop on wide tiles; with the reason if its tiles can not be split into pieces."""
         for loop in kernel.loops:
             wide = _wide(kernel, loop)

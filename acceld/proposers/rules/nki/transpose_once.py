@@ -30,7 +30,7 @@ from acceld.nki.source.nests import all_accesses, around, first_line, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import Access, Loop, Statement
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TransposeOnce(Rule):
     change_class = "loop_order"
     relieves = ("tensor", "vector", "scalar")
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield every product that repeats a transpose; in the current API every repeated transpose of loaded blocks,
         or the reason to keep it.
         """

@@ -18,7 +18,7 @@ from acceld.nki.source.syntax import Statement
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, ColumnSteps, column_steps
 from acceld.proposers.rules.nki.tile_widths import TileWidth, tile_widths
 from acceld.proposers.rules.nki.wider_steps import widened
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.records import Place, Rule, Variant
 
 _WIDEST = 8192
 _PSUM_WIDTH = 512
@@ -38,7 +38,7 @@ class WidenTiles(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "tile_width"
 
-    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield loops over the columns of tiles, and constants that are tile widths; with the reason if tiles can not
         be wider.
         """
@@ -55,7 +55,7 @@ class WidenTiles(Rule):
             if factors:
                 yield self._larger_width(kernel, width, factors)
 
-    def _larger_steps(self, kernel: KernelModule, steps: ColumnSteps, factors: list[int]) -> Finding:
+    def _larger_steps(self, kernel: KernelModule, steps: ColumnSteps, factors: list[int]) -> Place:
         widths = " or ".join(str(steps.columns * factor) for factor in factors)
         return self.found(
             steps.loop.line,
@@ -70,7 +70,7 @@ class WidenTiles(Rule):
             gain_percent=(2.0, 20.0),
         )
 
-    def _larger_width(self, kernel: KernelModule, width: TileWidth, factors: list[int]) -> Finding:
+    def _larger_width(self, kernel: KernelModule, width: TileWidth, factors: list[int]) -> Place:
         widths = " or ".join(str(width.columns * factor) for factor in factors)
         return self.found(
             width.line,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from acceld.devices.cuda.driver import CudaDriver
 from acceld.devices.cuda.libcuda import Driver, DriverError
-from acceld.devices.cuda.plan import Buffer, Code, Launch, Plan, PlanRefused, Pointer, Scalar, decode, encode
+from acceld.devices.cuda.plan import Buffer, Code, Launch, LaunchPlan, PlanRefused, Pointer, Scalar, decode, encode
 from acceld.devices.cuda.runner import REPEATS, InputChanged, Replay, prepare
 from acceld.errors import DeviceError
 from acceld.evaluate.hosted.driver import BuildRefused
@@ -46,7 +46,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield path
 
 
-def plan(name: str = "scale", **changed: Any) -> Plan:
+def plan(name: str = "scale", **changed: Any) -> LaunchPlan:
     out = Pointer("buffer", 0, 0)
     arguments = (Pointer("input", 0, 0), out, Scalar("fp32", 3.0), Scalar("i32", COUNT))
     values: dict[str, Any] = {
@@ -56,7 +56,7 @@ def plan(name: str = "scale", **changed: Any) -> Plan:
         "launches": (Launch(0, (2, 1, 1), arguments),),
         "outputs": (out,),
     }
-    return Plan(**(values | changed))
+    return LaunchPlan(**(values | changed))
 
 
 def job(library: str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def job(library: str) -> dict[str, Any]:
     return {"arguments": [array, {"name": "factor", "value": 3.0}], "outputs": [array], "settings": settings}
 
 
-def prepared(library: str, folder: Path, one: Plan) -> Any:
+def prepared(library: str, folder: Path, one: LaunchPlan) -> Any:
     path = folder / "plan"
     path.write_bytes(encode(one))
     return prepare(job(library), str(path))

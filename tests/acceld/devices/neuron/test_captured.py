@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from acceld.cli.main import main
-from acceld.devices.neuron.tools.captured import UNNAMED, Step, divided, read_captured
+from acceld.devices.neuron.tools.captured import UNNAMED, ExecutedInstruction, divided, read_captured
 from acceld.devices.neuron.tools.reports import parse_summary
 from acceld.errors import UsageError
 
@@ -131,10 +131,10 @@ def test_source_lines_are_ranked_too(tmp_path: Path) -> None:
 
 def test_parts_add_up_to_the_whole() -> None:
     steps = [
-        Step(start, end, "vector", "COPY", name, "", "0", 0, 0, 0)
+        ExecutedInstruction(start, end, "vector", "COPY", name, "", "0", 0, 0, 0)
         for start, end, name in ((5, 9, "a"), (6, 7, "b"), (6, 12, "a"), (20, 30, "c"), (29, 31, "b"))
     ]
-    steps.append(Step(7, 7, "vector", "COPY", "takes no time", "", "0", 0, 0, 0))
+    steps.append(ExecutedInstruction(7, 7, "vector", "COPY", "takes no time", "", "0", 0, 0, 0))
     parts = divided(steps)
     assert sum(parts.values()) == 31 - 5
     assert parts == {"a": 7 - 0.5, "b": 0.5 + 1.5, "c": 8 + 9.5}

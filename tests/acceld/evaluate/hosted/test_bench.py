@@ -16,7 +16,7 @@ from acceld.devices.cpu.driver import CpuDriver
 from acceld.errors import WorkloadError
 from acceld.evaluate.case import Failed
 from acceld.evaluate.hosted.arena import Layout, Slot, lay_out
-from acceld.evaluate.hosted.bench import Artefact, Bench, Draw, Kept, Session, Terms, _counters, _timed
+from acceld.evaluate.hosted.bench import Artefact, Bench, Draw, Kept, Terms, TimedSession, _counters, _timed
 from acceld.evaluate.hosted.driver import job_of
 from acceld.evaluate.hosted.referee import FINISHED
 from acceld.evaluate.sandbox.jail import Level
@@ -158,7 +158,7 @@ async def timed(bench: Bench, *texts: str, terms: Terms = TERMS) -> Any:
     assert all(isinstance(one, Artefact) for one in artefacts), artefacts
     layout = lay_out(artefacts[0].job["arguments"], artefacts[0].job["outputs"])  # type: ignore[union-attr]
     with closing(await bench.generate(CPU, layout, DRAWS)) as batches, closing(bench.keep(layout, len(DRAWS))) as kept:
-        session = Session(layout, batches, CpuDriver().leases()[0], terms)
+        session = TimedSession(layout, batches, CpuDriver().leases()[0], terms)
         found = await bench.time(artefacts, session, kept)  # type: ignore[arg-type]
         checked = await bench.check(CPU, layout, DRAWS, kept, {}) if found[0].failed is None else []
     return found, checked

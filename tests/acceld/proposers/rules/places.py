@@ -9,7 +9,7 @@ from tests.acceld.proposers.rules.kernels import current, legacy
 
 
 @dataclass(frozen=True)
-class Place:
+class Example:
     """A kernel with places of a rule."""
 
     rule: str
@@ -1003,6 +1003,65 @@ SUM_CURRENT = current(
     return out
 """,
 )
+NESTS_CURRENT = current(
+    "x",
+    """
+    out = nl.ndarray((4, 128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    made = nl.ndarray((128, 4, 128), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(4):
+        x_tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[i, 0:128, 0:128])
+        nisa.activation(dst=made[0:128, i, 0:128], op=nl.exp, data=x_tile)
+    for j in nl.affine_range(4):
+        y_tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=y_tile, data=made[0:128, j, 0:128], op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=out[j, 0:128, 0:128], src=y_tile)
+    return out
+""",
+)
+WORK_CURRENT = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        w_tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        w_half = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        product = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+        copied = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        more = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        result = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:128])
+        nisa.dma_copy(dst=w_tile, src=w)
+        nisa.tensor_scalar(dst=w_half, data=w_tile, op0=nl.multiply, operand0=0.5)
+        nisa.nc_matmul(dst=product, stationary=x_tile, moving=w_half)
+        nisa.tensor_copy(dst=copied, src=product)
+        nisa.tensor_scalar(dst=more, data=copied, op0=nl.add, operand0=2.0)
+        nisa.tensor_tensor(dst=result, data1=more, data2=x_tile, op=nl.multiply)
+        nisa.dma_copy(dst=out[row, 0:128, 0:128], src=result)
+    return out
+""",
+)
+WORK_CURRENT_SHAPES = [(2, 128, 128), (128, 128)]
+GROUPS_CURRENT = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 6, 128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    for block in nl.affine_range(2):
+        w_tile = nl.ndarray((128, 8192), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=w_tile, src=w[block, 0:128, 0:8192])
+        for row in nl.affine_range(6):
+            # the same for every block
+            x_tile = nl.ndarray((128, 8192), dtype=nl.float32, buffer=nl.sbuf)
+            product = nl.ndarray((128, 8192), dtype=nl.float32, buffer=nl.sbuf)
+            total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:8192])
+            nisa.tensor_tensor(dst=product, data1=x_tile, data2=w_tile, op=nl.multiply)
+            nisa.tensor_reduce(dst=total, op=nl.add, data=product, axis=1)
+            nisa.dma_copy(dst=out[block, row, 0:128, 0:1], src=total)
+    return out
+""",
+)
 SUM_DECLARED = SUM_ADDED.replace(
     "    part = nl.zeros((2, 4, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)\n", ""
 ).replace("part[n, s, m, p, f]", "part[p, f]")
@@ -1126,7 +1185,7 @@ KEPT_CURRENT = current(
 # A line each for a place and for a change of it.
 # fmt: off
 PLACES = [
-    Place("keep_on_chip", KEPT_CURRENT, [(2, 128, 512)],
+    Example("keep_on_chip", KEPT_CURRENT, [(2, 128, 512)],
         stays=[
         ("src=kept[1 - row, 0:128, 0:512]", "src=kept[0:2, 0:128, 0:512]"),
         ("    return out", "    return out, kept"),
@@ -1134,9 +1193,9 @@ PLACES = [
         ("kept[row, 0:128", "kept[row, 64:128"),
         ("dtype=nl.float32, buffer=nl.private_hbm", "dtype=nl.float32, buffer=nl.shared_hbm"),
         ]),
-    Place("keep_on_chip", KEPT_CURRENT.replace("0:512], src=first", "0:512], src=x[row, 0:128, 0:512]"), [(2, 128, 512)]),
-    Place("keep_on_chip", KEPT_CURRENT.replace("src=made", "src=kept[1 - row, 0:128, 0:512]"), [(2, 128, 512)]),
-    Place("transpose_once", TURNED_BLOCKS, [(2, 128, 4, 128), (3, 128, 4, 512)],
+    Example("keep_on_chip", KEPT_CURRENT.replace("0:512], src=first", "0:512], src=x[row, 0:128, 0:512]"), [(2, 128, 512)]),
+    Example("keep_on_chip", KEPT_CURRENT.replace("src=made", "src=kept[1 - row, 0:128, 0:512]"), [(2, 128, 512)]),
+    Example("transpose_once", TURNED_BLOCKS, [(2, 128, 4, 128), (3, 128, 4, 512)],
         stays=[
         ("src=x[row, 0", "src=x[row + n - n // 1, 0"),
         ("n in nl.affine_range", "n in nl.sequential_range"),
@@ -1145,7 +1204,7 @@ PLACES = [
         ("data=x_tile[0:128, k, 0:128]", "data=x_tile[0:128, 0, 0:128]"),  # one block again and again
         ("                nisa.tensor_copy(dst=x_t", "                other = x_tile\n                nisa.tensor_copy(dst=x_t"),
         ]),
-    Place("composite_activation", SILU, [TILE],
+    Example("composite_activation", SILU, [TILE],
         stays=[
         ("operand0=1.0)", "operand0=2.0)"),  # not 1 + exp(-x)
         ("scale=-1.0", "scale=-2.0"),
@@ -1155,9 +1214,9 @@ PLACES = [
         ("reciprocal(data=total)", "reciprocal(data=total, mask=f < 1000)"),  # masked tail
         ("    total =", "    other = decay\n    total ="),  # alias
         ], what="silu"),
-    Place("composite_activation", SILU.replace("y_tile = nl.multiply(x_tile, sigmoid)", "y_tile = nl.multiply(sigmoid, 2.0)"), [TILE]),
-    Place("composite_activation", ROOT, [TILE], positive=True),
-    Place("composite_activation", SQUARE, [TILE],
+    Example("composite_activation", SILU.replace("y_tile = nl.multiply(x_tile, sigmoid)", "y_tile = nl.multiply(sigmoid, 2.0)"), [TILE]),
+    Example("composite_activation", ROOT, [TILE], positive=True),
+    Example("composite_activation", SQUARE, [TILE],
         stays=[
         ("operand0=0.25", "operand0=-0.25"),  # no real root
         ("operand0=0.25", "operand0=x_tile[p, 0]"),  # no number
@@ -1165,8 +1224,8 @@ PLACES = [
         ("    y_tile =", "    x_tile[p, f] = nl.add(x_tile, 1.0)\n    y_tile ="),
         ("operand0=0.25)", "operand0=0.25, mask=f < 1000)"),
         ], what="square"),
-    Place("composite_activation", CURRENT_SILU, [(128, 512)]),
-    Place("widen_tiles", CHUNKS.replace("kernel(x)", "kernel(x, parts)"), [(4, 128, 1024), (4, 2, 128, 512)],
+    Example("composite_activation", CURRENT_SILU, [(128, 512)]),
+    Example("widen_tiles", CHUNKS.replace("kernel(x)", "kernel(x, parts)"), [(4, 128, 1024), (4, 2, 128, 512)],
         stays=[
         ("data=x_tile[i, p, 512 * c + f]", "data=x_tile[i, p, f]"),  # the same columns in every step
         ("mask=128 * i + p < 500)\n            y_tile", "mask=512 * c + f < 1000)\n            y_tile"),  # masked tail
@@ -1180,13 +1239,13 @@ PLACES = [
         ("x_tile[i, p, 512 * c + f]", "row[nl.ds(512 * c, 512)]"),
         ("half = nl.ndarray((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)", "half = nl.zeros((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)"),
         ], runs=False),
-    Place("widen_tiles", TILES, [(128, 2048)]),
-    Place("widen_tiles", WIDTH, [(128, 2048)]),
-    Place("widen_tiles", PART_WIDTH, [(128, 2048)],
+    Example("widen_tiles", TILES, [(128, 2048)]),
+    Example("widen_tiles", WIDTH, [(128, 2048)]),
+    Example("widen_tiles", PART_WIDTH, [(128, 2048)],
         stays=[
         ("part = both[low, f]", "part = both[low, f + 1]"),
         ]),
-    Place("transpose_once", PRODUCT, PRODUCT_SHAPES,
+    Example("transpose_once", PRODUCT, PRODUCT_SHAPES,
         stays=[
         ("x_tile[p, 128 * k + c], w_tile", "x_tile[p, 64 * k + 64 * column + c], w_tile"),  # depends on both loops
         ("            w_tile =", "            x_tile[p, c] = nl.load(x[p, c])\n            w_tile ="),  # written in it
@@ -1196,7 +1255,7 @@ PLACES = [
         ("nl.affine_range(2):\n        total", "nl.sequential_range(2):\n        total"),  # may depend on order
         ("            w_tile =", "            at = 128 * k + c\n            w_tile =", "nl.matmul(x_tile[p, 128 * k + c]", "nl.matmul(x_tile[p, at]"),
         ]),
-    Place("reduce_in_activation", SUM, [TILE],
+    Example("reduce_in_activation", SUM, [TILE],
         stays=[
         ("tensor_reduce(nl.add", "tensor_reduce(nl.max"),  # the engine only adds
         ("data=power, axis", "data=x_tile, axis"),  # not what the activation wrote
@@ -1205,9 +1264,9 @@ PLACES = [
         ("    total =", "    power[p, f] = nl.add(power, 1.0)\n    total ="),  # changed in between
         ("    total =", "    other = power\n    total ="),  # alias
         ]),
-    Place("reduce_in_activation", SUM.replace("nisa.activation(op=nl.exp, data=x_tile, scale=0.5)", "nl.multiply(x_tile, x_tile)"), [TILE]),
-    Place("reduce_in_activation", SUM.replace("nisa.activation(op=nl.exp, data=x_tile, scale=0.5)", "nl.square(x_tile)").replace("nisa.tensor_reduce(nl.add, data=power, axis=[1])", "nl.sum(power, axis=[1])"), [TILE]),
-    Place("consume_psum", FROM_PSUM, FROM_PSUM_SHAPES,
+    Example("reduce_in_activation", SUM.replace("nisa.activation(op=nl.exp, data=x_tile, scale=0.5)", "nl.multiply(x_tile, x_tile)"), [TILE]),
+    Example("reduce_in_activation", SUM.replace("nisa.activation(op=nl.exp, data=x_tile, scale=0.5)", "nl.square(x_tile)").replace("nisa.tensor_reduce(nl.add, data=power, axis=[1])", "nl.sum(power, axis=[1])"), [TILE]),
+    Example("consume_psum", FROM_PSUM, FROM_PSUM_SHAPES,
         stays=[
         ("value=result", "value=copied"),  # a store can not read PSUM
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, copied)"),  # two operands in PSUM
@@ -1218,7 +1277,7 @@ PLACES = [
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, y_tile, mask=f < 100)"),  # other mask
         ("    result =", "    view = copied\n    result ="),  # alias
         ]),
-    Place("fold_scalars", FOLDS, [TILE, TILE],
+    Example("fold_scalars", FOLDS, [TILE, TILE],
         stays=[
         ("nl.subtract(more, small)", "nl.subtract(more, twice)"),  # another reader
         ("    more =", "    x_tile[p, f] = nl.add(x_tile, 1.0)\n    more ="),  # operand changes in between
@@ -1226,7 +1285,7 @@ PLACES = [
         ("operand0=2.0)", "operand0=2.0, dtype=nl.bfloat16)"),  # rounds in between
         ("    more =", "    view = twice\n    more ="),  # alias
         ], what=" tensor_scalar "),
-    Place("fold_scalars", QUOTIENT, [TILE, TILE],
+    Example("fold_scalars", QUOTIENT, [TILE, TILE],
         stays=[
         ("nl.multiply(x_tile, inverse)", "nl.add(x_tile, inverse)"),
         ("nl.multiply(x_tile, inverse)", "nl.multiply(inverse, inverse)"),
@@ -1234,11 +1293,11 @@ PLACES = [
         ("    result =", "    power[p, f] = nl.add(power, 1.0)\n    result ="),  # operand changes in between
         ("    result =", "    view = inverse\n    result ="),  # alias
         ], what="divide"),
-    Place("place_engine", FROM_PSUM, FROM_PSUM_SHAPES,
+    Example("place_engine", FROM_PSUM, FROM_PSUM_SHAPES,
         stays=[
         ("nl.copy(product)", "nisa.tensor_copy(product, engine=nisa.vector_engine)"),
         ], what="copies leave"),
-    Place("hoist_loads", REPEATED, REPEATED_SHAPES,
+    Example("hoist_loads", REPEATED, REPEATED_SHAPES,
         stays=[
         ("w[p, 512 * k + f]", "w[p, 256 * k + 128 * row + f]"),  # depends on the loop
         ("w[p, 512 * k + f]", "w[p, 512 * k + f], mask=f < 500"),  # masked tail
@@ -1249,8 +1308,8 @@ PLACES = [
         ("            w_tile = nl.load(w[p, 512 * k + f])", "            at = 512 * k + f\n            w_tile = nl.load(w[p, at])"),
         ("nl.affine_range(2)", "nl.affine_range(100)"),
         ]),
-    Place("hoist_loads", CURRENT_LOADS, [(4, 128, 512), (128, 512)]),
-    Place("interchange_loops", NEST, NEST_SHAPES,
+    Example("hoist_loads", CURRENT_LOADS, [(4, 128, 512), (128, 512)]),
+    Example("interchange_loops", NEST, NEST_SHAPES,
         stays=[
         ("nl.affine_range(3)", "nl.sequential_range(3)"),  # order may matter
         ("+= nl.multiply(x_tile, y_tile)", "+= nl.multiply(x_tile, total[tile, p, f])"),  # loop-carried value
@@ -1258,11 +1317,11 @@ PLACES = [
         ("            y_tile =", "            alias = total\n            y_tile ="),
         ("            y_tile =", "            last = nl.copy(x_tile)\n            y_tile =", "value=total[tile, p, f]", "value=last"),
         ]),
-    Place("interchange_loops", OWN_SUMS, [(2, 2, 128, 128), (3, 2, 128, 512)],
+    Example("interchange_loops", OWN_SUMS, [(2, 2, 128, 128), (3, 2, 128, 512)],
         stays=[
         ("total[m, n, p, f]", "total[m, n // 2, p, f]"),
         ]),
-    Place("fuse_nests", HANDOVER, HANDOVER_SHAPES,
+    Example("fuse_nests", HANDOVER, HANDOVER_SHAPES,
         stays=[
         ("made[line, block, p, f]", "made[3 - line, block, p, f]"),  # another iteration's part
         ("nl.affine_range(4):\n            # what", "nl.sequential_range(4):\n            # what"),
@@ -1272,7 +1331,7 @@ PLACES = [
         ("    for line in", "    check = nl.copy(made[0, 0, p, f])\n    nl.store(out[0, p, f], value=check)\n    for line in"),
         ("w_tile = nl.ndarray((2, nl.par_dim", "w_tile = nl.ndarray((nl.par_dim", "w_tile[block, p, f]", "w_tile[p, f]"),
         ]),
-    Place("fuse_nests", BLOCKS, BLOCKS_SHAPES,
+    Example("fuse_nests", BLOCKS, BLOCKS_SHAPES,
         stays=[
         ("made[2 * half + row, p, f])", "made[2 * half - row + 1, p, f])\n            z_tile = nl.exp(made[7 - 2 * half, p, f])"),
         ("nl.exp(made[2 * half + row", "nl.exp(made[half + row"),  # parts of two blocks
@@ -1281,17 +1340,17 @@ PLACES = [
         ("for half in nl.affine_range(4)", "for half in nl.affine_range(3)"),
         ("    # two parts", "    view = made\n    # two parts"),  # alias
         ]),
-    Place("fuse_nests", SQUARE_NESTS, [(2, 4, 128, 512)]),
-    Place("keep_on_chip", SCRATCH, SCRATCH_SHAPES,
+    Example("fuse_nests", SQUARE_NESTS, [(2, 4, 128, 512)]),
+    Example("keep_on_chip", SCRATCH, SCRATCH_SHAPES,
         stays=[
         ("nl.store(kept[row, p, wide], value=doubled)", "nl.store(kept[row, p, wide], value=doubled, mask=wide < 512)"),
         ("    return out\n", "    return out, kept\n"),
         ("again = nl.load(kept[row, p, wide])", "again = nl.load(kept[p // 32, p % 32 + row, wide])"),
         ("value=doubled", "value=doubled + 1.0"),
         ]),
-    Place("keep_on_chip", SCRATCH.replace("again[p, 512 * half + f], y_tile[p, 512 * half + f]", "again[0:128, nl.ds(512 * half, 512)], y_tile[0:128, nl.ds(512 * half, 512)]"), SCRATCH_SHAPES),
-    Place("keep_on_chip", SCRATCH.replace("doubled = nisa", "kept_tile = nl.ndarray((nl.par_dim(128), 1024), dtype=nl.float32)\n        kept_tile[p, wide] = nisa").replace("value=doubled", "value=kept_tile[p, wide]"), SCRATCH_SHAPES),
-    Place("hoist_work", REPEATED_WORK, REPEATED_WORK_SHAPES,
+    Example("keep_on_chip", SCRATCH.replace("again[p, 512 * half + f], y_tile[p, 512 * half + f]", "again[0:128, nl.ds(512 * half, 512)], y_tile[0:128, nl.ds(512 * half, 512)]"), SCRATCH_SHAPES),
+    Example("keep_on_chip", SCRATCH.replace("doubled = nisa", "kept_tile = nl.ndarray((nl.par_dim(128), 1024), dtype=nl.float32)\n        kept_tile[p, wide] = nisa").replace("value=doubled", "value=kept_tile[p, wide]"), SCRATCH_SHAPES),
+    Example("hoist_work", REPEATED_WORK, REPEATED_WORK_SHAPES,
         stays=[
         ("row % 4, p, f])", "block, p, f])"),  # depends on the loop
         ("row % 4, p, f])", "row % 4, p, f], mask=128 * block + p < 300)"),  # masked tail
@@ -1302,7 +1361,7 @@ PLACES = [
         ("    return out", "    nl.store(out[0, 0, p, 0], value=twice[0, 0, p, 0])\n    return out"),  # used after the loop
         ("twice[block, row, p, f]", "twice", "    twice = nl.ndarray((3, 16, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)\n", ""),
         ], what=" block "),
-    Place("group_iterations", REPEATED_WORK, REPEATED_WORK_SHAPES,
+    Example("group_iterations", REPEATED_WORK, REPEATED_WORK_SHAPES,
         stays=[
         ("for block in nl.affine_range", "for block in nl.sequential_range"),
         ("            twice[", "            view = w_tile\n            twice["),  # alias
@@ -1312,7 +1371,7 @@ PLACES = [
         ("nl.load(w[block, p, f])", "nl.multiply(total[0, 0, p, 0], 2.0)"),
         ("4096", "512"),
         ]),
-    Place("fill_partitions", FILL_LOW, FILL_SHAPES,
+    Example("fill_partitions", FILL_LOW, FILL_SHAPES,
         stays=[
         ("affine_range", "sequential_range"),
         ("affine_range(8)", "affine_range(7)"),
@@ -1324,8 +1383,8 @@ PLACES = [
         ("    return out", "    other = product\n    return out"),
         ("    for t", "    one = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf)\n    for t", "operand0=total", "operand0=one"),
         ]),
-    Place("fill_partitions", FILL_LOW.replace("64", "32"), [(32, 4096), (8, 32, 512)]),
-    Place("fill_partitions", FILL_HALVES, FILL_HALVED,
+    Example("fill_partitions", FILL_LOW.replace("64", "32"), [(32, 4096), (8, 32, 512)]),
+    Example("fill_partitions", FILL_HALVES, FILL_HALVED,
         stays=[
         ("width = 512", "width = 2048"),  # a single iteration
         ("cos[upper, f + at]", "cos[upper, f + at], mask=f < 500"),
@@ -1336,9 +1395,9 @@ PLACES = [
         ("turned = nisa", "result[lower, f] = nisa.nc_transpose(odd)\n        turned = nisa"),
         ("    return out", "    nl.store(out[upper, f], value=turned)\n    return out"),
         ]),
-    Place("fill_partitions", FILL_HALVES.replace("(64)", "(32)").replace("upper + 64", "upper + 32").replace("(128)", "(64)"), [(64, 2048), (32, 2048)]),
-    Place("fill_partitions", FILL_HALVES.replace("range(0, length, width)", "nl.affine_range(4)").replace("f + at", "f + width * at"), FILL_HALVED),
-    Place("sink_work", SINK_HEADS, SINK_SHAPES,
+    Example("fill_partitions", FILL_HALVES.replace("(64)", "(32)").replace("upper + 64", "upper + 32").replace("(128)", "(64)"), [(64, 2048), (32, 2048)]),
+    Example("fill_partitions", FILL_HALVES.replace("range(0, length, width)", "nl.affine_range(4)").replace("f + at", "f + width * at"), FILL_HALVED),
+    Example("sink_work", SINK_HEADS, SINK_SHAPES,
         stays=[
         ("    for pair in", "    q_tile[0, p, 0, c] = nl.load(q[0, p, c])\n    for pair in"),  # changed in between
         ("for row in nl.affine_range(2):\n        wide", "for row in nl.sequential_range(2):\n        wide"),
@@ -1346,12 +1405,12 @@ PLACES = [
         ("q_tile[row, p, one, c] =", "q_tile[row, p, 3 - one, c] ="),  # made in another order
         ("q_tile[row, p, 2 * pair + head, c],", "q_tile[row, p, nl.load(k[0, 0, 0]), c],"),
         ], what="^16 .*into head"),
-    Place("sink_work", SINK_HEADS, SINK_SHAPES,
+    Example("sink_work", SINK_HEADS, SINK_SHAPES,
         stays=[
         ("q_tile[row, p, one, c] = nl.multiply(wide[row, p, 128 * one + c], 2.0)", "q_tile[0, p, one, c] += nl.multiply(wide[row, p, 128 * one + c], 2.0)", "q_tile[row, p, 2", "q_tile[0, p, 2"),
         ], what="^16 .*into row", runs=False),
-    Place("sink_work", SINK_HEADS.replace("for pair in", "for again in nl.affine_range(1):\n      for pair in").replace("                nl.store(out[2", "                nl.store(out[2 * again + 2"), SINK_SHAPES),
-    Place("scale_after_product", SCALE_SOFTMAX, SCALE_SHAPES,
+    Example("sink_work", SINK_HEADS.replace("for pair in", "for again in nl.affine_range(1):\n      for pair in").replace("                nl.store(out[2", "                nl.store(out[2 * again + 2"), SINK_SHAPES),
+    Example("scale_after_product", SCALE_SOFTMAX, SCALE_SHAPES,
         stays=[
         ("inverse[b, a, p, 0])", "inverse[b, a, p, 0], op1=nl.add, operand1=1.0)"),
         ("inverse[b, a, p, 0]", "inverse[0, a, p, 0]"),
@@ -1368,8 +1427,8 @@ PLACES = [
         ("nl.zeros((2, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)", "nl.full((2, 3, nl.par_dim(128), 512), 1.0, dtype=nl.float32, buffer=nl.psum)"),
         ("scaled[a, b, p, 128 * k + c], unit", "scaled[1 - a, b, p, 128 * k + c], unit"),
         ]),
-    Place("scale_after_product", SCALE_SOFTMAX.replace("scaled[a, b, p, f] = ", "scaled = ").replace("scaled[a, b, p, 128", "scaled[p, 128").replace("    scaled = nl.ndarray((2, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)\n", ""), SCALE_SHAPES),
-    Place("scale_after_product", SCALE_CURRENT, [(2, 128, 512), (4, 128, 512)],
+    Example("scale_after_product", SCALE_SOFTMAX.replace("scaled[a, b, p, f] = ", "scaled = ").replace("scaled[a, b, p, 128", "scaled[p, 128").replace("    scaled = nl.ndarray((2, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)\n", ""), SCALE_SHAPES),
+    Example("scale_after_product", SCALE_CURRENT, [(2, 128, 512), (4, 128, 512)],
         stays=[
         ("            nisa.nc_transpose", "            nisa.memset(dst=x_tile, value=1.0)\n            nisa.nc_transpose"),
         ("        inverse = nl", "        unused = nl", "    for row", "    inverse = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)\n    for row"),
@@ -1380,8 +1439,8 @@ PLACES = [
         ("    for row", "    product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)\n    for row", "        product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)\n        out_tile", "        out_tile", "accumulate=k > 0", "accumulate=row + k > 0"),
         ("data=normed[0:128, nl.ds(128 * k, 128)]", "data=normed[0:128, nl.ds(64 * k, 128)]"),
         ]),
-    Place("sum_in_psum", SUM_BLOCKED, SUM_SHAPES),
-    Place("sum_in_psum", SUM_ADDED, SUM_SHAPES,
+    Example("sum_in_psum", SUM_BLOCKED, SUM_SHAPES),
+    Example("sum_in_psum", SUM_ADDED, SUM_SHAPES,
         stays=[
         ("0.0, dtype", "1.0, dtype"),
         ("part[n, s, m, p, f])", "part[n, s, m, p, f], mask=(p < 100))"),
@@ -1400,10 +1459,10 @@ PLACES = [
         ("            for k in nl.affine_range(2):\n                right", "            other = total\n            for k in nl.affine_range(2):\n                right"),
         ("right[n, s, k, p, f] = nl.load(w[256 * s + 128 * k + p, 512 * n + f])", "row = nl.load(w[256 * s + 128 * k + p, 512 * n + f])", "part[n, s, m, p, f] += nisa.nc_matmul(left[s, n, m, k, p, c], right[n, s, k, p, f])", "part[n, s, m, p, f] += nisa.nc_matmul(left[s, n, m, k, p, c], row)"),
         ]),
-    Place("sum_in_psum", SUM_ADDED.replace("= nl.add(total[n, m, p, f], part[n, s, m, p, f])", "+= part[n, s, m, p, f]"), SUM_SHAPES),
-    Place("sum_in_psum", SUM_ADDED.replace("= nl.add(total[n, m, p, f], part[n, s, m, p, f])", "= nisa.tensor_tensor(part[n, s, m, p, f], total[n, m, p, f], op=nl.add)"), SUM_SHAPES),
-    Place("sum_in_psum", SUM_DECLARED, SUM_SHAPES),
-    Place("sum_in_psum", SUM_CURRENT, [(3, 2, 128, 2, 128), (3, 2, 128, 512)],
+    Example("sum_in_psum", SUM_ADDED.replace("= nl.add(total[n, m, p, f], part[n, s, m, p, f])", "+= part[n, s, m, p, f]"), SUM_SHAPES),
+    Example("sum_in_psum", SUM_ADDED.replace("= nl.add(total[n, m, p, f], part[n, s, m, p, f])", "= nisa.tensor_tensor(part[n, s, m, p, f], total[n, m, p, f], op=nl.add)"), SUM_SHAPES),
+    Example("sum_in_psum", SUM_DECLARED, SUM_SHAPES),
+    Example("sum_in_psum", SUM_CURRENT, [(3, 2, 128, 2, 128), (3, 2, 128, 512)],
         stays=[
         ("value=0.0", "value=1.0"),
         ("memset(dst=total", "memset(dst=total[0:128, 0:1, 0:512]"),
@@ -1416,8 +1475,8 @@ PLACES = [
         ("for m in nl.affine_range(2):\n            #", "for m in nl.sequential_range(2):\n            #"),
         ("total = nl.ndarray((128, 2, 512), dtype=nl.float32", "total = nl.ndarray((128, 2, 512), dtype=nl.bfloat16"),
         ]),
-    Place("sum_in_psum", SUM_CURRENT.replace(", accumulate=k > 0", ""), [(3, 2, 128, 2, 128), (3, 2, 128, 512)]),
-    Place("swap_operands", SWAP_GATED, SWAP_SHAPES,
+    Example("sum_in_psum", SUM_CURRENT.replace(", accumulate=k > 0", ""), [(3, 2, 128, 2, 128), (3, 2, 128, 512)]),
+    Example("swap_operands", SWAP_GATED, SWAP_SHAPES,
         stays=[
         ("np.identity(128,", "np.ones((128, 128),"),  # no transpose
         ("np.identity(128, dtype=np.float32)", "np.identity(128, dtype=np.float32)[::-1]"),
@@ -1442,15 +1501,15 @@ PLACES = [
         ("    for block in", "    x_t[0, p, c] = nl.load(x[0, p, c])\n    for block in"),
         ("nl.copy(turned)", "nl.exp(turned)"),
         ], scale=0.25),
-    Place("swap_operands", SWAP_BY_COLUMNS, SWAP_SHAPES, scale=0.25),
-    Place("swap_operands", SWAP_PLACES, SWAP_SHAPES, scale=0.25),
-    Place("swap_operands", SWAP_TWO, SWAP_SHAPES, scale=0.25),
-    Place("swap_operands", SWAP_BIAS, SWAP_SHAPES,
+    Example("swap_operands", SWAP_BY_COLUMNS, SWAP_SHAPES, scale=0.25),
+    Example("swap_operands", SWAP_PLACES, SWAP_SHAPES, scale=0.25),
+    Example("swap_operands", SWAP_TWO, SWAP_SHAPES, scale=0.25),
+    Example("swap_operands", SWAP_BIAS, SWAP_SHAPES,
         stays=[
         ("value=0.0", "value=1.0"),
         ], scale=0.25),
-    Place("swap_operands", SWAP_GATED.replace("nisa.nc_matmul(wide[2 * block + row, p, 128 * part + c], identity[p, c], is_moving_onezero=True, is_transpose=True)", "nisa.nc_transpose(wide[2 * block + row, p, 128 * part + c])"), SWAP_SHAPES, scale=0.25),
-    Place("reduce_once", REDUCE_BLOCKS, REDUCE_SHAPES,
+    Example("swap_operands", SWAP_GATED.replace("nisa.nc_matmul(wide[2 * block + row, p, 128 * part + c], identity[p, c], is_moving_onezero=True, is_transpose=True)", "nisa.nc_transpose(wide[2 * block + row, p, 128 * part + c])"), SWAP_SHAPES, scale=0.25),
+    Example("reduce_once", REDUCE_BLOCKS, REDUCE_SHAPES,
         stays=[
         ("op=np.add, loop_indices", "op=np.max, loop_indices"),  # another operation joins
         ("[row, a, b, p, f]", "[row, a, 0, p, f]"),  # each part overwrites the one before
@@ -1459,19 +1518,19 @@ PLACES = [
         ("        inverse =", "        again = nl.copy(part[row, 0, 0, p, 0])\n        inverse ="),
         ("        inverse =", "        power[row, 0, 0, p, f] = nl.load(x[row, p, f])\n        inverse ="),
         ]),
-    Place("reduce_once", REDUCE_BETWEEN, REDUCE_SHAPES),
-    Place("reduce_once", REDUCE_COLUMNS, [(256, 2048)],
+    Example("reduce_once", REDUCE_BETWEEN, REDUCE_SHAPES),
+    Example("reduce_once", REDUCE_COLUMNS, [(256, 2048)],
         stays=[
         ("part[p, 2 * a + b]", "part[p, a + b]"),  # two parts share a place
         ("part[p, nl.arange(4)[None, :]]", "part[p, nl.arange(3)[None, :]]"),  # one part is left out
         ("tile[p, a, 512 * b + f]", "tile[p, a, 256 * b + f]"),  # parts overlap
         ("nl.max, data=part", "nl.add, data=part"),
         ]),
-    Place("reduce_once", REDUCE_SLICES, [(128, 2048)],
+    Example("reduce_once", REDUCE_SLICES, [(128, 2048)],
         stays=[
         ("nl.ds(512 * c, 512)], axis", "nl.ds(512 * c, 256)], axis"),  # a part of each tile
         ]),
-    Place("drain_once", DRAIN_TURNED, DRAIN_SHAPES,
+    Example("drain_once", DRAIN_TURNED, DRAIN_SHAPES,
         stays=[
         ("flipped[row, i, p, c]", "flipped[row, 0, p, c]"),  # one place for all
         ("i in nl.affine_range(8):\n            flipped", "i in nl.sequential_range(8):\n            flipped"),
@@ -1479,17 +1538,17 @@ PLACES = [
         ("kept[row, i, p, c] = nl.copy", "kept[row, 7 - i, p, c] = nl.copy"),  # in the other order
         ("nl.copy(flipped[row, i, p, c])", "nl.add(flipped[row, i, p, c], tile[p, 128 + c])"),  # the same for all
         ]),
-    Place("drain_once", DRAIN_PARTS, [(1, 128, 1024)],
+    Example("drain_once", DRAIN_PARTS, [(1, 128, 1024)],
         stays=[
         ("left[p, i, 128 * row + c] = ", "left[p, 0, 128 * row + c] = "),
         ("operand0=factor[p, 0]", "operand0=tile[p, 0]"),  # another number in each iteration
         ]),
-    Place("drain_once", DRAIN_SUMS, [(2, 128, 128), (4, 2, 128, 128)],
+    Example("drain_once", DRAIN_SUMS, [(2, 128, 128), (4, 2, 128, 128)],
         stays=[
         ("nl.copy(total[p, c])", "nl.copy(total[p, nl.arange(64)[None, :]])"),
         ("value=both[i, p, c]", "value=nl.add(both[i, p, c], total[p, c])"),  # still read from PSUM afterwards
         ]),
-    Place("drain_once", DRAIN_FED, DRAIN_FED_SHAPES,
+    Example("drain_once", DRAIN_FED, DRAIN_FED_SHAPES,
         stays=[
         ("step in nl.affine_range(8):\n            turned", "step in nl.sequential_range(8):\n            turned"),
         ("dst=tile_t, src=turned)", "dst=tile_t, src=turned)\n            nisa.tensor_copy(dst=result, src=turned[0:128, 0:64])"),
@@ -1498,7 +1557,7 @@ PLACES = [
         ("src=turned)\n", "src=turned)\n            other = tile_t\n"),
         ("accumulate=step > 0)", "accumulate=step > 0)\n            nisa.tensor_copy(dst=tile[0:128, 0:64], src=total)"),
         ], what="of turned"),
-    Place("store_once", STORED_PARTS, STORED_PARTS_SHAPES,
+    Example("store_once", STORED_PARTS, STORED_PARTS_SHAPES,
         stays=[
         ("part in nl.affine_range", "part in nl.sequential_range"),
         ("dst=out[row, 0:128, nl.ds(512 * part, 512)]", "dst=out[row, 0:128, nl.ds(3584 - 512 * part, 512)]"),  # backwards
@@ -1507,7 +1566,7 @@ PLACES = [
         ("            # the result", "            nisa.dma_copy(dst=x_tile, src=out[row, 0:128, 0:128])\n            # the result"),
         ("            nisa.tensor_copy(dst=result", "            other = result\n            nisa.tensor_copy(dst=result"),
         ]),
-    Place("block_columns", COLUMNS_BLOCKS, COLUMNS_SHAPES,
+    Example("block_columns", COLUMNS_BLOCKS, COLUMNS_SHAPES,
         stays=[
         ("for m in nl.affine_range(3):\n            for h", "for m in nl.sequential_range(3):\n            for h"),
         ("twice[n, k, p, 512 * h + f])", "twice[n, k, p, 512 * h + f - 128 * m])"),
@@ -1526,12 +1585,12 @@ PLACES = [
         ("        # the operand", "        same = twice"),
         ("made[n, m, p, 512 * h + f] = nl.copy(part[n, m, h, p, f])", "made[n, m, p, 512 * h + f] = nisa.activation_reduce(op=nl.exp, data=part[n, m, h, p, f], reduce_op=np.add, reduce_res=sums)"),
         ]),
-    Place("block_columns", COLUMNS_NARROW, COLUMNS_SHAPES),
-    Place("block_columns", COLUMNS_BLOCKS.replace("right[n, k, p, wide] = ", "tile = ").replace("right[n, k, p, wide]", "tile"), COLUMNS_SHAPES,
+    Example("block_columns", COLUMNS_NARROW, COLUMNS_SHAPES),
+    Example("block_columns", COLUMNS_BLOCKS.replace("right[n, k, p, wide] = ", "tile = ").replace("right[n, k, p, wide]", "tile"), COLUMNS_SHAPES,
         stays=[
         ("multiply(tile,", "multiply(tile[p, wide],"),
         ]),
-    Place("block_columns", COLUMNS_CURRENT, [(256, 384), (256, 1024)],
+    Example("block_columns", COLUMNS_CURRENT, [(256, 384), (256, 1024)],
         stays=[
         ("for m in nl.affine_range(3):\n        made", "for m in nl.sequential_range(3):\n        made"),
         ("moving=twice[0:128, k, nl.ds(512 * h, 512)]", "moving=twice[0:128, k, nl.ds(256 * h, 512)]"),
@@ -1543,7 +1602,7 @@ PLACES = [
         ("tensor_scalar(dst=twice", "activation_reduce(op=nl.copy, reduce_op=nl.add, reduce_res=left[0:128, 0, 0, 0:1], dst=twice", ", op0=nl.multiply, operand0=2.0", ""),
         ("src=made)", "src=made[0:128, 0:512])"),
         ]),
-    Place("pipeline_stages", STAGES_CHAIN, STAGES_SHAPES,
+    Example("pipeline_stages", STAGES_CHAIN, STAGES_SHAPES,
         stays=[
         ("row in nl.affine_range", "row in nl.sequential_range"),
         ("data=product[row, p, f]", "data=product[0, p, f]"),
@@ -1551,17 +1610,17 @@ PLACES = [
         ("    return out", "    nl.store(out[0, p, f], value=product[0, p, f])\n    return out"),
         ("zeros((4, nl.par_dim(128), 512)", "zeros((nl.par_dim(128), 512)", "product[row, p, f]", "product[p, f]"),
         ]),
-    Place("pipeline_stages", STAGES_FED, STAGES_SHAPES,
+    Example("pipeline_stages", STAGES_FED, STAGES_SHAPES,
         stays=[
         ("x_tile[row, part, p, c]", "x_tile[0, part, p, c]"),  # the next load would overwrite what is still read
         ("row in nl.affine_range", "row in nl.sequential_range"),
         ], what="for the loads"),
-    Place("pipeline_stages", STAGES_NORMED, STAGES_NORMED_SHAPES,
+    Example("pipeline_stages", STAGES_NORMED, STAGES_NORMED_SHAPES,
         stays=[
         ("        nisa.bn_aggr(", "        same = tile\n        other = tile_t\n        kept = both\n        nisa.bn_aggr("),
         ("row in nl.affine_range", "row in nl.sequential_range"),
         ]),
-    Place("split_products", SPLIT_PRODUCT, SPLIT_PRODUCT_SHAPES,
+    Example("split_products", SPLIT_PRODUCT, SPLIT_PRODUCT_SHAPES,
         stays=[
         ("total = nl.zeros", "total = nl.ndarray"),  # the first product would add to nothing known
         ("w_tile[k, p, f] = nl.load(w[k, p, f])", "w_tile[k, p, f] += nl.load(w[k, p, f])"),
@@ -1569,29 +1628,29 @@ PLACES = [
         ("w_tile[k, p, f])\n        nl", "w_tile[k, p, f], is_moving_onezero=True)\n        nl"),
         ("    for row in", "    other = w_tile\n    for row in"),
         ]),
-    Place("split_products", SPLIT_HALF, SPLIT_HALF_SHAPES),
-    Place("split_products", SPLIT_OVERWRITTEN, SPLIT_HALF_SHAPES,
+    Example("split_products", SPLIT_HALF, SPLIT_HALF_SHAPES),
+    Example("split_products", SPLIT_OVERWRITTEN, SPLIT_HALF_SHAPES,
         stays=[
         ("total[row, p, f] = ", "total[1, p, f] = nl.copy(w_first[p, f])\n        total[row, p, f] = "),
         ("2, nl.par_dim(128), 512), dtype=nl.float32", "2, nl.par_dim(128), 512), dtype=nl.bfloat16"),
         ("total[row, p, f]", "total[0, p, f]"),  # one place for both iterations
         ]),
-    Place("split_products", SPLIT_OVERWRITTEN.replace("total[row, p, f] = ", "total[row, p, f]  = "), SPLIT_HALF_SHAPES),
-    Place("split_products", SPLIT_ELSEWHERE, SPLIT_HALF_SHAPES),
-    Place("split_products", SPLIT_UNROLLED, SPLIT_HALF_SHAPES),
-    Place("split_products", SPLIT_CURRENT, SPLIT_PRODUCT_SHAPES,
+    Example("split_products", SPLIT_OVERWRITTEN.replace("total[row, p, f] = ", "total[row, p, f]  = "), SPLIT_HALF_SHAPES),
+    Example("split_products", SPLIT_ELSEWHERE, SPLIT_HALF_SHAPES),
+    Example("split_products", SPLIT_UNROLLED, SPLIT_HALF_SHAPES),
+    Example("split_products", SPLIT_CURRENT, SPLIT_PRODUCT_SHAPES,
         stays=[
         ("512), dtype=nl.float32, buffer=nl.psum", "512), dtype=nl.bfloat16, buffer=nl.psum"),
         ("accumulate=k > 0", "accumulate=k > 0, perf_mode=nisa.matmul_perf_mode.double_row"),
         ("    return out", "    other = x_t\n    return out"),
         ("512), dtype=nl.float32, buffer=nl.sbuf)\n            nisa", "512), dtype=nl.bfloat16, buffer=nl.sbuf)\n            nisa"),
         ]),
-    Place("split_products", SPLIT_CURRENT.replace(", accumulate=k > 0", ""), SPLIT_PRODUCT_SHAPES),
-    Place("split_products", SPLIT_STACKED.replace("TILE", "x_tile"), SPLIT_HALF_SHAPES),
-    Place("split_products", SPLIT_STACKED.replace("TILE", "x_tile[0:64, 0:128]"), SPLIT_HALF_SHAPES),
-    Place("split_products", SPLIT_STACKED.replace("TILE", "x_tile[:, 0:128]"), SPLIT_HALF_SHAPES),
-    Place("split_products", SPLIT_APART, [*SPLIT_PRODUCT_SHAPES, *SPLIT_HALF_SHAPES]),
-    Place("tile_columns", SPLIT_SCAN, SPLIT_SCAN_SHAPES,
+    Example("split_products", SPLIT_CURRENT.replace(", accumulate=k > 0", ""), SPLIT_PRODUCT_SHAPES),
+    Example("split_products", SPLIT_STACKED.replace("TILE", "x_tile"), SPLIT_HALF_SHAPES),
+    Example("split_products", SPLIT_STACKED.replace("TILE", "x_tile[0:64, 0:128]"), SPLIT_HALF_SHAPES),
+    Example("split_products", SPLIT_STACKED.replace("TILE", "x_tile[:, 0:128]"), SPLIT_HALF_SHAPES),
+    Example("split_products", SPLIT_APART, [*SPLIT_PRODUCT_SHAPES, *SPLIT_HALF_SHAPES]),
+    Example("tile_columns", SPLIT_SCAN, SPLIT_SCAN_SHAPES,
         stays=[
         ("nisa.tensor_tensor(state, x_tile, op=nl.multiply)", "nl.softmax(state)"),
         ("x[block, 0:128, 0:4096])", "x[block, 0:128, 0:4096], mask=nl.arange(128)[:, None] < 100)"),
@@ -1599,7 +1658,7 @@ PLACES = [
         ("    return out", "    nl.store(out[0, 0:128, 0:4096], value=state)\n    return out"),
         ("op=nl.multiply)\n", "op=nl.multiply)\n        peak = nl.max(product, axis=[1])\n"),
         ], scale=0.05),
-    Place("tile_columns", SPLIT_ADDED, SPLIT_ADDED_SHAPES,
+    Example("tile_columns", SPLIT_ADDED, SPLIT_ADDED_SHAPES,
         stays=[
         ("(x_tile, y_tile,", "(x_tile, nl.softmax(y_tile),"),
         ("(x_tile, y_tile,", "(x_tile, nl.max(y_tile, axis=[1]),"),
@@ -1608,8 +1667,8 @@ PLACES = [
         ("total[p, 2048 * half + f] += product", "total[p, 2048 * half + f] = nl.multiply(product, total[p, 7])"),
         ("        for half in nl.affine_range(2):", "        for half in nl.affine_range(2):\n            g = 2048 * half + f", "total[p, 2048 * half + f] +=", "total[p, g] +="),
         ]),
-    Place("tile_columns", SPLIT_ADDED.replace("nl.load(y[p, f])", "nl.load(y[nl.arange(1)[:, None], f])").replace("(x_tile, y_tile,", "(x_tile, y_tile.broadcast_to((128, 2048)),"), [SPLIT_ADDED_SHAPES[0], (1, 2048)]),
-    Place("tile_columns", SPLIT_SCAN_CURRENT, SPLIT_SCAN_CURRENT_SHAPES,
+    Example("tile_columns", SPLIT_ADDED.replace("nl.load(y[p, f])", "nl.load(y[nl.arange(1)[:, None], f])").replace("(x_tile, y_tile,", "(x_tile, y_tile.broadcast_to((128, 2048)),"), [SPLIT_ADDED_SHAPES[0], (1, 2048)]),
+    Example("tile_columns", SPLIT_SCAN_CURRENT, SPLIT_SCAN_CURRENT_SHAPES,
         stays=[
         ("op=nl.exp, data=x_tile", "op=nl.exp, reduce_op=nl.add, reduce_res=factor, data=x_tile"),
         ("initial=0.5", "initial=factor"),
@@ -1618,14 +1677,14 @@ PLACES = [
         ("src=product)", "src=total)"),
         ("    for block", "    same = total\n    for block"),
         ], scale=0.05),
-    Place("place_engine", SPLIT_ENGINES, [(128, 512), (128, 512)]),
-    Place("place_engine", DRAIN_FED, DRAIN_FED_SHAPES,
+    Example("place_engine", SPLIT_ENGINES, [(128, 512), (128, 512)]),
+    Example("place_engine", DRAIN_FED, DRAIN_FED_SHAPES,
         stays=[
         ("op0=nl.multiply", "op0=nl.maximum"),  # the scalar engine has no such function
         ("operand0=0.5)", "operand0=0.5, engine=nisa.engine.vector)"),
         ("dst=result, data=total", "dst=out[row, 0:128, 0:64], data=total"),
         ], what="alone scalar"),
-    Place("place_engine", TWO_OPERATIONS, [(128, 512), (128, 512)],
+    Example("place_engine", TWO_OPERATIONS, [(128, 512), (128, 512)],
         stays=[
         ("op0=nl.multiply", "op0=nl.maximum"),  # the scalar engine has no such function
         ("op1=nl.subtract", "op1=nl.power"),
@@ -1633,5 +1692,60 @@ PLACES = [
         ("reverse1=True", "reverse0=True"),
         ("    y_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)", "    y_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)"),
         ], what="two scalar and gpsimd"),
+    Example("fuse_nests", NESTS_CURRENT, [(4, 128, 128)],
+        stays=[
+        ("data=made[0:128, j", "data=made[0:128, 3 - j"),  # another iteration's part
+        ("for j in nl.affine_range", "for j in nl.sequential_range"),
+        ("    for j in", "    view = made\n    for j in"),  # alias
+        ]),
+    Example("sink_work", NESTS_CURRENT, [(4, 128, 128)],
+        stays=[
+        ("for i in nl.affine_range", "for i in nl.sequential_range"),
+        ("    for j in", "    nisa.memset(dst=made[0:128, 0, 0:128], value=0.0)\n    for j in"),  # changed in between
+        ("    return out", "    nisa.dma_copy(dst=out[0, 0:128, 0:128], src=made[0:128, 0, 0:128])\n    return out"),
+        ]),
+    Example("hoist_work", WORK_CURRENT, WORK_CURRENT_SHAPES,
+        stays=[
+        ("src=w)", "src=x[row, 0:128, 0:128])"),  # depends on the loop
+        ("data=w_tile, op0", "data=x_tile, op0"),
+        ("for row in nl.affine_range", "for row in nl.sequential_range"),
+        ("dst=w_half, data=w_tile", "dst=w_half[0:128, 0:64], data=w_tile[0:128, 0:64]"),  # a part of the tile
+        ("        nisa.tensor_copy(", "        nisa.memset(dst=w_half, value=0.0)\n        nisa.tensor_copy("),
+        ("        nisa.nc_matmul(", "        other = w_half\n        nisa.nc_matmul("),  # alias
+        ]),
+    Example("consume_psum", WORK_CURRENT, WORK_CURRENT_SHAPES,
+        stays=[
+        ("data1=more, data2=x_tile", "data1=copied, data2=copied"),  # two operands in PSUM
+        ("        nisa.tensor_scalar(dst=more", "        other = copied\n        nisa.tensor_scalar(dst=more"),  # alias
+        ]),
+    Example("fold_scalars", WORK_CURRENT, WORK_CURRENT_SHAPES,
+        stays=[
+        ("data2=x_tile", "data2=more"),
+        ("        nisa.tensor_tensor(", "        nisa.memset(dst=copied, value=1.0)\n        nisa.tensor_tensor("),
+        ("src=result)", "src=more)"),  # another reader
+        ], what="tensor_tensor"),
+    Example("group_iterations", GROUPS_CURRENT, [(6, 128, 8192), (2, 128, 8192)],
+        stays=[
+        ("for block in nl.affine_range", "for block in nl.sequential_range"),
+        ("dst=x_tile, src=x[row", "dst=w_tile, src=x[row"),
+        ("8192", "512"),  # all of it fits
+        ]),
+    Example("interchange_loops", CURRENT_LOADS, [(4, 128, 512), (128, 512)],
+        stays=[
+        ("for k in nl.affine_range", "for k in nl.sequential_range"),
+        ("        for k in", "        nisa.dma_copy(dst=out[row, 0:128, 0:256], src=w[0:128, 0:256])\n        for k in"),
+        ("            nisa.tensor_tensor(", "            other = w_tile\n            nisa.tensor_tensor("),  # alias
+        ]),
+    Example("widen_tiles", CURRENT_LOADS, [(4, 128, 512), (128, 512)],
+        stays=[
+        ("src=w[0:128, nl.ds(256 * k, 256)]", "src=w[0:128, nl.ds(0, 256)]"),  # the same columns in every iteration
+        ("            nisa.tensor_tensor(", "            nisa.activation_reduce(dst=y_tile, op=nl.exp, reduce_op=nl.add, reduce_res=w_tile[0:128, 0:1], data=x_tile)\n            nisa.tensor_tensor("),
+        ]),
+    Example("reduce_in_activation", SCALE_CURRENT, [(2, 128, 512), (4, 128, 512)],
+        stays=[
+        ("dst=total, op=nl.add", "dst=total, op=nl.maximum"),
+        ("        nisa.tensor_reduce(", "        other = square\n        nisa.tensor_reduce("),  # alias
+        ("        nisa.tensor_reduce(", "        nisa.memset(dst=square, value=1.0)\n        nisa.tensor_reduce("),
+        ]),
 ]
 # fmt: on

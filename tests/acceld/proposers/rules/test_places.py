@@ -11,14 +11,14 @@ from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Site
 from tests.acceld.proposers.rules.kernels import api_of, arrays, run
-from tests.acceld.proposers.rules.places import PLACES, Place
+from tests.acceld.proposers.rules.places import PLACES, Example
 
 _ALLOWED = 3e-5
 """Relative error in the L2 norm: that of products of bfloat16 parts."""
 _IDS = [f"{one.rule} {number}" for number, one in enumerate(PLACES)]
 
 
-def is_meant(place: Place, site: Site) -> bool:
+def is_meant(place: Example, site: Site) -> bool:
     variants = " ".join(variant.name for variant in site.variants)
     return re.search(place.what, f"{site.line} {site.key} {variants} {site.plan}") is not None
 
@@ -26,7 +26,7 @@ def is_meant(place: Place, site: Site) -> bool:
 @pytest.mark.parametrize(
     "place", [one for one in PLACES if one.runs], ids=[i for i, p in zip(_IDS, PLACES, strict=True) if p.runs]
 )
-def test_every_variant_keeps_the_results(place: Place) -> None:
+def test_every_variant_keeps_the_results(place: Example) -> None:
     kernel = KernelModule(place.source, api_of(place.source), place.shapes)
     inputs = [one * np.float32(place.scale) for one in arrays(*place.shapes)]
     inputs = [np.abs(one) + np.float32(0.1) for one in inputs] if place.positive else inputs
@@ -44,7 +44,7 @@ def test_every_variant_keeps_the_results(place: Place) -> None:
 @pytest.mark.parametrize(
     "place", [one for one in PLACES if one.stays], ids=[i for i, p in zip(_IDS, PLACES, strict=True) if p.stays]
 )
-def test_a_rule_leaves_alone_what_it_can_not_prove_and_says_why(place: Place) -> None:
+def test_a_rule_leaves_alone_what_it_can_not_prove_and_says_why(place: Example) -> None:
     rule, api = rule_named(place.rule), api_of(place.source)
     assert any(is_meant(place, site) for site in rule.sites(KernelModule(place.source, api, place.shapes), None))
     for replacements in place.stays:
@@ -66,8 +66,10 @@ def says_what_to_change(reason: str) -> bool:
     return named and re.search(r"\w: \w+ \w", rest) is not None
 
 
-def test_every_rule_has_a_place() -> None:
-    assert {rule.name for rule in all_rules() if rule.apis & {"nki", "nki_legacy"}} == {one.rule for one in PLACES}
+def test_every_rule_has_an_example_in_each_of_its_apis() -> None:
+    both = {"nki", "nki_legacy"}
+    rules = {(rule.name, api) for rule in all_rules() for api in rule.apis & both}
+    assert rules == {(one.rule, api_of(one.source)) for one in PLACES}
 
 
 def test_a_rule_is_for_both_apis_or_says_why_not() -> None:

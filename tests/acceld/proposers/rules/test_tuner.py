@@ -12,9 +12,9 @@ from acceld.model import Candidate, Kernel, Plan, Profile, Source
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.timing.timeline import timeline
-from acceld.proposers.interface import AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument, Step
+from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
-from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
+from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuned, Tuner
 from tests.acceld.proposers.rules.kernels import line_of
 from tests.acceld.proposers.rules.places import DRAIN_FED, DRAIN_FED_SHAPES, SILU, STAGES_NORMED, STAGES_NORMED_SHAPES
 
@@ -33,10 +33,10 @@ class Clock:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def __call__(self, text: str) -> Timed | None:
+    async def __call__(self, text: str) -> TimedProgram | None:
         self.asked.append(text)
         program = "".join(sorted(set(text.replace("d", "c"))))
-        return Timed(LATENCIES[program], program)
+        return TimedProgram(LATENCIES[program], program)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -68,9 +68,9 @@ async def test_a_rule_with_many_places_leaves_room_for_another_that_promises_nea
 
     asked: list[str] = []
 
-    async def clock(text: str) -> Timed:
+    async def clock(text: str) -> TimedProgram:
         asked.append(text)
-        return Timed(10.0, text)
+        return TimedProgram(10.0, text)
 
     tuner = Tuner(clock, many, limit=8)
     root = await tuner.root("root")
@@ -96,8 +96,8 @@ async def test_several_kernels_are_handed_to_the_clock_together(strategy: str) -
 
 
 async def test_a_kernel_that_can_not_be_timed_is_gone_on_from_by_nobody() -> None:
-    async def nothing(text: str) -> Timed | None:
-        return None if text else Timed(1.0, "")
+    async def nothing(text: str) -> TimedProgram | None:
+        return None if text else TimedProgram(1.0, "")
 
     tuner = Tuner(nothing, letters, limit=50)
     root = await tuner.root("")
@@ -115,7 +115,7 @@ async def test_a_slow_kernel_whose_engines_have_little_work_is_extended_before_f
         rare = [Move(one, one, 0.1, partial(str, f"{text} {one}")) for one in "ab" if one not in done]
         return [*busy, *rare[:1]]
 
-    async def clock(text: str) -> Timed:
+    async def clock(text: str) -> TimedProgram:
         asked.append(text)
         done = set(text.split())
         slow, overlapped = "a" in done, {"a", "b"} <= done
@@ -123,7 +123,7 @@ async def test_a_slow_kernel_whose_engines_have_little_work_is_extended_before_f
         profile = Profile(
             Source.SIMULATED, "trn2", "nki_legacy", latency_us, "m", engines_us={"vector": 4.0 if slow else 9.5}
         )
-        return Timed(latency_us, text, profile)
+        return TimedProgram(latency_us, text, profile)
 
     tuner = Tuner(clock, either, limit=60)
     root = await tuner.root("root")
@@ -139,9 +139,9 @@ async def test_the_fastest_kernel_does_not_take_a_whole_round() -> None:
         names = ("fast", "slower") if text == "root" else [f"{text.split()[0]}{n}" for n in range(6)]
         return [Move(one, one, 0.1, partial(str, f"{text} {one}".removeprefix("root "))) for one in names]
 
-    async def clock(text: str) -> Timed:
+    async def clock(text: str) -> TimedProgram:
         asked.append(text)
-        return Timed(9.0 if text.startswith("fast") else 10.0 if text == "root" else 9.9, text)
+        return TimedProgram(9.0 if text.startswith("fast") else 10.0 if text == "root" else 9.9, text)
 
     tuner = Tuner(clock, either, limit=6)
     root = await tuner.root("root")
@@ -151,13 +151,13 @@ async def test_the_fastest_kernel_does_not_take_a_whole_round() -> None:
     assert {one.split()[0] for one in asked[3:]} == {"fast", "slower"}
 
 
-async def simulated(kernel: Kernel) -> Timed | None:
+async def simulated(kernel: Kernel) -> TimedProgram | None:
     program = trace(kernel.text, [TensorSpec((128, 1024), "float32")], api="nki_legacy", chip="trn1")
     latency = timeline(program).latency_us
-    return None if latency is None else Timed(latency, program_hash(program))
+    return None if latency is None else TimedProgram(latency, program_hash(program))
 
 
-def tuned(limit: int = 20, time: Callable[[Kernel], Awaitable[Timed | None]] = simulated) -> TunedRules:
+def tuned(limit: int = 20, time: Callable[[Kernel], Awaitable[TimedProgram | None]] = simulated) -> TunedRules:
     return TunedRules(time, "promise", limit=limit)
 
 
@@ -211,7 +211,7 @@ def crossing(*rewrites: str, below_us: float | None = None) -> PlanRequest:
     """Return a request for a crossover of a kernel, whose code begins three lines later, with one made by these rewrites."""
     asked = request(1)
     parent = replace(asked.parent, kernel=Kernel(f"# one\n# two\n# three\n{SILU}", "nki_legacy"))
-    partner = Partner(replace(asked.parent, id=8), (Step("", "", 1.5, rewrites),))
+    partner = Partner(replace(asked.parent, id=8), (AppliedPlan("", "", 1.5, rewrites),))
     return replace(asked, parent=parent, partner=partner, below_us=below_us)
 
 
@@ -242,7 +242,7 @@ async def test_rules_make_no_crossover_of_a_model_s_step_nor_one_too_slow_for_th
 async def test_a_run_with_little_time_is_given_what_was_tuned_in_half_of_it() -> None:
     passed_s, asked = 0.0, request(0)
 
-    async def slow(kernel: Kernel) -> Timed | None:
+    async def slow(kernel: Kernel) -> TimedProgram | None:
         nonlocal passed_s
         passed_s += 1.0
         return await simulated(kernel)
@@ -266,7 +266,7 @@ def test_a_source_that_can_not_be_read_has_no_moves() -> None:
 def test_fewer_steps_come_first_where_latencies_tie() -> None:
     tuner = Tuner(Clock(), letters, limit=1)
     for steps in (("a", "b"), ("c",)):
-        tuner.seen["".join(steps)] = Tuned("", steps, steps, Timed(1.0, "".join(steps)))
+        tuner.seen["".join(steps)] = Tuned("", steps, steps, TimedProgram(1.0, "".join(steps)))
     assert [one.steps for one in tuner.fastest()] == [("c",), ("a", "b")]
 
 
@@ -278,9 +278,9 @@ async def test_a_rule_whose_moves_saved_nothing_promises_less() -> None:
 
     asked: list[str] = []
 
-    async def clock(text: str) -> Timed:
+    async def clock(text: str) -> TimedProgram:
         asked.append(text)
-        return Timed(7.0 if "b" in text else 10.0, text)
+        return TimedProgram(7.0 if "b" in text else 10.0, text)
 
     tuner = Tuner(clock, many, limit=12)
     root = await tuner.root("root")
@@ -304,9 +304,9 @@ async def test_a_rule_whose_move_lost_time_waits_for_one_whose_move_saved_nothin
 
     asked: list[str] = []
 
-    async def clock(text: str) -> Timed:
+    async def clock(text: str) -> TimedProgram:
         asked.append(text)
-        return Timed(16.0 if "slow" in text else 10.0, text)
+        return TimedProgram(16.0 if "slow" in text else 10.0, text)
 
     tuner = Tuner(clock, places, limit=4)
     root = await tuner.root("root")
@@ -372,8 +372,8 @@ async def test_a_kernel_is_extended_with_what_its_own_profile_promises() -> None
         seen.append(found)
         return []
 
-    async def clock(text: str) -> Timed:
-        return Timed(1.0, text, profile(vector=50.0))
+    async def clock(text: str) -> TimedProgram:
+        return TimedProgram(1.0, text, profile(vector=50.0))
 
     tuner = Tuner(clock, watched, limit=8)
     root = await tuner.root("root")

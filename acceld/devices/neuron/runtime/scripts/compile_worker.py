@@ -124,7 +124,7 @@ def load(request: dict[str, Any], folder: Path) -> Any:
     return module
 
 
-class Bench:
+class CompileInputs:
     """Hold the inputs of a compile route: the request, the kernel's function with and without decorator, folders and
     arrays.
     """
@@ -193,12 +193,12 @@ def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in parameters}
 
 
-def legacy(name: str) -> Callable[[Bench], Path]:
+def legacy(name: str) -> Callable[[CompileInputs], Path]:
     """Return a compile route by the decorator ``neuronxcc.nki.<name>``, which writes the NEFF and then looks for a
     core.
     """
 
-    def compile_it(bench: Bench) -> Path:
+    def compile_it(bench: CompileInputs) -> Path:
         request, neff = bench.request, bench.folder / NEFF
         decorator = named("neuronxcc.nki", name)
         options = {"artifacts_dir": str(bench.artifacts), "warmup": 1, "iters": 1}
@@ -215,7 +215,7 @@ def legacy(name: str) -> Callable[[Bench], Path]:
     return compile_it
 
 
-def framework(bench: Bench) -> Path:
+def framework(bench: CompileInputs) -> Path:
     """Compile by the class ``nki.framework.compiled.CompileKernel``, and return the path of the NEFF.
 
     The class is private, and only some versions have it, so only options that it accepts are passed.
@@ -229,10 +229,10 @@ def framework(bench: Bench) -> Path:
     return bench.neff(bench.artifacts / NEFF)
 
 
-def frontend(*, disabled: bool) -> Callable[[Bench], Path]:
+def frontend(*, disabled: bool) -> Callable[[CompileInputs], Path]:
     """Return a compile route by the compiler's frontend and driver, with or without the backend's own optimizations."""
 
-    def compile_it(bench: Bench) -> Path:
+    def compile_it(bench: CompileInputs) -> Path:
         request = bench.request
         front = front_end_class()()
         make_options = named("nki.compiler.ncc_driver", "CompileOptions")
@@ -266,7 +266,7 @@ def front_end_class() -> Any:
         return named("nki.compiler.frontend", "ParserFrontend")
 
 
-def jitted(bench: Bench) -> Path:
+def jitted(bench: CompileInputs) -> Path:
     """Compile by the documented call of a jitted kernel with numpy arrays, and return the path of the NEFF.
 
     The call writes the NEFF to the artifacts folder, and then looks for a core.
@@ -278,7 +278,7 @@ def jitted(bench: Bench) -> Path:
     return bench.written(lambda: launched(*bench.inputs, **request["scalars"]), neff)
 
 
-ROUTES: dict[str, dict[str, Callable[[Bench], Path]]] = {
+ROUTES: dict[str, dict[str, Callable[[CompileInputs], Path]]] = {
     "nki_legacy": {
         "neuronxcc.nki.baremetal": legacy("baremetal"),
         "neuronxcc.nki.benchmark": legacy("benchmark"),
@@ -306,7 +306,7 @@ def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], byt
     missing = []
     for name in [request["route"]] if request.get("route") else list(routes):
         try:
-            bench = Bench(request, function, folder)
+            bench = CompileInputs(request, function, folder)
             path = routes[name](bench)
         except MissingRoute as error:
             missing.append(f"{name}: {error}")

@@ -20,7 +20,7 @@ Room = Callable[[int], None]
 """Reserves a number of bytes of the execution's memory; a negative number releases as many."""
 
 
-class Timed:
+class KeptResults:
     """Keep the results of instructions as long as other instructions will reuse them.
 
     ``turns`` says for each execution of an instruction, by the instruction's number, if it is computed, left out or
