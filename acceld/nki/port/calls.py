@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from acceld.nki.frontend.core.language import BINARY, UNARY
+from acceld.nki.frontend.legacy import isa
 from acceld.nki.ir.operations import COMPOSED_FUNCTIONS, NO_ACTIVATION
 
 REDUCTIONS = {"sum": "nl.add", "prod": "nl.multiply", "max": "nl.maximum", "min": "nl.minimum"}
@@ -29,12 +30,9 @@ LANGUAGE = (
     | frozenset("empty_like zeros_like".split())
 )
 """Functions of ``nl`` that are rewritten."""
-INSTRUCTIONS = frozenset(
-    "activation activation_reduce affine_select bn_aggr bn_stats dma_transpose dropout iota local_gather max8 memset "
-    "nc_find_index8 nc_match_replace8 nc_matmul nc_stream_shuffle nc_transpose range_select reciprocal "
-    "scalar_tensor_tensor select_reduce sequence_bounds tensor_copy tensor_copy_predicated tensor_partition_reduce "
-    "tensor_reduce tensor_scalar tensor_scalar_reduce tensor_tensor tensor_tensor_scan".split()
-)
+INSTRUCTIONS = frozenset(one.__name__ for one in isa.FUNCTIONS) - {
+    "get_nc_version", "dma_copy", "tensor_scalar_cumulative",
+}  # fmt: skip
 """Functions of ``nisa`` that are rewritten."""
 WRITES = frozenset("nc_stream_shuffle select_reduce tensor_copy_predicated".split())
 """Functions of ``nisa`` that have a ``dst`` in the legacy API too."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from acceld.chips import BN_STATS_ELEMENTS, MAX8_ELEMENTS, STATIONARY_COLUMNS, TENSOR_TRANSPOSE
@@ -38,34 +37,13 @@ class Checker:
 class Operations(Checker):
     """Check an instruction against the rules that only its operation has."""
 
-    def __init__(self, report: Report, rules: RuleBook) -> None:
-        super().__init__(report, rules)
-        self._special: dict[str, Callable[[Instruction], None]] = {
-            "matmul": self._matmul,
-            "matmul_mx": self._matmul,
-            "transpose": self._transpose,
-            "bitcast": self._bitcast,
-            "tensor_reduce": self._tensor_reduce,
-            "partition_reduce": self._partition_reduce,
-            "bn_stats": self._bn_stats,
-            "bn_aggr": self._bn_aggr,
-            "max8": self._eight,
-            "find_index8": self._eight,
-            "match_replace8": self._eight,
-            "local_gather": self._local_gather,
-            "local_scatter": self._local_gather,
-            "gather": self._gather,
-            "shuffle": self._shuffle,
-            "dma_transpose": self._dma_transpose,
-        }
-
     def check(self, instruction: Instruction) -> None:
-        """Check the rules that only this operation has, if there are any."""
-        special = self._special.get(instruction.op)
+        """Check the rules that only this operation has: the method ``_check_`` with its name, if there is one."""
+        special = getattr(self, f"_check_{instruction.op}", None)
         if special is not None:
             special(instruction)
 
-    def _bitcast(self, instruction: Instruction) -> None:
+    def _check_bitcast(self, instruction: Instruction) -> None:
         src, dst = instruction.srcs[0], instruction.dsts[0]
         if not isinstance(src, Access):
             return
@@ -112,7 +90,7 @@ class Operations(Checker):
             for axis, dim in enumerate(access.dims)
         )
 
-    def _matmul(self, instruction: Instruction) -> None:
+    def _check_matmul(self, instruction: Instruction) -> None:
         stationary, moving = instruction.srcs[0], instruction.srcs[1]
         dst = instruction.dsts[0]
         if not isinstance(stationary, Access) or not isinstance(moving, Access):
@@ -149,6 +127,8 @@ class Operations(Checker):
         self._bank(instruction, dst, n)
         self._product_types(instruction, stationary, moving, dst)
         self._array_tiles(instruction, k, m)
+
+    _check_matmul_mx = _check_matmul
 
     def _moving_limit(self, dst: Access) -> int:
         if self.rules.chip.generation < 4:
@@ -267,7 +247,7 @@ class Operations(Checker):
         if wrong:
             self._add("tile_position", instruction, wrong, "sizes are 32, 64 or 128 and positions their multiples")
 
-    def _transpose(self, instruction: Instruction) -> None:
+    def _check_transpose(self, instruction: Instruction) -> None:
         src, dst = instruction.srcs[0], instruction.dsts[0]
         if not isinstance(src, Access):
             return
@@ -290,7 +270,7 @@ class Operations(Checker):
                     "use smaller tiles",
                 )
 
-    def _tensor_reduce(self, instruction: Instruction) -> None:
+    def _check_tensor_reduce(self, instruction: Instruction) -> None:
         op = str(instruction.attr("op"))
         if instruction.attr("negate") and not self.rules.legacy and (op in BITS or op in LOGIC):
             self._add("alu_op", instruction, f"tensor_reduce with negate and {op}", "negate goes with arithmetic only")
@@ -318,7 +298,7 @@ class Operations(Checker):
             kept = [n for axis, n in enumerate(data.shape) if axis not in axes]
             self._add("operand_shape", instruction, f"the result has shape {kept}, not {list(dst.shape)}", "change dst")
 
-    def _partition_reduce(self, instruction: Instruction) -> None:
+    def _check_partition_reduce(self, instruction: Instruction) -> None:
         data, dst = instruction.srcs[0], instruction.dsts[0]
         if isinstance(data, Access) and (
             dst.shape[:1] != (1,) or free_elements(dst.shape) != free_elements(data.shape)
@@ -330,17 +310,17 @@ class Operations(Checker):
                 "give dst one partition",
             )
 
-    def _bn_stats(self, instruction: Instruction) -> None:
+    def _check_bn_stats(self, instruction: Instruction) -> None:
         self._free(instruction, 1, BN_STATS_ELEMENTS)
         self._result(instruction, 6)
 
-    def _bn_aggr(self, instruction: Instruction) -> None:
+    def _check_bn_aggr(self, instruction: Instruction) -> None:
         data = instruction.srcs[0]
         if isinstance(data, Access) and (free_elements(data.shape) % 3 or not free_elements(data.shape)):
             self._add("free_size", instruction, f"bn_aggr takes triples, not {free_elements(data.shape)} elements")
         self._result(instruction, 2)
 
-    def _eight(self, instruction: Instruction) -> None:
+    def _check_max8(self, instruction: Instruction) -> None:
         self._free(instruction, *MAX8_ELEMENTS)
         if instruction.op != "max8":
             values = instruction.srcs[1]
@@ -351,6 +331,8 @@ class Operations(Checker):
             self._result(instruction, free_elements(data.shape))
         else:
             self._result(instruction, 8)
+
+    _check_find_index8 = _check_match_replace8 = _check_max8
 
     def _free(self, instruction: Instruction, least: int, most: int) -> None:
         data = instruction.srcs[0]
@@ -373,7 +355,7 @@ class Operations(Checker):
                 "change dst",
             )
 
-    def _local_gather(self, instruction: Instruction) -> None:
+    def _check_local_gather(self, instruction: Instruction) -> None:
         data, index = instruction.srcs
         if not isinstance(data, Access) or not isinstance(index, Access):
             return
@@ -384,7 +366,9 @@ class Operations(Checker):
         if instruction.attr("elements_per_index", 1) not in (None, *_GATHER_SIZES):
             self._add("free_size", instruction, f"elements for each index must be one of {_GATHER_SIZES}")
 
-    def _gather(self, instruction: Instruction) -> None:
+    _check_local_scatter = _check_local_gather
+
+    def _check_gather(self, instruction: Instruction) -> None:
         data, index = instruction.srcs
         if not isinstance(data, Access) or not isinstance(index, Access):
             return
@@ -394,7 +378,7 @@ class Operations(Checker):
         if self._dtype(index) not in INTEGER_DTYPES:
             self._add("dtype", instruction, f"indices are integers, not {self._dtype(index)}", "cast them")
 
-    def _shuffle(self, instruction: Instruction) -> None:
+    def _check_shuffle(self, instruction: Instruction) -> None:
         src, dst, lanes = instruction.srcs[0], instruction.dsts[0], instruction.attr("lanes")
         if not isinstance(src, Access) or not isinstance(lanes, tuple):
             return
@@ -408,7 +392,7 @@ class Operations(Checker):
         if max(used, default=0) >= src.shape[0]:
             self._add("shuffle_lanes", instruction, "a lane lies outside of the source's partitions")
 
-    def _dma_transpose(self, instruction: Instruction) -> None:
+    def _check_dma_transpose(self, instruction: Instruction) -> None:
         space = iteration_space(instruction)
         if space.srcs[0] is None or any(
             operand.shape[axis] != space.shape[target]

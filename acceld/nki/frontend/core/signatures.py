@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
 from acceld.errors import did_you_mean
@@ -22,6 +22,15 @@ LACKING = {"softmax": ("compute_dtype",), "rms_norm": ("compute_dtype",), "scala
 
 OWN_CODE = sys.stdlib_module_names | {__name__.partition(".")[0], "numpy", "ml_dtypes"}
 """Top-level modules of the code that an API function runs, unless it calls functions of the kernel."""
+
+
+def defined_in(*modules: ModuleType) -> Iterator[Callable[..., Any]]:
+    """Yield the public functions that modules define so far, in their order."""
+    for module in modules:
+        for name, function in list(vars(module).items()):
+            own = isinstance(function, FunctionType) and function.__module__ == module.__name__
+            if own and not name.startswith("_"):
+                yield function
 
 
 def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:

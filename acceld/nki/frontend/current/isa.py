@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from types import FunctionType, MappingProxyType
+from types import MappingProxyType
 from typing import Any
 
 from acceld.nki.frontend.core.names import EngineName, NcVersion, get_nc_version
-from acceld.nki.frontend.core.signatures import checked
+from acceld.nki.frontend.core.signatures import checked, defined_in
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import arithmetic, folds, moves, positions, products, registers
 from acceld.nki.frontend.current.lifetimes import options_of
@@ -19,12 +19,7 @@ from acceld.nki.frontend.current.tensor import Register
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     get_nc_version,
-    *(
-        function
-        for module in (arithmetic, folds, moves, positions, products, registers)
-        for name, function in vars(module).items()
-        if isinstance(function, FunctionType) and function.__module__ == module.__name__ and not name.startswith("_")
-    ),
+    *defined_in(arithmetic, folds, moves, positions, products, registers),
 )
 """The public functions of these modules, all documented for ``nki`` 0.6 or 0.7."""
 

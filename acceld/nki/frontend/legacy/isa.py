@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
@@ -32,7 +33,7 @@ from acceld.nki.frontend.core.names import (
     get_nc_version,
 )
 from acceld.nki.frontend.core.placement import assign, fresh
-from acceld.nki.frontend.core.signatures import checked
+from acceld.nki.frontend.core.signatures import checked, defined_in
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import expand
@@ -304,6 +305,7 @@ def dropout(data: object, prob: object, *, mask: object = None, dtype: object = 
     return result("dropout", Engine.VECTOR, tile.shape, kind, [tile, chance], mask=masked(mask, tile.shape))
 
 
+_OTHERS = (positions.reducing, transfers.atomic_rmw)
 UNSUPPORTED = {
     "builtin_custom_op": "the code of a custom operator is not available to the simulator",
     "tensor_copy_dynamic_src": "copies from run-time offsets in SBUF are not simulated",
@@ -327,14 +329,13 @@ def _refused(name: str) -> Callable[..., object]:
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    activation, activation_reduce, tensor_tensor, tensor_scalar, tensor_scalar_reduce, scalar_tensor_tensor,
-    tensor_scalar_cumulative, tensor_tensor_scan, reciprocal, dropout, get_nc_version, memory.memset, products.nc_matmul, products.nc_transpose,
-    tensor_reduce, positions.iota, positions.affine_select, positions.range_select, positions.select_reduce,
-    positions.max8, positions.nc_find_index8, positions.nc_match_replace8, positions.local_gather,
-    positions.sequence_bounds, transfers.dma_copy, transfers.dma_transpose, transfers.tensor_copy_predicated,
-    transfers.nc_stream_shuffle, transfers.tensor_partition_reduce, transfers.tensor_copy, transfers.bn_stats,
-    transfers.bn_aggr,
-)  # fmt: skip
+    get_nc_version,
+    memory.memset,
+    products.nc_matmul,
+    products.nc_transpose,
+    *(one for one in defined_in(sys.modules[__name__], positions, transfers) if one not in _OTHERS),
+)
+"""The public functions above and in two more modules, but for a helper and a function of ``nl``."""
 
 
 def _direct(function: Callable[..., Any]) -> Callable[..., Any]:

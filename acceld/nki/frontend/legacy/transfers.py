@@ -61,7 +61,7 @@ def _tensor(value: object, name: str, call: str) -> Tensor:
     return value if value.space is Space.HBM else on_chip(value, name, call)
 
 
-def transfer(dst: Tensor, src: Tensor, mask: object, attrs: dict[str, Attr], call: str) -> None:
+def _transfer(dst: Tensor, src: Tensor, mask: object, attrs: dict[str, Attr], call: str) -> None:
     """Emit a DMA between two tensors. ``src`` may be broadcast to the shape of ``dst``."""
     trace = current()
     placed = conform(dst, src.shape)
@@ -108,7 +108,7 @@ def dma_copy(
     mode = DgeMode(operator.index(cast("Any", dge_mode)))
     if mode is not DgeMode.unknown:
         attrs["dge"] = mode.name
-    transfer(target, source, mask, attrs, "dma_copy")
+    _transfer(target, source, mask, attrs, "dma_copy")
 
 
 def atomic_rmw(dst: object, value: object, op: object, *, mask: object = None, **kwargs: Any) -> None:
@@ -120,7 +120,7 @@ def atomic_rmw(dst: object, value: object, op: object, *, mask: object = None, *
             "Expected operand 'dst' of 'atomic_rmw' to be in address space 'hbm'",
             "update a tensor declared with buffer=nl.shared_hbm",
         )
-    transfer(target, source, mask, {"rmw": reduce_op(op)}, "atomic_rmw")
+    _transfer(target, source, mask, {"rmw": reduce_op(op)}, "atomic_rmw")
 
 
 def dma_transpose(
