@@ -34,7 +34,7 @@ from pathlib import Path
 from acceld.daemon.ledger import StoreLedger
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.llm.calls import Calls
-from acceld.llm.client import Completion, CompletionRequest, Usage
+from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.limits import Limiter, Limits
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
@@ -51,6 +51,7 @@ from acceld.model import (
     Source,
     Status,
 )
+from acceld.model_calls import Usage
 from acceld.proposers.interface import Problem, ProblemArgument
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer

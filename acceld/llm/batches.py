@@ -18,6 +18,7 @@ from uuid import uuid4
 from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMError, LLMTimedOut, LLMUnavailable
 from acceld.llm.retry import RetryPolicy, with_retries
+from acceld.model_calls import OpenBatch
 
 DEADLINE_S = 26 * 3600.0
 """Deadline in seconds for a batch. Providers end a batch after 24 hours, finished or not."""
@@ -27,20 +28,6 @@ MOST = 10_000
 
 FUZZ_S = 60.0
 """Allowed difference in seconds between the provider's clock and the clock of this machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenBatch:
-    """A batch whose answers are not all stored."""
-
-    token: str
-    """acceld's own id of the batch."""
-    keys: tuple[str, ...]
-    """Keys of the questions, from :func:`acceld.llm.ledger.question_key`."""
-    began_at: float
-    """Seconds since the epoch."""
-    batch: str = ""
-    """The provider's id; empty if the batch may not have been sent."""
 
 
 class BatchJournal(Protocol):
@@ -87,30 +74,6 @@ class BatchProvider(Protocol):
     async def close(self) -> None:
         """Close connections."""
         ...
-
-
-class MemoryJournal:
-    """A journal in memory, for tests and demonstrations."""
-
-    def __init__(self) -> None:
-        self.batches: dict[str, tuple[str, OpenBatch]] = {}
-
-    async def open_batches(self, model: str) -> list[OpenBatch]:
-        """Return the batches of a model."""
-        return [batch for name, batch in self.batches.values() if name == model]
-
-    async def begin(self, model: str, batch: OpenBatch) -> None:
-        """Store the batch."""
-        self.batches[batch.token] = (model, batch)
-
-    async def sent(self, token: str, batch: str) -> None:
-        """Store the batch's id."""
-        model, known = self.batches[token]
-        self.batches[token] = (model, replace(known, batch=batch))
-
-    async def collected(self, token: str) -> None:
-        """Forget the batch."""
-        del self.batches[token]
 
 
 @dataclass(slots=True, eq=False)

@@ -18,13 +18,14 @@ from typing import Protocol
 
 from acceld.errors import BudgetError, ConfigError, did_you_mean
 from acceld.llm.batches import Batcher
-from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role, Usage
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role
 from acceld.llm.errors import LLMError
-from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, question_key
+from acceld.llm.ledger import Ledger, prompt_sha256, question_key
 from acceld.llm.meter import Meter
 from acceld.llm.pricing import FREE, Price, PriceBook
 from acceld.llm.settings import ModelSettings
 from acceld.llm.usage import ObservedLengths, most_input_tokens, unseen_usage
+from acceld.model_calls import CallIntent, CallOutcome, Usage
 
 
 class RoleBudgetError(BudgetError):
@@ -87,7 +88,7 @@ class Calls:
         key = question_key(request)
         stored = await self._ledger.answer(key)
         if stored is not None:
-            return stored
+            return _completion(stored)
         if settings.price is None and settings.pricing_provider:
             await asyncio.to_thread(self._prices.prepare)
         most = most_input_tokens(request)
@@ -151,7 +152,9 @@ class Calls:
                 price, cost = self._cost(request, usage)
                 spent = _possible(price, cost, usage)
                 latency_s, uncertain_usd = time.monotonic() - started_s, _uncertain(price, usage)
-                outcome = CallOutcome("cancelled", usage, _float(cost), price, uncertain_usd, latency_s=latency_s)
+                outcome = CallOutcome(
+                    "cancelled", usage, _float(cost), _stored(price), uncertain_usd, latency_s=latency_s
+                )
                 await _finish(self._ledger.settle(call, outcome))
                 raise
             observed.add(request, completion)
@@ -219,12 +222,28 @@ def _float(cost: Decimal | None) -> float | None:
     return None if cost is None else float(cost)
 
 
+def _completion(stored: CallOutcome) -> Completion:
+    return Completion(
+        stored.text,
+        stored.answered_by,
+        stored.usage,
+        request_id=stored.request_id,
+        finish_reason=stored.finish_reason,
+        reasoning=stored.reasoning,
+        latency_s=stored.latency_s,
+    )
+
+
+def _stored(price: Price | None) -> Mapping[str, str] | None:
+    return None if price is None else price.as_dict()
+
+
 def _success(completion: Completion, price: Price | None, cost: Decimal | None) -> CallOutcome:
     return CallOutcome(
         "answered",
         completion.usage,
         _float(cost),
-        price,
+        _stored(price),
         _uncertain(price, completion.usage),
         text=completion.text,
         reasoning=completion.reasoning,
@@ -241,7 +260,13 @@ def _failure(
     error: LLMError | BudgetError, usage: Usage, price: Price | None, cost: Decimal | None, latency_s: float
 ) -> CallOutcome:
     outcome = CallOutcome(
-        "unpaid", usage, _float(cost), price, _uncertain(price, usage), latency_s=latency_s, error=error.message
+        "unpaid",
+        usage,
+        _float(cost),
+        _stored(price),
+        _uncertain(price, usage),
+        latency_s=latency_s,
+        error=error.message,
     )
     if isinstance(error, LLMError):
         request_id = error.request_id or ""

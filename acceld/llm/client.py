@@ -1,31 +1,15 @@
-"""Define the interface of a model, and a scripted model for tests and demonstrations."""
+"""Define the interface of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from acceld.model_calls import Usage as Usage  # noqa: PLC0414  # plug-ins import it from here
+
 Role = Literal["planner", "executor", "fixer", "summarizer"]
 ROLES: tuple[Role, ...] = ("planner", "executor", "fixer", "summarizer")
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of one call. ``input_tokens`` counts the whole prompt, cached or not."""
-
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    cache_written_tokens: int = 0
-    output_tokens: int = 0
-    """All generated tokens, including reasoning."""
-    reasoning_tokens: int = 0
-    estimated: bool = False
-    """True if the provider did not report the tokens, so that they were estimated from the characters."""
-    uncertain_output_tokens: int = 0
-    """Further output tokens that the provider may have generated, and may bill, although none of them arrived."""
-    tier: str = ""
-    """The tier of service that the answer reports, which decides its price; empty if none was reported."""
 
 
 @dataclass(slots=True)
@@ -131,27 +115,3 @@ class LLMClient(Protocol):
     async def close(self) -> None:
         """Close connections."""
         ...
-
-
-class ScriptedClient:
-    """Answer from a function of the request: deterministic, without network.
-
-    The answer's token counts are its characters divided by four.
-    """
-
-    def __init__(self, answer: Callable[[CompletionRequest], str] | Sequence[str]) -> None:
-        self._answer = answer
-        self.requests: list[CompletionRequest] = []
-
-    async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the scripted answer. Raises IndexError when a list of answers is used up."""
-        if request.progress is not None:
-            await request.progress.sending(Received())
-        self.requests.append(request)
-        answer = self._answer
-        text = answer(request) if callable(answer) else answer[len(self.requests) - 1]
-        prompt = request.system + request.user
-        return Completion(text, request.model, Usage(input_tokens=len(prompt) // 4, output_tokens=len(text) // 4))
-
-    async def close(self) -> None:
-        """Do nothing, because nothing is open."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import Literal
 
 from acceld.errors import AcceldError, CredentialError, DeadlineError
-from acceld.llm.client import Usage
+from acceld.model_calls import Usage
 
 Deadline = Literal["connect_s", "first_token_s", "idle_s", "total_s"]
 """The four deadlines of one call: for the connection, the first streamed event, the next event, and the whole answer.

@@ -3,62 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
-from acceld.llm.client import Completion, CompletionRequest, Role, Usage
-from acceld.llm.pricing import Price
-
-
-@dataclass(frozen=True, slots=True)
-class CallIntent:
-    """A call about to be made."""
-
-    key: str
-    """Identity of the question: same place in the same run, same prompt, same settings."""
-    role: Role
-    model: str
-    """acceld's name of the model."""
-    provider: str
-    prompt_sha256: str
-    system: str
-    user: str
-    max_output_tokens: int
-    reserved_usd: float | None
-    """The highest possible cost of the call in USD; None if the price is unknown."""
-    expected_usd: float | None = None
-    """The cost in USD if the answer has the usual length; None if the price is unknown."""
-    tags: Mapping[str, int | str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class CallOutcome:
-    """Outcome of a call. ``cost_usd`` is None if the price is unknown."""
-
-    outcome: str
-    """``answered``, ``cancelled``, or an LLMError's ``outcome``."""
-    usage: Usage
-    cost_usd: float | None
-    price: Price | None = None
-    uncertain_usd: float = 0.0
-    """Greatest further cost in USD, of requests that were given up before any of their answers arrived."""
-    text: str = ""
-    """The raw answer, or the part of it that had arrived."""
-    reasoning: str = ""
-    answered_by: str = ""
-    request_id: str = ""
-    finish_reason: str = ""
-    first_token_s: float | None = None
-    latency_s: float = 0.0
-    retries: int = 0
-    error: str = ""
+from acceld.llm.client import CompletionRequest
+from acceld.model_calls import CallIntent, CallOutcome
 
 
 class Ledger(Protocol):
     """Record of calls. Both writes are durable when they return."""
 
-    async def answer(self, key: str) -> Completion | None:
+    async def answer(self, key: str) -> CallOutcome | None:
         """Return the stored answer to an identical request, so that it is never paid for twice."""
         ...
 
@@ -83,19 +37,12 @@ class MemoryLedger:
         self.outcomes: dict[int, CallOutcome] = {}
         self.marked: set[int] = set()
 
-    async def answer(self, key: str) -> Completion | None:
+    async def answer(self, key: str) -> CallOutcome | None:
         """Return the stored answer to an identical request."""
         for call, intent in self.intents.items():
             outcome = self.outcomes.get(call)
             if intent.key == key and outcome is not None and outcome.outcome == "answered":
-                return Completion(
-                    outcome.text,
-                    outcome.answered_by,
-                    outcome.usage,
-                    request_id=outcome.request_id,
-                    finish_reason=outcome.finish_reason,
-                    reasoning=outcome.reasoning,
-                )
+                return outcome
         return None
 
     async def intend(self, intent: CallIntent) -> int:

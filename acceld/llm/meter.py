@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from acceld.llm.client import CompletionRequest, Received, Usage
+from acceld.llm.client import CompletionRequest, Received
 from acceld.llm.errors import LLMError, LLMTimedOut
 from acceld.llm.usage import estimated_usage, unseen_usage, used
+from acceld.model_calls import Usage
 
 
 class Meter:

@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING, Decimal
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from acceld.llm.client import Usage
+from acceld.model_calls import Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
@@ -93,17 +93,6 @@ class Price:
             "output_usd_per_mtok": str(self.output),
             "source": self.source,
         }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, str]) -> Price:
-        """Return the price from the result of :meth:`as_dict`."""
-        return cls(
-            Decimal(data["input_usd_per_mtok"]),
-            Decimal(data["cached_usd_per_mtok"]),
-            Decimal(data["cache_write_usd_per_mtok"]),
-            Decimal(data["output_usd_per_mtok"]),
-            data["source"],
-        )
 
     @classmethod
     def of(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from acceld.llm.client import Completion, CompletionRequest, Lengths, Received, Usage
+from acceld.llm.client import Completion, CompletionRequest, Lengths, Received
+from acceld.model_calls import Usage
 
 CHARS_PER_TOKEN = Lengths().prompt_chars_per_token
 """Characters per token, for models that have not reported any tokens."""

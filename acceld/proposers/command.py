@@ -26,10 +26,11 @@ from types import MappingProxyType
 from acceld.config import CommandConfig
 from acceld.errors import ConfigError
 from acceld.llm.calls import Purse
-from acceld.llm.client import CompletionRequest, Usage
-from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, question_key
+from acceld.llm.client import CompletionRequest
+from acceld.llm.ledger import Ledger, prompt_sha256, question_key
 from acceld.markup import fenced
 from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Kernel, Plan
+from acceld.model_calls import CallIntent, CallOutcome, Usage
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.proposers.llm.presentation import arithmetic_allowed, insight_lines, profile_lines, standing, tried_lines
 

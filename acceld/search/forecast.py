@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from acceld.llm.client import ROLES, Role, Usage
+from acceld.llm.client import ROLES, Role
 from acceld.llm.pricing import Price
 from acceld.llm.usage import CHARS_PER_TOKEN
 from acceld.model import SearchParameters
+from acceld.model_calls import Usage
 from acceld.proposers.llm.roles import RoleTable
 from acceld.search.strategies import strategy
 from acceld.store.changes.runs import Spent

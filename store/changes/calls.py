@@ -3,72 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from acceld.errors import StoreError
 from acceld.events import LlmCallFinished, LlmCallStarted
+from acceld.model_calls import CallIntent, CallOutcome, OpenBatch, Usage
 from acceld.store.changes import rollups
 from acceld.store.changes.tree import finite, keep_text
 from acceld.store.rows import clean, dump, load
 from acceld.store.writer import Transaction
 
-
-@dataclass(frozen=True, slots=True)
-class NewCall:
-    """A call that is about to be made. ``key`` is the identity of the question."""
-
-    key: str
-    role: str
-    model: str
-    provider: str
-    prompt_sha256: str
-    system: str
-    user: str
-    reserved_usd: float | None
-    """The worst case; None if the price is unknown."""
-    expected_usd: float | None = None
-    """The cost of an answer of usual length; None if the price is unknown."""
-    run: int | None = None
-    iteration: int = 0
-    parent: int | None = None
-    plan: int | None = None
-    attempt: int | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Settings and any further tags; JSON-able."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """Outcome of a call. ``cost_usd`` is None if the price is unknown."""
-
-    outcome: str
-    """``answered``, ``cancelled``, ``interrupted`` or the name of a failure."""
-    tokens: Mapping[str, int] = field(default_factory=dict)
-    """``input_tokens``, ``cached_tokens``, ``cache_written_tokens``, ``output_tokens``, ``reasoning_tokens``."""
-    cost_usd: float | None = None
-    price: Mapping[str, Any] | None = None
-    """The price as it was at the time of the call."""
-    answer: str = ""
-    reasoning: str = ""
-    answered_by: str = ""
-    request_id: str = ""
-    finish_reason: str = ""
-    first_token_s: float | None = None
-    latency_s: float = 0.0
-    retries: int = 0
-    error: str = ""
-    estimated: bool = False
-    """True if the cost follows from estimated lengths, and not from reported tokens."""
-    uncertain_usd: float = 0.0
-    """Greatest further cost in USD, of requests of which nothing arrived."""
-
-
 BATCH = "llm_batch"
 """Kind of a batch's journal entry. Its states are ``intent``, ``sent`` (with the provider's id) and ``done``."""
 
-_TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
+TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
+"""Columns with tokens, which have the names of the fields of :class:`Usage`."""
 
 
 _USUAL_COST = (
@@ -78,7 +26,7 @@ _USUAL_COST = (
 """SQL: what the newest answers of a model in a role cost on average."""
 
 
-def begin_call(tx: Transaction, call: NewCall) -> int:
+def begin_call(tx: Transaction, call: CallIntent) -> int:
     """Store the intent, and return the call's id. If a batch already holds an identical request, that call is
     continued.
     """
@@ -89,24 +37,24 @@ def begin_call(tx: Transaction, call: NewCall) -> int:
         "llm_calls",
         {
             "key": call.key,
-            "run": call.run,
-            "iteration": call.iteration,
-            "parent": call.parent,
-            "plan": call.plan,
-            "attempt": call.attempt,
+            "run": call.number("run"),
+            "iteration": call.number("iteration") or 0,
+            "parent": call.number("parent"),
+            "plan": call.number("plan"),
+            "attempt": call.number("attempt"),
             "role": call.role,
             "provider": call.provider,
             "model": call.model,
             "prompt_sha256": call.prompt_sha256,
             "system_sha256": keep_text(tx, call.system),
             "user_sha256": keep_text(tx, call.user),
-            "parameters": dump(call.parameters),
+            "parameters": dump({"max_output_tokens": call.max_output_tokens, "tags": dict(call.tags)}),
             "reserved_usd": call.reserved_usd,
             "expected_usd": call.expected_usd,
             "started_at": tx.at,
         },
     )
-    tx.event(LlmCallStarted(call=number, role=call.role, model=call.model), call.run)
+    tx.event(LlmCallStarted(call=number, role=call.role, model=call.model), call.number("run"))
     return number
 
 
@@ -115,7 +63,7 @@ def call_sent(tx: Transaction, number: int) -> None:
     tx.update("llm_calls", number, sent_at=tx.at)
 
 
-def end_call(tx: Transaction, number: int, result: CallResult) -> None:
+def end_call(tx: Transaction, number: int, result: CallOutcome) -> None:
     """Store the outcome. StoreError for a call that already has one."""
     row = tx.one("SELECT outcome FROM llm_calls WHERE id = ?", (number,))
     if row is None or row["outcome"] is not None:
@@ -127,7 +75,7 @@ def end_call(tx: Transaction, number: int, result: CallResult) -> None:
         ended_at=tx.at,
         outcome=result.outcome,
         error=clean(result.error),
-        answer=clean(result.answer),
+        answer=clean(result.text),
         reasoning=clean(result.reasoning),
         answered_by=clean(result.answered_by),
         request_id=clean(result.request_id),
@@ -135,11 +83,11 @@ def end_call(tx: Transaction, number: int, result: CallResult) -> None:
         price=None if result.price is None else dump(result.price),
         cost_usd=finite(result.cost_usd),
         uncertain_usd=finite(result.uncertain_usd) or 0.0,
-        estimated=result.estimated,
+        estimated=result.usage.estimated,
         retries=result.retries,
         first_token_s=result.first_token_s,
         latency_s=result.latency_s,
-        **{name: result.tokens.get(name, 0) for name in _TOKENS},
+        **{name: getattr(result.usage, name) for name in TOKENS},
     )
     ended = tx.one("SELECT * FROM llm_calls WHERE id = ?", (number,))
     assert ended is not None, "it was updated a moment ago"
@@ -160,20 +108,10 @@ def end_call(tx: Transaction, number: int, result: CallResult) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class BatchEntry:
-    """A batch of calls in the journal. ``batch`` is the provider's id, empty if it may not have been sent."""
-
-    token: str
-    keys: tuple[str, ...]
-    began_at: float
-    batch: str
-
-
-def begin_batch(tx: Transaction, model: str, token: str, keys: Sequence[str], began_at: float) -> None:
-    """Store a batch of calls before it is sent. ``token`` is our own id of the batch, ``keys`` are those of the calls."""
-    data = {"model": model, "keys": list(keys), "began_at": began_at}
-    values = {"kind": BATCH, "key": token, "state": "intent", "data": dump(data), "created_at": tx.at}
+def begin_batch(tx: Transaction, model: str, batch: OpenBatch) -> None:
+    """Store a batch of calls before it is sent."""
+    data = {"model": model, "keys": list(batch.keys), "began_at": batch.began_at}
+    values = {"kind": BATCH, "key": batch.token, "state": "intent", "data": dump(data), "created_at": tx.at}
     tx.insert("journal", values)
 
 
@@ -188,7 +126,7 @@ def batch_collected(tx: Transaction, token: str) -> None:
     tx.execute("UPDATE journal SET state = 'done', ended_at = ? WHERE kind = ? AND key = ?", (tx.at, BATCH, token))
 
 
-def open_batches(connection: sqlite3.Connection, model: str | None = None) -> list[BatchEntry]:
+def open_batches(connection: sqlite3.Connection, model: str | None = None) -> list[OpenBatch]:
     """Return the batches with unanswered calls, of one model or of all, oldest first."""
     found = connection.execute(
         "SELECT * FROM journal WHERE kind = ? AND state <> 'done' AND (? IS NULL OR json_extract(data, '$.model') = ?) "
@@ -196,7 +134,7 @@ def open_batches(connection: sqlite3.Connection, model: str | None = None) -> li
         (BATCH, model, model),
     ).fetchall()
     return [
-        BatchEntry(
+        OpenBatch(
             row["key"],
             tuple(load(row["data"])["keys"]),
             load(row["data"])["began_at"],
@@ -223,7 +161,7 @@ def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
     row = tx.one("SELECT role, model, reserved_usd, expected_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
     assert row is not None, "only rows of the table are interrupted"
     if row["sent_at"] is None:
-        end_call(tx, number, CallResult("interrupted", cost_usd=0.0, error=reason, estimated=True))
+        end_call(tx, number, CallOutcome("interrupted", Usage(estimated=True), 0.0, error=reason))
         return
     reserved_usd = row["reserved_usd"]
     usual = tx.one(_USUAL_COST, (row["model"], row["role"]))
@@ -232,5 +170,5 @@ def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
     if reserved_usd is not None:
         cost_usd = min(reserved_usd, next(usd for usd in known if usd is not None))
         uncertain_usd = reserved_usd - cost_usd
-    result = CallResult("interrupted", cost_usd=cost_usd, uncertain_usd=uncertain_usd, error=reason, estimated=True)
+    result = CallOutcome("interrupted", Usage(estimated=True), cost_usd, uncertain_usd=uncertain_usd, error=reason)
     end_call(tx, number, result)

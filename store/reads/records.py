@@ -9,23 +9,11 @@ from typing import Any
 
 from acceld.events import Event, EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Kernel, Plan, Run, RunState
+from acceld.model_calls import CallOutcome, Usage
 from acceld.store import rows
+from acceld.store.changes.calls import TOKENS
 from acceld.store.errors import unknown
 from acceld.store.rows import Row
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAnswer:
-    """A model's answer, which has been paid for."""
-
-    call: int
-    answer: str
-    reasoning: str
-    answered_by: str
-    request_id: str
-    finish_reason: str
-    tokens: Mapping[str, int]
-    latency_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,24 +371,22 @@ def steering_events(connection: sqlite3.Connection, run: int) -> list[Event]:
     return [rows.event_of(row) for row in found]
 
 
-_TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
-
-
-def stored_answer(connection: sqlite3.Connection, key: str) -> StoredAnswer | None:
+def stored_answer(connection: sqlite3.Connection, key: str) -> CallOutcome | None:
     """Return the newest paid answer to an identical request; None if there is none."""
     row = connection.execute(
         "SELECT * FROM llm_calls WHERE key = ? AND outcome = 'answered' ORDER BY id DESC LIMIT 1", (key,)
     ).fetchone()
     if row is None:
         return None
-    return StoredAnswer(
-        call=row["id"],
-        answer=row["answer"],
+    tokens: dict[str, Any] = {name: row[name] or 0 for name in TOKENS}
+    return CallOutcome(
+        "answered",
+        Usage(**tokens),
+        text=row["answer"],
         reasoning=row["reasoning"],
         answered_by=row["answered_by"],
         request_id=row["request_id"],
         finish_reason=row["finish_reason"],
-        tokens={name: row[name] or 0 for name in _TOKENS},
         latency_s=row["latency_s"] or 0.0,
     )
 

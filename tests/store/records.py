@@ -27,7 +27,8 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.store.changes.calls import CallResult, NewCall, begin_call, end_call
+from acceld.model_calls import CallIntent, CallOutcome, Usage
+from acceld.store.changes.calls import begin_call, end_call
 from acceld.store.changes.insights import write_insight
 from acceld.store.changes.runs import create_run, select_beam, set_best, set_run_state, start_iteration
 from acceld.store.changes.tree import write_attempt, write_candidate, write_evaluation, write_plan
@@ -108,9 +109,9 @@ def insight(run: int = 0, title: str = "Hoist loop-invariant loads") -> Insight:
     )
 
 
-def call(run: int | None = None, key: str = "question", model: str = "small") -> NewCall:
+def call(run: int | None = None, key: str = "question", model: str = "small") -> CallIntent:
     """Return a model call."""
-    return NewCall(
+    return CallIntent(
         key=key,
         role="planner",
         model=model,
@@ -118,18 +119,18 @@ def call(run: int | None = None, key: str = "question", model: str = "small") ->
         prompt_sha256="c" * 64,
         system="You plan.",
         user="Plan!",
+        max_output_tokens=4096,
         reserved_usd=0.02,
-        run=run,
-        iteration=1,
+        tags={"iteration": 1} if run is None else {"run": run, "iteration": 1},
     )
 
 
-ANSWER = CallResult(
+ANSWER = CallOutcome(
     "answered",
-    tokens={"input_tokens": 900, "cached_tokens": 100, "output_tokens": 50},
+    Usage(900, 100, output_tokens=50),
     cost_usd=0.0125,
     price={"input_usd_per_mtok": "3"},
-    answer="Hoist the loads.",
+    text="Hoist the loads.",
     answered_by="small-2026",
     request_id="req_1",
     latency_s=1.5,

@@ -154,7 +154,7 @@ async def test_an_answer_is_found_again_by_its_question(store: Store) -> None:
     await store.change(end_call, number, records.ANSWER)
     stored = await store.read(stored_answer, "question")
     assert stored is not None
-    assert stored.answer == "Hoist the loads."
+    assert stored.text == "Hoist the loads."
     with pytest.raises(StoreError, match="has already ended"):
         await store.change(end_call, number, records.ANSWER)
 
@@ -338,14 +338,7 @@ async def test_the_calls_behind_a_candidate_are_found_whatever_the_ids_of_plans(
             ("executor", {"plan": one.plan, "attempt": 0}),
             ("fixer", {"plan": one.plan, "attempt": 0, "step": 1}),
         ):
-            call = replace(
-                records.call(run.id, key=f"{role} {number}"),
-                role=role,
-                parent=baseline.id,
-                plan=more.get("plan"),
-                attempt=more.get("attempt"),
-                parameters={"tags": tags | more},
-            )
+            call = replace(records.call(run.id, key=f"{role} {number}"), role=role, tags=tags | more)
             own.append(await store.change(begin_call, call))
         asked[one.id] = own[:2]  # the fixer's is behind another candidate, which is the attempt repaired
     for one in candidates:

@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 from acceld.llm.answer import finished
-from acceld.llm.client import Completion, CompletionRequest, Received, Usage
+from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import Watch
 from acceld.llm.errors import LLMTimedOut
 from acceld.llm.providers.connection import SdkClient
 from acceld.llm.providers.translation import ANTHROPIC, translated, unstreamed
+from acceld.model_calls import Usage
 
 COUNTING_S = 20.0
 """Longest wait for a count of tokens. A forecast that waits longer than a person would is of no use."""

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from acceld.llm.batches import OpenBatch
 from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMTimedOut, LLMUnavailable
 from acceld.llm.providers.anthropic import AnthropicClient
 from acceld.llm.providers.translation import ANTHROPIC, error_from, translated
+from acceld.model_calls import OpenBatch
 
 
 class AnthropicBatches:

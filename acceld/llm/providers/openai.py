@@ -11,11 +11,12 @@ from types import MappingProxyType
 from typing import Any
 
 from acceld.llm.answer import finished
-from acceld.llm.client import Completion, CompletionRequest, Received, Usage
+from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import Watch
 from acceld.llm.errors import LLMUnavailable
 from acceld.llm.providers.connection import SdkClient
 from acceld.llm.providers.translation import OPENAI, unstreamed
+from acceld.model_calls import Usage
 
 SHOWN = frozenset({"response.output_text.delta", "response.refusal.delta"})
 """Events of a response with visible text."""

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from acceld.llm.batches import OpenBatch
 from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMBadRequest
 from acceld.llm.providers.openai import OpenAIClient
 from acceld.llm.providers.translation import OPENAI, error_from, translated
+from acceld.model_calls import OpenBatch
 
 TOKEN = "acceld_batch"
 """Key of our own token in a batch's metadata."""

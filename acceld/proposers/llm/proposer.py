@@ -18,7 +18,7 @@ from typing import Final
 from acceld.chips import API_CHIPS
 from acceld.config import ToolsConfig
 from acceld.llm.calls import RoleBudgetError
-from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role, Usage
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role
 from acceld.llm.errors import (
     LLMEmpty,
     LLMError,
@@ -29,6 +29,7 @@ from acceld.llm.errors import (
 )
 from acceld.llm.pricing import Price
 from acceld.model import PROPOSERS, Attempt, Candidate, Insight, InsightKind, Kernel, KnowledgeLevel, Plan
+from acceld.model_calls import Usage
 from acceld.proposers.interface import (
     NO_PLAN,
     AppliedPlan,

@@ -17,8 +17,8 @@ from acceld.config import ToolsConfig
 from acceld.errors import AcceldError
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.findings import finding, lines_of
-from acceld.llm.client import Usage
 from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.model_calls import Usage
 from acceld.nki.frontend import manual
 from acceld.proposers.llm.presentation import failure_lines
 from acceld.workloads import Workload, workload

@@ -21,10 +21,9 @@ from acceld.evaluate.interface import EvaluationRequest, started
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.events import BudgetLevel
 from acceld.home import Home
-from acceld.llm.client import Usage
-from acceld.llm.ledger import CallIntent, CallOutcome
 from acceld.llm.pricing import Price
 from acceld.model import Gate, RunSpec, SearchParameters
+from acceld.model_calls import CallIntent, CallOutcome, Usage
 from acceld.nki.timing.calibration import Calibration, keep
 from acceld.nki.timing.parameters import PARAMS_VERSION
 from acceld.nki.timing.version import model_version
@@ -143,10 +142,12 @@ async def test_the_ledger_buys_no_answer_twice(store: Store) -> None:
     call = await ledger.intend(intent)
     assert await ledger.answer("question") is None
     usage = Usage(10, 4, 0, 7, 3)
-    await ledger.settle(call, CallOutcome("answered", usage, 0.25, Price.of(1, 2), text="plan", answered_by="tiny"))
+    await ledger.settle(
+        call, CallOutcome("answered", usage, 0.25, Price.of(1, 2).as_dict(), text="plan", answered_by="tiny")
+    )
     stored = await ledger.answer("question")
     assert stored is not None
-    assert (stored.text, stored.model, stored.usage) == ("plan", "tiny", usage)
+    assert (stored.text, stored.answered_by, stored.usage) == ("plan", "tiny", usage)
     assert await store.read(spent_usd, run.id) == 0.25
     assert await store.read(spent_usd, since=time.time() + 60) == 0
     with pytest.raises(AcceldError, match="has already ended"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from acceld.llm.batches import Batcher, BatchProvider, MemoryJournal, OpenBatch
+from acceld.llm.batches import Batcher, BatchProvider
 from acceld.llm.calls import Calls
-from acceld.llm.client import ScriptedClient
 from acceld.llm.errors import LLMBadRequest, LLMRateLimited
 from acceld.llm.ledger import MemoryLedger, question_key
 from acceld.llm.pricing import Price
@@ -20,9 +20,35 @@ from acceld.llm.providers.openai import OpenAIClient
 from acceld.llm.providers.openai_batches import OpenAIBatches
 from acceld.llm.retry import RetryPolicy
 from acceld.llm.settings import Api
+from acceld.model_calls import OpenBatch
 from acceld.search.budget import Budget
 from tests.acceld.llm.models import APIS, ask, settings_for, yield_once
+from tests.acceld.llm.scripted import ScriptedClient
 from tests.acceld.llm.server import Reply, ScriptedServer
+
+
+class MemoryJournal:
+    """A journal in memory, for tests and demonstrations."""
+
+    def __init__(self) -> None:
+        self.batches: dict[str, tuple[str, OpenBatch]] = {}
+
+    async def open_batches(self, model: str) -> list[OpenBatch]:
+        """Return the batches of a model."""
+        return [batch for name, batch in self.batches.values() if name == model]
+
+    async def begin(self, model: str, batch: OpenBatch) -> None:
+        """Store the batch."""
+        self.batches[batch.token] = (model, batch)
+
+    async def sent(self, token: str, batch: str) -> None:
+        """Store the batch's id."""
+        model, known = self.batches[token]
+        self.batches[token] = (model, replace(known, batch=batch))
+
+    async def collected(self, token: str) -> None:
+        """Forget the batch."""
+        del self.batches[token]
 
 
 class WatchedJournal(MemoryJournal):
@@ -82,7 +108,7 @@ async def test_requests_of_one_moment_go_out_in_one_batch_at_half_the_price(api:
     assert len(server.shelf.batches) == 1 and len(server.shelf.bought) == 5 and not server.seen
     assert answers[0].usage.input_tokens == 100 and answers[0].usage.output_tokens == 20
     assert budget.spent_usd(1) == pytest.approx(5 * 0.5 * (100 * 1 + 20 * 2) / 1e6)
-    assert all(outcome.price is not None and "batch" in outcome.price.source for outcome in ledger.outcomes.values())
+    assert all(outcome.price is not None and "batch" in outcome.price["source"] for outcome in ledger.outcomes.values())
     assert not journal.batches
 
 

@@ -9,13 +9,15 @@ import pytest
 
 from acceld.errors import BudgetError, ConfigError
 from acceld.llm.calls import Calls
-from acceld.llm.client import Completion, CompletionRequest, LLMClient, Received, ScriptedClient, Usage
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Received
 from acceld.llm.errors import LLMInterrupted, LLMRefused, LLMUnavailable
-from acceld.llm.ledger import CallIntent, CallOutcome, MemoryLedger
+from acceld.llm.ledger import MemoryLedger
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
+from acceld.model_calls import CallIntent, CallOutcome, Usage
 from acceld.search.budget import Budget
 from tests.acceld.llm.models import ask
+from tests.acceld.llm.scripted import ScriptedClient
 
 PRICE = Price.of("1", "2")
 
@@ -72,7 +74,7 @@ async def test_the_intent_is_written_before_the_request_and_the_answer_before_it
     assert diary.events == ["intent", "request", "answered", "used"]
     outcome = diary.outcomes[1]
     assert outcome.text == answer.text == "text"
-    assert outcome.cost_usd == 0.002 and outcome.price == PRICE
+    assert outcome.cost_usd == 0.002 and outcome.price == PRICE.as_dict()
     assert budget.spent_usd(1) == budget.spent_usd() == 0.002
 
 

@@ -14,13 +14,14 @@ from acceld.config import LlmConfig, ModelConfig
 from acceld.errors import BudgetError
 from acceld.llm.calls import Calls
 from acceld.llm.errors import LLMError, LLMInterrupted, LLMTimedOut
-from acceld.llm.ledger import CallOutcome, MemoryLedger
+from acceld.llm.ledger import MemoryLedger
 from acceld.llm.limits import Limits
 from acceld.llm.model import connect
 from acceld.llm.pricing import Price
 from acceld.llm.providers.openai import OpenAIClient
 from acceld.llm.retry import RetryPolicy
 from acceld.llm.settings import Api, Deadlines, ModelSettings
+from acceld.model_calls import CallOutcome
 from acceld.search.budget import Budget
 from tests.acceld.llm.models import APIS, ask, settings_for
 from tests.acceld.llm.server import FAULTS, FRAMES, STATUS_FAULTS, Reply, ScriptedServer

@@ -11,9 +11,10 @@ from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
 from acceld.errors import ConfigError
 from acceld.llm.calls import Calls
 from acceld.llm.errors import LLMError
-from acceld.llm.ledger import CallOutcome, MemoryLedger
+from acceld.llm.ledger import MemoryLedger
 from acceld.llm.pricing import PriceBook
 from acceld.llm.settings import Api, ModelSettings
+from acceld.model_calls import CallOutcome
 from acceld.proposers.llm.roles import RoleTable
 from acceld.search.budget import Budget
 from tests.acceld.llm.models import ask, model_for
@@ -62,7 +63,7 @@ async def test_the_reported_tier_is_booked_and_the_dearer_one_if_none_is_reporte
     async with ScriptedServer(default=replace(COUNTED, tier=tier)) as server:
         outcome, _ = await booked(server, api, stream=stream)
     assert server.seen[0].body["service_tier"] == "flex"
-    assert outcome.cost_usd == cost_usd and outcome.price is not None and outcome.price.source == source
+    assert outcome.cost_usd == cost_usd and outcome.price is not None and outcome.price["source"] == source
 
 
 async def test_the_worst_case_is_reserved_at_the_dearer_tier_and_the_tier_asked_for_is_expected() -> None:
@@ -84,7 +85,7 @@ async def test_a_tier_that_is_refused_is_an_error_and_not_left_out() -> None:
 async def test_an_answer_that_breaks_off_is_booked_by_the_tier_that_its_pieces_report() -> None:
     async with ScriptedServer(default=replace(COUNTED, text="x" * 600, kind="truncated_sse", tier="flex")) as server:
         outcome, _ = await booked(server, "chat")
-    assert outcome.outcome == "interrupted" and outcome.price is not None and outcome.price.source == "config, flex"
+    assert outcome.outcome == "interrupted" and outcome.price is not None and outcome.price["source"] == "config, flex"
 
 
 @pytest.mark.parametrize(

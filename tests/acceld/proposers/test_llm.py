@@ -13,7 +13,7 @@ from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
 from acceld.daemon.build import problem_of
 from acceld.errors import BudgetError, ConfigError
 from acceld.llm.calls import Calls
-from acceld.llm.client import ROLES, Completion, CompletionRequest, ScriptedClient, Usage
+from acceld.llm.client import ROLES, Completion, CompletionRequest
 from acceld.llm.errors import (
     LLMBadRequest,
     LLMEmpty,
@@ -42,6 +42,7 @@ from acceld.model import (
     Source,
     Status,
 )
+from acceld.model_calls import Usage
 from acceld.proposers.interface import (
     AppliedPlan,
     AttemptRequest,
@@ -62,6 +63,7 @@ from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.workloads import workload
 from acceld.workloads.records import Precision
+from tests.acceld.llm.scripted import ScriptedClient
 
 REFERENCE = "def forward(x):\n    return x / (1 + np.exp(-x))\n"
 PARENT = "@nki.jit\ndef kernel(x):\n    return x\n"

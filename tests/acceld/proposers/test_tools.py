@@ -12,11 +12,12 @@ from acceld.config import EvaluateConfig, ToolsConfig
 from acceld.evaluate.interface import EvaluationRequest, started
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.llm.calls import Calls
-from acceld.llm.client import LLMClient, ScriptedClient, Usage
+from acceld.llm.client import LLMClient
 from acceld.llm.ledger import MemoryLedger
 from acceld.llm.pricing import FREE, Price
 from acceld.llm.settings import Api, ModelSettings
 from acceld.model import Attempt, Candidate, Evaluation, Failure, Gate, Kernel, Plan, Profile, Source, Status
+from acceld.model_calls import Usage
 from acceld.proposers.interface import AttemptRequest, Problem, ProblemArgument
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
@@ -25,6 +26,7 @@ from acceld.proposers.llm.tools import Spent, ToolCall, Workbench, tool_calls, w
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from tests.acceld.llm.models import APIS, model_for
+from tests.acceld.llm.scripted import ScriptedClient
 from tests.acceld.llm.server import Reply, ScriptedServer
 from tests.standin_neuron.machine import KERNEL, small_silu
 

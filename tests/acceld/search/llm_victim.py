@@ -17,13 +17,14 @@ from pathlib import Path
 from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.llm.calls import Calls
-from acceld.llm.client import Completion, CompletionRequest, LLMClient, Usage
+from acceld.llm.client import Completion, CompletionRequest, LLMClient
 from acceld.llm.ledger import question_key
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.pricing import Price
 from acceld.llm.retry import RetryPolicy
 from acceld.llm.settings import Deadlines, ModelSettings
 from acceld.model import Check, Correctness, Evaluation, Kernel, Profile, RunSpec, SearchParameters, Source, Status
+from acceld.model_calls import Usage
 from acceld.proposers.interface import Problem, ProblemArgument
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer

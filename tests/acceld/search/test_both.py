@@ -16,7 +16,7 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.llm.calls import Calls
-from acceld.llm.client import CompletionRequest, ScriptedClient
+from acceld.llm.client import CompletionRequest
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import Candidate, Gate, Kernel, Plan, Run, RunSpec, SearchParameters, Status
@@ -37,6 +37,7 @@ from acceld.store.connection import connect_reader
 from acceld.store.database import Store
 from acceld.store.reads.records import load_attempts, load_candidates, load_plans, load_run
 from acceld.workloads import workload
+from tests.acceld.llm.scripted import ScriptedClient
 from tests.acceld.proposers.rules.places import SILU
 from tests.acceld.search.conftest import BreaksDown, ListedProposer, ScriptedEvaluator, SearchMaker, new_run
 from tests.acceld.search.test_llm_search import SIGMOID, SLOW, kernel

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from acceld.llm.client import Role, ScriptedClient
+from acceld.llm.client import Role
 from acceld.model import Candidate
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
@@ -16,6 +16,7 @@ from acceld.proposers.llm.roles import RoleModels, RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.choice import LEAST_SHARE, Yield, shares, yields
 from acceld.store.reads.records import PricedCall
+from tests.acceld.llm.scripted import ScriptedClient
 from tests.acceld.proposers.test_llm import PLAN_ANSWER, plan_request
 from tests.acceld.search.test_lineage import candidate, plan
 

@@ -20,7 +20,7 @@ from acceld.daemon.ledger import StoreLedger
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.llm.calls import Calls
-from acceld.llm.client import CompletionRequest, ScriptedClient
+from acceld.llm.client import CompletionRequest
 from acceld.llm.pricing import FREE, Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import RunSpec, SearchParameters, Status
@@ -36,6 +36,7 @@ from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, spent_usd
 from acceld.workloads import load_workload
+from tests.acceld.llm.scripted import ScriptedClient
 
 FOLDER = Path(__file__).parents[2] / "adversarial" / "workloads" / "st_silu"
 KERNEL = (FOLDER / "kernel_legacy.py").read_text()

@@ -18,7 +18,7 @@ from acceld.daemon.ledger import StoreLedger
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.llm.calls import Calls
-from acceld.llm.client import CompletionRequest, ScriptedClient
+from acceld.llm.client import CompletionRequest
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import LEAST_STEP_PERCENT, InsightKind, RunSpec, RunState, SearchParameters, Status
@@ -35,6 +35,7 @@ from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidate, load_candidates, load_insights, load_run, spent_usd
 from acceld.workloads import workload
+from tests.acceld.llm.scripted import ScriptedClient
 
 KERNEL = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

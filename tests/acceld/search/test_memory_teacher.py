@@ -27,6 +27,7 @@ from acceld.model import (
     Source,
     Status,
 )
+from acceld.model_calls import CallIntent, CallOutcome, Usage
 from acceld.proposers.interface import (
     AttemptRequest,
     FirstRequest,
@@ -38,7 +39,7 @@ from acceld.proposers.interface import (
 )
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
-from acceld.store.changes.calls import CallResult, NewCall, begin_call, end_call
+from acceld.store.changes.calls import begin_call, end_call
 from acceld.store.changes.insights import write_insight
 from acceld.store.changes.runs import create_run
 from acceld.store.changes.tree import write_candidate, write_plan
@@ -207,9 +208,9 @@ async def test_a_pair_whose_summary_was_merged_or_empty_is_not_bought_again(stor
     await write_tree(store)
     for slow, fast in ((1, 2), (1, 3)):
         tags = {"run": 1, "iteration": 1, "slow": slow, "fast": fast}
-        asked = NewCall("k", "summarizer", "m", "p", "0" * 64, "s", "u", 0.0, run=1, parameters={"tags": tags})
+        asked = CallIntent("k", "summarizer", "m", "p", "0" * 64, "s", "u", 0, 0.0, tags=tags)
         number = await store.change(begin_call, replace(asked, key=f"{slow} {fast}"))
-        await store.change(end_call, number, CallResult("answered", answer="NONE"))
+        await store.change(end_call, number, CallOutcome("answered", Usage(), text="NONE"))
     summarizer = Summarizer()
     pairs = [candidate(2, 50.0, 1), candidate(3, 60.0, 2), candidate(4, 40.0, 3)]
     await teacher(store, summarizer).learn(1, [ROOT, *pairs], strictly)

@@ -7,9 +7,10 @@ import pytest
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.events import BeamSelected
 from acceld.model import Evaluation, Gate, Plan, Status
+from acceld.model_calls import CallIntent, CallOutcome, Usage
 from acceld.proposers.interface import PlanRequest
 from acceld.search.forecast import next_percent_usd
-from acceld.store.changes.calls import CallResult, NewCall, begin_call, end_call
+from acceld.store.changes.calls import begin_call, end_call
 from acceld.store.changes.runs import Spent
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_events, load_run
@@ -101,9 +102,10 @@ class PaidProposer(ListedProposer):
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         key = f"{request.iteration} {request.place} {request.index}"
-        asked = NewCall(key, "planner", "m", "", "", "", "", 1.0, run=request.run, iteration=request.iteration)
+        tags = {"run": request.run, "iteration": request.iteration}
+        asked = CallIntent(key, "planner", "m", "", "", "", "", 0, 1.0, tags=tags)
         await self.store.change(
-            end_call, await self.store.change(begin_call, asked), CallResult("answered", cost_usd=1.0)
+            end_call, await self.store.change(begin_call, asked), CallOutcome("answered", Usage(), 1.0)
         )
         return await super().plan(request)
 
