@@ -331,6 +331,7 @@ async def test_the_calls_behind_a_candidate_are_found_whatever_the_ids_of_plans(
     candidates = [await records.child_of(store, baseline, number) for number in (0, 1)]
     asked: dict[int, list[int]] = {}
     for number, one in enumerate(candidates):
+        assert one.plan is not None
         tags = {"run": run.id, "iteration": 1, "parent": baseline.id}
         own = []
         for role, more in (
