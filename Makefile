@@ -39,7 +39,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python scripts/bench.py
 
 bench-sim: $(VENV)/.installed-dev
-	$(BIN)/python scripts/bench_sim.py
+	$(BIN)/python scripts/evidence/bench_sim.py
 
 bench-sandbox: $(VENV)/.installed-dev
 	$(BIN)/python scripts/bench_sandbox.py
@@ -57,7 +57,7 @@ bench-history: $(VENV)/.installed-dev
 	$(BIN)/python scripts/bench_history.py
 
 corpus: $(VENV)/.installed-dev
-	$(BIN)/python -m scripts.corpus
+	$(BIN)/python -m scripts.evidence.corpus
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python scripts/faults.py

@@ -1,6 +1,6 @@
 """State the uncertainty of a predicted latency.
 
-All figures are measured, and ``scripts/bench_sim.py`` prints them. The interval of a latency is the wider of two
+All figures are measured, and ``scripts/evidence/bench_sim.py`` prints them. The interval of a latency is the wider of two
 conformal intervals. One contains the errors of four of five development kernels of the same chip with the same
 bottleneck. The other contains four of five chains; a chain is the set of kernels of one computation, and is contained
 if the errors of four of five of its kernels are. A kernel that resembles no measured kernel has no interval. The

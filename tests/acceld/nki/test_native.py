@@ -22,7 +22,7 @@ from acceld.nki.timing.cost import CostModel
 from acceld.nki.timing.expansion import Prepared, prepare
 from acceld.nki.timing.parameters import LEGACY, TimelineParams, default_params
 from acceld.nki.timing.timeline import Timeline, as_timed, timeline
-from scripts.simbench import kernels
+from scripts.evidence.simbench import kernels
 from tests.acceld.nki import test_fuzzed_prices, test_value_numbering
 from tests.acceld.nki.current.test_current import PRELUDE
 from tests.acceld.nki.implementations import COMPILED, PYTHON, Passes, compiled

@@ -1,0 +1,328 @@
+"""Measure the predictions of measured kernels, set by set: level, order, choice and intervals."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import combinations, product
+from pathlib import Path
+
+from acceld.errors import AcceldError
+from acceld.gains import simulated_band
+from acceld.model import SIMULATED_LESS_WORK_PERCENT, SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT, Profile, Source
+from acceld.nki.ir.program import Loop, Node
+from acceld.nki.timing.parameters import FITTED, LEGACY_2_20, TimelineParams, default_params
+from acceld.nki.timing.timeline import timeline
+from acceld.nki.timing.uncertainty import INTERVALS, Bound, bound_of
+from scripts.evidence.simbench.accuracy import leave_one_out, percent, rank_correlation
+from scripts.evidence.simbench.kernels import BEST
+from scripts.evidence.simbench.measured_sets import Measured, Role
+from scripts.evidence.simbench.tables import Table
+
+APART = 1.10
+"""From this ratio of two measurements on, predicting the right direction is required."""
+COVERED = 0.8
+"""Share of kernels that an interval should contain."""
+WORKERS = 2
+NKIBENCH = "NKIBench"
+ABLATED_EXECUTIONS = 5_000
+"""Number of written instructions up to which an ablation times a kernel."""
+RULES: dict[str, dict[str, bool | float]] = {
+    "without value numbering": {"value_numbering": False},
+    "without fused loops": {"fuse_loops": False},
+    "without spills": {"spills": False},
+    "turned loads element by element": {"turns_on_tensor_engine": False},
+    "SBUF without what the compiler keeps": {"sbuf_kept_bytes": 0},
+    "engines strictly in order": {"window": 0},
+    "a window of 64 instructions": {"window": 64},
+    "short loops run as written": {"merged_iterations": 0, "merges_beside": False},
+    "sums made with their tile": {"sums_apart": False},
+    "float32 transposes as long as products": {"transpose_passes": 4},
+    "transfers of few partitions on all DMA engines": {"engine_partitions": 1},
+    "scalar instructions on trn2 as long as on trn1": {"scalar_overhead_cycles": 90},
+    "dead results are computed": {"eliminate_dead": False},
+    "copies alternate on trn1 as on trn2": {"alternates_copies": True},
+    "the usual engine copies": {"alternates_copies": False},
+    "vector engine and GpSimd at once": {"shared_sbuf_port": False},
+    "tensor_scalar on the vector engine": {"small_operand_elements": 1 << 30},
+    "tensor engine always at its full rate": {"half_use": 0.0},
+}
+"""Mechanisms that an ablation switches off, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A measured kernel and its prediction."""
+
+    kernel: Measured
+    milliseconds: float
+    interval_percent: float | None
+    bound: Bound
+    engines_us: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def profile(self) -> Profile:
+        """Return what decides about a gain over another kernel."""
+        kernel, us = self.kernel, 1000 * self.milliseconds
+        return Profile(Source.SIMULATED, kernel.chip, kernel.api, us, "timeline", engines_us=self.engines_us)
+
+    @property
+    def ratio(self) -> float:
+        """Return predicted over measured latency."""
+        return self.milliseconds / self.kernel.milliseconds
+
+    @property
+    def inside(self) -> bool | None:
+        """Return True if the interval contains the measurement; None if there is no interval."""
+        if self.interval_percent is None:
+            return None
+        return abs(math.log(self.ratio)) <= math.log1p(self.interval_percent / 100)
+
+
+Change = Callable[[TimelineParams], TimelineParams]
+
+
+def unchanged(params: TimelineParams) -> TimelineParams:
+    """Return the parameters unchanged."""
+    return params
+
+
+def predict(kernel: Measured, cache: Path, change: Change = unchanged) -> Predicted | str:
+    """Return the prediction of one kernel, or the reason why there is none."""
+    params = LEGACY_2_20 if kernel.sdk == LEGACY_2_20.sdk else default_params(kernel.api, kernel.chip)
+    try:
+        line = timeline(kernel.program(cache), change(params))
+    except AcceldError as error:
+        return f"{kernel.group} {kernel.name}: {error}"
+    assert line.latency_us is not None
+    bound = bound_of(line.engines, line.latency_us)
+    return Predicted(kernel, line.latency_us / 1000, line.prediction.interval_percent, bound, line.engines)
+
+
+def predict_all(
+    kernels: Sequence[Measured], cache: Path, change: Change = unchanged
+) -> tuple[list[Predicted], list[str]]:
+    """Return every prediction, and the reasons of those that are missing."""
+    with ProcessPoolExecutor(WORKERS) as pool:
+        found = list(pool.map(partial(predict, cache=cache, change=change), kernels, chunksize=4))
+    return [one for one in found if isinstance(one, Predicted)], [one for one in found if isinstance(one, str)]
+
+
+def directions(found: Iterable[Predicted]) -> tuple[int, int]:
+    """Return the number of pairs of one chain that differ by :data:`APART` and are predicted in the right order, and of
+    all such pairs.
+    """
+    right = pairs = 0
+    for chain in _chains(found):
+        for a, b in combinations(chain, 2):
+            ratio = a.kernel.milliseconds / b.kernel.milliseconds
+            if max(ratio, 1 / ratio) >= APART:
+                pairs += 1
+                right += a.milliseconds != b.milliseconds and (a.milliseconds < b.milliseconds) == (ratio < 1)
+    return right, pairs
+
+
+def regrets(found: Iterable[Predicted]) -> list[float]:
+    """Return, for each chain of several kernels, the measured time of the one predicted fastest over the least measured
+    time.
+    """
+    return [
+        min(chain, key=lambda one: one.milliseconds).kernel.milliseconds / min(one.kernel.milliseconds for one in chain)
+        for chain in _chains(found)
+        if len(chain) > 1
+    ]
+
+
+def _chains(found: Iterable[Predicted]) -> list[list[Predicted]]:
+    chains: dict[tuple[str, str], list[Predicted]] = defaultdict(list)
+    for one in found:
+        chains[one.kernel.group, one.kernel.chain].append(one)
+    return list(chains.values())
+
+
+def summary(name: str, found: Sequence[Predicted]) -> dict[str, object]:
+    """Return one row: level, order, choice, intervals."""
+    level = [abs(one.ratio - 1) for one in found if not one.kernel.order_only]
+    rho = rank_correlation([one.milliseconds for one in found], [one.kernel.milliseconds for one in found])
+    right, pairs = directions(found)
+    regret = regrets(found)
+    inside = [one.inside for one in found if one.inside is not None]
+    return {
+        "set": name,
+        "kernels": len(found),
+        "Spearman": "-" if rho is None else round(rho, 3),
+        "MAPE %": percent(statistics.mean(level)),
+        "worst %": percent(max(level)),
+        "ratio": round(math.exp(statistics.mean(math.log(one.ratio) for one in found)), 2),
+        "direction": f"{right} of {pairs}",
+        "worst regret": round(max(regret), 2) if regret else "-",
+        "in the interval %": percent(sum(inside) / len(inside), 0) if inside else "-",
+    }
+
+
+def set_tables(found: Sequence[Predicted]) -> dict[str, Table]:
+    """Return summaries of the sets, development and validation apart; KDA's by operator too."""
+    tables: dict[str, Table] = {}
+    for role in Role:
+        mine = [one for one in found if one.kernel.role is role]
+        groups: dict[str, list[Predicted]] = defaultdict(list)
+        for one in mine:
+            groups[one.kernel.group].append(one)
+            if one.kernel.group == "KDA":
+                groups[f"KDA {one.kernel.chain}"].append(one)
+        if groups:
+            tables[f"sets_{role}"] = [summary(name, group) for name, group in groups.items()]
+    return tables
+
+
+Threshold = Callable[[Predicted, Predicted], float]
+THRESHOLDS: dict[str, Threshold] = {
+    f"{SIMULATED_LESSON_PERCENT:g} %: likely, an insight": lambda _one, _other: SIMULATED_LESSON_PERCENT,
+    f"{SIMULATED_TIE_PERCENT:g} %": lambda _one, _other: SIMULATED_TIE_PERCENT,
+    f"{SIMULATED_LESS_WORK_PERCENT:g} % for less work, else {SIMULATED_TIE_PERCENT:g} %: a win": (
+        lambda one, other: simulated_band(one.profile, other.profile)
+    ),
+}
+"""Percent by which a kernel must be predicted faster than another one, by name."""
+
+
+def paired_table(found: Sequence[Predicted]) -> Table:
+    """Count the pairs of one chain that are predicted faster beyond each threshold, and how many of them are measured
+    faster.
+
+    Pairs that were measured equal count as wrong. Kernels without an interval are left out, because they are part of no
+    win.
+    """
+    table: Table = []
+    for role, chip, (name, threshold) in product(Role, ("trn1", "trn2"), THRESHOLDS.items()):
+        mine = [one for one in found if (one.kernel.role, one.kernel.chip) == (role, chip)]
+        called = right = gains = ties = 0
+        for chain in _chains(one for one in mine if one.interval_percent is not None):
+            for a, b in combinations(sorted(chain, key=lambda one: one.milliseconds), 2):
+                apart = b.milliseconds > a.milliseconds * (1 + threshold(a, b) / 100)
+                called += apart
+                right += apart and a.kernel.milliseconds < b.kernel.milliseconds
+                gained = abs(math.log(a.kernel.milliseconds / b.kernel.milliseconds)) >= math.log(APART)
+                gains += gained
+                ties += gained and not apart
+        if gains:
+            table.append(
+                {
+                    "sets": f"{role}, {chip}",
+                    "beyond": name,
+                    "called faster": called,
+                    "are faster": right,
+                    "%": percent(right / called) if called else "-",
+                    "gains of 10 %": gains,
+                    "within it": ties,
+                    "within it %": percent(ties / gains),
+                }
+            )
+    return table
+
+
+def interval_table(found: Sequence[Predicted]) -> Table:
+    """Return, by class, the half width that intervals need on the development kernels, and the one in use."""
+    errors: dict[tuple[str, Bound], dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in found:
+        kernel = one.kernel
+        if kernel.role is Role.DEVELOPMENT and not kernel.sdk and not kernel.order_only and kernel.lnc == 1:
+            errors[kernel.chip, one.bound][kernel.group, kernel.chain].append(abs(math.log(one.ratio)))
+    return [
+        {
+            "chip": chip,
+            "bound by": str(bound),
+            "kernels": sum(map(len, chains.values())),
+            "chains": len(chains),
+            "80 % of errors within %": percent(math.expm1(half_width(chains.values())), 0),
+            "in use %": INTERVALS[chip, bound][0] if (chip, bound) in INTERVALS else "-",
+        }
+        for (chip, bound), chains in sorted(errors.items())
+    ]
+
+
+def half_width(chains: Iterable[Sequence[float]]) -> float:
+    """Return the half width of an interval: the widest that kernels or chains need.
+
+    It contains the errors of at least ``COVERED * (n + 1)`` of ``n`` kernels. It contains the same share of chains,
+    where the error of a chain is the one that contains :data:`COVERED` of its kernels: this is the conformal bound for
+    a kernel of a new chain, because kernels of one chain have similar errors. And it contains :data:`COVERED` of the
+    kernels if each chain has the same weight.
+    """
+    groups = list(chains)
+    ranked = sorted(error for errors in groups for error in errors)
+    by_kernel = max(_conformal(ranked), _conformal([_conformal(sorted(errors), 0) for errors in groups]))
+    weighed = sorted((error, 1 / len(errors) / len(groups)) for errors in groups for error in errors)
+    total = 0.0
+    for error, weight in weighed:
+        total += weight
+        if total >= COVERED - 1e-9:
+            return max(error, by_kernel)
+    raise ValueError("no errors")
+
+
+def _conformal(errors: Sequence[float], more: int = 1) -> float:
+    """Return the error that :data:`COVERED` of ``errors`` and ``more`` unknown ones do not exceed; at most the greatest
+    known one.
+    """
+    return sorted(errors)[min(len(errors), math.ceil(COVERED * (len(errors) + more) - 1e-9)) - 1]
+
+
+def ablation_table(kernels: Sequence[Measured], cache: Path, say: Callable[[str], None]) -> Table:
+    """Return the errors on development sets with one rule left out, or one fitted constant 20 % lower or higher.
+    Kernels of more than :data:`ABLATED_EXECUTIONS` instructions are left out, except the 14 baselines, because a few of
+    them would take most of the time.
+    """
+    mine = [one for one in kernels if one.role is Role.DEVELOPMENT and not one.sdk and _is_ablated(one, cache)]
+    changes: dict[str, Change] = {"as it is": unchanged}
+    changes |= {name: partial(_without, values=values) for name, values in RULES.items()}
+    changes |= {
+        f"{name} x{factor}": partial(_scaled, name=name, factor=factor) for name in FITTED for factor in (0.8, 1.2)
+    }
+    table: Table = []
+    for name, change in changes.items():
+        found, _ = predict_all(mine, cache, change)
+        table.append({"change": name, **_ablated(found)})
+        say(f"{table[-1]}")
+    return table
+
+
+def _is_ablated(kernel: Measured, cache: Path) -> bool:
+    return kernel.group == NKIBENCH or _executions(kernel.program(cache).body) <= ABLATED_EXECUTIONS
+
+
+def _executions(body: Sequence[Node]) -> int:
+    return sum((node.trips or 1) * _executions(node.body) if isinstance(node, Loop) else 1 for node in body)
+
+
+def _ablated(found: Sequence[Predicted]) -> dict[str, object]:
+    """Return one row: the 14 left out one at a time, and mean error and direction of pairs of KDA, AWS's samples and
+    the rest.
+    """
+    baselines = [one.ratio for one in found if one.kernel.group == NKIBENCH and one.kernel.name not in BEST]
+    left_out = [abs(error) for error in leave_one_out(baselines)]
+    families: dict[str, list[Predicted]] = defaultdict(list)
+    for one in found:
+        group = one.kernel.group
+        if group != NKIBENCH:
+            families[group if group == "KDA" else "samples" if group.startswith("samples") else "others"].append(one)
+    row: dict[str, object] = {"14 left out %": percent(statistics.mean(left_out)), "worst %": percent(max(left_out))}
+    for name, group_found in sorted(families.items()):
+        row[f"{name} %"] = percent(
+            statistics.mean(abs(one.ratio - 1) for one in group_found if not one.kernel.order_only)
+        )
+        row[f"{name} direction"] = "{} of {}".format(*directions(group_found))
+    return row
+
+
+def _without(params: TimelineParams, values: Mapping[str, bool | float]) -> TimelineParams:
+    return replace(params, **values)  # type: ignore[arg-type]  # names and types stand in RULES
+
+
+def _scaled(params: TimelineParams, name: str, factor: float) -> TimelineParams:
+    return params.with_scaled(name, factor)

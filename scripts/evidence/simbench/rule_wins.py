@@ -1,0 +1,136 @@
+"""Find rewrites by acceld's rules whose predicted gain does not depend on one fitted constant.
+
+Every variant of each rule at each site of a baseline is timed; the fastest one of a site counts. A win is a rewrite
+predicted at least 2 % faster; it survives where it stays faster with every fitted constant 20 % lower and 20 % higher.
+Programs are traced once. Each kernel has a limit of processor time, spent on its greatest wins first; the table says if
+the limit was reached.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from acceld.errors import AcceldError
+from acceld.nki.frontend.tracing import TensorSpec
+from acceld.nki.ir.codec import program_hash
+from acceld.nki.ir.program import Program
+from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default_params
+from acceld.nki.timing.timeline import timeline
+from acceld.proposers.rules.proposer import rewrite, suggestions
+from scripts.evidence.simbench.accuracy import changes
+from scripts.evidence.simbench.kernels import Kernel
+from scripts.evidence.simbench.tables import Table
+
+LEAST_GAIN = 1.02
+
+
+@dataclass(frozen=True, slots=True)
+class Win:
+    """One rewrite, with the least ratio of old to new latency over all changed constants."""
+
+    kernel: str
+    rule: str
+    line: int
+    speedup: float
+    least: float
+    by: str
+    """Constant that gives the least ratio."""
+    tried: int
+    """Changes that were tried, of ``changes`` that can matter."""
+    changes: int
+
+    @property
+    def survives(self) -> bool:
+        """Return True if the rewrite stays a gain."""
+        return self.least > 1.0
+
+    @property
+    def row(self) -> dict[str, object]:
+        """Return the win as a row of the table."""
+        complete = "" if self.tried == self.changes else f" ({self.tried} of {self.changes} changes tried)"
+        return {
+            "kernel": self.kernel,
+            "model": PARAMS_VERSION,
+            "rule": self.rule,
+            "line": self.line,
+            "speed-up": round(self.speedup, 3),
+            "least": round(self.least, 3),
+            "with": self.by,
+            "survives": ("yes" if self.survives else "no") + complete,
+        }
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Latencies of one program, each computed once."""
+
+    program: Program
+    known: dict[str, float] = field(default_factory=dict)
+
+    def latency_us(self, change: str, params: TimelineParams) -> float:
+        if change not in self.known:
+            latency = timeline(self.program, params).latency_us
+            assert latency is not None, "a baseline has no loop of unknown length"
+            self.known[change] = latency
+        return self.known[change]
+
+
+def wins(label: str, kernel: Kernel, budget_s: float) -> Iterator[Win]:
+    """Yield each win of a rule on a kernel, the greatest first, within about ``budget_s`` of processor time."""
+    ends = time.process_time() + budget_s
+    parent, params = _Clock(kernel.program()), default_params(kernel.api, kernel.target)
+    before = parent.latency_us("", params)
+    found: dict[tuple[str, int], tuple[float, _Clock]] = {}
+    for rule, line, program in _rewritten(kernel, program_hash(parent.program)):
+        child = _Clock(program)
+        speedup = before / child.latency_us("", params)
+        if speedup >= found.get((rule, line), (LEAST_GAIN, child))[0]:
+            found[rule, line] = (speedup, child)
+        if time.process_time() > ends:
+            break
+    for (rule, line), (speedup, child) in sorted(found.items(), key=lambda one: -one[1][0]):
+        ratios: dict[str, float] = {}
+        every = changes([parent.program, child.program], params)
+        for change, changed in every.items():
+            if time.process_time() > ends and ratios:
+                break
+            ratios[change] = parent.latency_us(change, changed) / child.latency_us(change, changed)
+        by = min(ratios, key=lambda change: ratios[change])
+        yield Win(label, rule, line, speedup, ratios[by], by, len(ratios), len(every))
+
+
+def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]]:
+    """Yield rule, line and program of each variant whose program differs."""
+    shapes = tuple(a.shape if isinstance(a, TensorSpec) else None for a in kernel.arguments)
+    seen = {digest}
+    for suggestion in suggestions(kernel.source, kernel.api, shapes):
+        site = suggestion.site
+        for variant in site.variants:
+            try:
+                program = kernel.with_source(rewrite(kernel.source, kernel.api, site, variant, shapes)).program()
+            except AcceldError:  # no win: the rule refuses, or its result can not be traced
+                continue
+            if program_hash(program) not in seen:
+                seen.add(program_hash(program))
+                yield site.rule, site.line, program
+
+
+def rows(label: str, kernel: Kernel, budget_s: float, say: Callable[[str], None]) -> Table:
+    """Return a kernel's wins as rows; a single row says so if it has none."""
+    started = time.process_time()
+    found = [win.row for win in wins(label, kernel, budget_s)]
+    say(f"{label}: {len(found)} wins ({time.process_time() - started:.1f} s)")
+    return found or [_row(kernel=label, model=PARAMS_VERSION, rule="no win")]
+
+
+def win_table(found: Iterable[Table]) -> Table:
+    """Return the gains of acceld's rules under changed constants, and the share of tried rewrites that stay gains."""
+    table = [row for one in found for row in one]
+    whole = [row["survives"] for row in table if row["survives"] in ("yes", "no")]
+    return [*table, _row(kernel="tried in full", survives=f"{whole.count('yes')} of {len(whole)}")]
+
+
+def _row(**values: object) -> dict[str, object]:
+    return dict.fromkeys("kernel model rule line speed-up least with survives".split(), "") | values
