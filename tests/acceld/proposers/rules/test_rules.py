@@ -92,7 +92,7 @@ def test_a_place_without_the_pattern_is_refused(rule: str) -> None:
 def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
     page = (Path(__file__).parents[4] / "docs" / "rules.md").read_text(encoding="utf-8")
     text = page.partition("```python\n")[2].partition("```")[0]
-    assert len([line for line in text.splitlines() if line.strip()]) <= 30
+    assert len([line for line in text.splitlines() if line.strip() and not line.startswith("from ")]) <= 30
     names: dict[str, Any] = {}
     exec(compile(text, "copy_once.py", "exec"), names)  # noqa: S102  # our own documentation
     twice = places.FROM_PSUM.replace(
