@@ -17,9 +17,6 @@ from typing import Any, Literal
 from acceld.statuses import Failure as Failure  # noqa: PLC0414  # others import it from here
 from acceld.statuses import Status as Status  # noqa: PLC0414  # the same
 
-STATUS_ORDER = tuple(Status)
-"""The order in which counts are shown."""
-
 FAILED = frozenset(Status) - {Status.PASSED, Status.UNTESTED, Status.UNCHECKED, Status.SUSPECT}
 """Statuses of an evaluation that states a failure. Such an evaluation may lack a profile."""
 

@@ -105,7 +105,6 @@ class StepSize:
     batch: int
     length: int
     decode: bool
-    tensor_parallel: int = 1
 
     @property
     def tokens(self) -> int:

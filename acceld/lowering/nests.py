@@ -46,7 +46,6 @@ from acceld.lowering.statements import (
     variable,
 )
 
-INTEGERS = ("int32", "uint32", "int16", "uint16", "int8", "uint8")
 Pattern = tuple[tuple[int, int], ...]
 TURNED_TOGETHER = 4
 """Number of transposes into one PSUM bank, which a single copy then moves to SBUF."""

@@ -130,7 +130,7 @@ def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
         if given[name] < 1:
             raise UsageError(f"--{name} must be 1 or more")
     shape = read_config(Path(arguments.spec), given["tp"])
-    step = StepSize(given["batch"], given["seq"], arguments.decode, given["tp"])
+    step = StepSize(given["batch"], given["seq"], arguments.decode)
     rows = [_timed(region, shape.dtype, arguments.chip) for region in regions_of(shape, step)]
     what = f"one token of {step.batch} sequences" if step.decode else f"{step.tokens} tokens"
     return rows, f"a step ({what})", {"layers": shape.layers}

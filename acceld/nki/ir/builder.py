@@ -82,11 +82,6 @@ class ProgramBuilder:
         """Ids of the open loops, outermost first."""
         return self._scope
 
-    @property
-    def open_loops(self) -> tuple[Loop, ...]:
-        """The open loops, outermost first. Their bodies are empty until they are closed."""
-        return tuple(self._open)
-
     def buffer(
         self,
         name: str,
