@@ -162,7 +162,7 @@ def end_call(tx: Transaction, number: int, result: CallResult) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """A batch of calls in the journal. ``batch`` is the provider's id, empty if it may not have been sent."""
+    """Hold a batch of calls. ``batch`` is the provider's id of the batch, empty if the batch may not have been sent."""
 
     token: str
     keys: tuple[str, ...]
@@ -189,7 +189,7 @@ def batch_collected(tx: Transaction, token: str) -> None:
 
 
 def open_batches(connection: sqlite3.Connection, model: str | None = None) -> list[BatchEntry]:
-    """Return the batches with unanswered calls, of one model or of all, oldest first."""
+    """Return the batches with unanswered calls, oldest first: those of one model, or of all models."""
     found = connection.execute(
         "SELECT * FROM journal WHERE kind = ? AND state <> 'done' AND (? IS NULL OR json_extract(data, '$.model') = ?) "
         "ORDER BY id",
