@@ -139,7 +139,7 @@ class Scorer:
         workload: Sequence[str] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Return the rewards of completions, texts or lists of messages, in the form of TRL's trainers.
+        """Return a reward for each completion, as TRL's trainers call a reward function. A completion is a text or a list of messages.
 
         A column ``workload`` of the data set names the workload of each completion.
         """

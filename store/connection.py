@@ -47,7 +47,7 @@ class WriterLock:
             raise _cannot_write(path, error) from error
 
     def release(self) -> None:
-        """Release the right."""
+        """Give the right to write back, so that another process can take it."""
         os.close(self._descriptor)
 
 
@@ -59,7 +59,7 @@ def _cannot_write(path: Path, error: OSError) -> StoreError:
 
 
 def refuse_other_kinds(path: Path) -> None:
-    """Raise StoreError if the path is a folder or anything else that is no file."""
+    """Raise StoreError if something other than a file lies at the path, such as a folder."""
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "no regular file"
         raise StoreError(
@@ -112,7 +112,7 @@ def refuse_damaged(path: Path) -> None:
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """Return the only read-write connection. StoreError if the file can not be opened or is not a database."""
+    """Return the only read-write connection. Raise StoreError if the file can not be opened or is not a database."""
     refuse_other_kinds(path)
     refuse_damaged(path)
     try:
@@ -139,7 +139,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWEST_SCHEMA) -> int:
-    """Return the file's schema version. StoreError for a version newer than ``newest``, and for another program's
+    """Return the file's schema version. Raise StoreError for a version newer than ``newest``, and for another program's
     database.
     """
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -156,7 +156,7 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWE
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Return a connection that can only read. StoreError if there is no database, or this acceld can not read it."""
+    """Return a connection that can only read. Raise StoreError if there is no database that this acceld can read."""
     refuse_other_kinds(path)
     if not path.exists():
         raise StoreError(f"there is no database at {path}", hint="Nothing has run here yet: acceld optimize WORKLOAD.")

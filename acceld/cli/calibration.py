@@ -56,7 +56,7 @@ def learn(arguments: argparse.Namespace) -> int:
     """Fit and store a calibration for each chip and API, or forget the stored calibrations. Return the exit code."""
     home = find_home(arguments.home)
     if home.daemon() is not None:
-        raise UsageError("a running daemon would keep its old calibration", hint="acceld stop")
+        raise UsageError("a daemon is running, and would keep its old calibration", hint="acceld stop")
     state = home.prepare()
     if arguments.forget:
         calibration.keep(state, ())
@@ -70,7 +70,7 @@ def learn(arguments: argparse.Namespace) -> int:
             groups[one.chip, one.kernel.api, one.sdk].append(one)
     if not groups:
         raise UsageError(
-            "no measured kernel to learn from", hint="measure some: acceld check r12 --on device, or --from FILE.jsonl"
+            "there are no measured kernels to learn from", hint="measure some: acceld check r12 --on device, or --from FILE.jsonl"
         )
     fitted: dict[tuple[str, str], Calibration] = {}
     for (chip, api, sdk), group in sorted(groups.items()):

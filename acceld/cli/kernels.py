@@ -90,7 +90,7 @@ def baseline_of(found: Workload, api: str) -> Path:
     """Return the file of a workload's baseline. Raises UsageError if there is none for ``api``."""
     if api not in found.baselines:
         known = ", ".join(sorted(found.baselines)) or "none"
-        raise UsageError(f"workload {found.name} has no baseline for API {api}; it has {known}")
+        raise UsageError(f"workload {found.name} has no baseline for API {api}; it has baselines for: {known}")
     return found.baselines[api]
 
 

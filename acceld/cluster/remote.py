@@ -172,7 +172,7 @@ class _Bridge:
             await asyncio.wait_for(self.call("connect", self._address, self._setup), CONNECT_S)
         except TimeoutError:
             await self.stop()
-            raise HostLostError(f"no answer in {CONNECT_S:g} s") from None
+            raise HostLostError(f"the Ray cluster {self._address} gave no answer in {CONNECT_S:g} s") from None
 
     async def call(self, kind: str, *arguments: object) -> Any:
         """Return the child's answer to a call, or raise the error that the child answers. Raise HostLostError if the

@@ -175,7 +175,7 @@ class SearchBuilder:
         await asyncio.to_thread(self._proposer, spec, found)
         if spec.backend != SIMULATOR:
             if self._config.budget.device_usd is not None and not self._config.devices.usd_per_hour:
-                raise UsageError("budget.device_usd caps nothing without devices.usd_per_hour, the machine's price")
+                raise UsageError("budget.device_usd caps nothing without the machine's price: set devices.usd_per_hour too")
             await self._router.ready(spec.backend)
 
     async def search(self, run: Run, control: RunControl) -> Search:
@@ -468,7 +468,7 @@ def _check_reference(found: Workload, spec: RunSpec) -> None:
     if not PROPOSERS[spec.proposer].writes_first:
         raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     if found.reference is None:
-        raise UsageError(f"workload {found.name} has no reference to write a kernel from")
+        raise UsageError(f"workload {found.name} has no reference from which models could write a first kernel")
 
 
 def problem_of(found: Workload, chip: str, api: str) -> Problem:

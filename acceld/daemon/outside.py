@@ -37,7 +37,7 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
     unknown = set(asked) - KEYS
     if unknown or not isinstance(asked.get("workload"), str):
         keys = ", ".join(sorted(KEYS - {"workload"}))
-        raise UsageError(f"an evaluation needs workload, and may have {keys}")
+        raise UsageError(f"an evaluation needs the key workload, and may have {keys}")
     given = asked.get("kernel")
     kernel = specs.kernel(given, asked.get("api"), config.search.api) if given is not None else None
     default = Choice(config.devices.backend, config.search.api, config.search.chip)
@@ -71,7 +71,7 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
 def _alone(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
     """Return the request to time a kernel that has no workload."""
     if not set(asked) <= ALONE_KEYS:
-        raise UsageError(f"a kernel with arguments is only timed; it may have {', '.join(sorted(ALONE_KEYS))}")
+        raise UsageError(f"an evaluation with arguments only times the kernel; its keys may be {', '.join(sorted(ALONE_KEYS))}")
     kernel = specs.kernel(asked.get("kernel"), asked.get("api"), config.search.api)
     default = Choice(SIMULATOR, config.search.api, config.search.chip)
     where = choose(default, backend=SIMULATOR, api=kernel.api, chip=asked.get("chip"))

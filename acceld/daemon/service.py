@@ -370,7 +370,7 @@ class Daemon:
 
     def _fleet(self) -> FleetControl:
         if self._parts.fleet is None:
-            raise UsageError("this daemon has no fleet", hint="devices.cluster, docs/fleet.md")
+            raise UsageError("this daemon has no fleet", hint="devices.cluster names the Ray cluster of a fleet (docs/fleet.md)")
         return self._parts.fleet
 
     async def submit(self, spec: Mapping[str, Any]) -> int:
@@ -379,7 +379,7 @@ class Daemon:
         Raises UsageError for a specification that can not be used, ConflictError if the daemon is stopping.
         """
         if self._state == "stopping":
-            raise ConflictError("the daemon is stopping")
+            raise ConflictError("the daemon is stopping and takes no more work")
         self._touch()
         asked = {key: value for key, value in spec.items() if key != "settings"}
         await self._read_settings()

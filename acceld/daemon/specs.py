@@ -98,7 +98,7 @@ def memory_policy(
 def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
     """Return the preset's parameters, overridden by the request. Raise UsageError for a bad key or value."""
     if not isinstance(asked, Mapping):
-        raise UsageError("search is not an object")
+        raise UsageError("the value of search is not a JSON object")
     _refuse_unknown("search", asked, SEARCH_OPTIONS)
     hints = get_type_hints(SearchParameters)
     for name, value in asked.items():
@@ -117,7 +117,7 @@ def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
     ``otherwise``. Raises UsageError for a bad field.
     """
     if not isinstance(asked, Mapping):
-        raise UsageError("a kernel is an object with a text")
+        raise UsageError("a kernel must be a JSON object with the key text")
     known = {field.name for field in fields(Kernel)}
     _refuse_unknown("a kernel", asked, known)
     text = asked.get("text")
@@ -125,11 +125,11 @@ def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
     given = {"api": api, **asked, "grid": asked.get("grid") or (), "closure": asked.get("closure") or {}}
     found = _record({**given, "trusted": asked.get("trusted", True) is True}, Kernel, "a kernel")
     if len(found.text) > TEXT_LIMIT:
-        raise UsageError(f"a kernel of {len(found.text)} characters is too long")
+        raise UsageError(f"a kernel of {len(found.text)} characters is too long: at most {TEXT_LIMIT:,} are allowed")
     if not all(extent > 0 for extent in found.grid):
         raise UsageError(f"grid = {list(found.grid)} is not a list of positive whole numbers")
     if found.lnc not in (1, 2):
-        raise UsageError(f"lnc = {found.lnc}; it is 1 or 2")
+        raise UsageError(f"lnc = {found.lnc} must be 1 or 2")
     return found
 
 
@@ -157,7 +157,7 @@ def _record(raw: Any, kind: type[T], what: str) -> T:
 def _refuse_unknown(what: str, asked: Mapping[str, Any], known: Collection[str]) -> None:
     for name in asked:
         if name not in known:
-            raise UsageError(f"{what} has no {name!r}. {did_you_mean(name, known)}".rstrip())
+            raise UsageError(f"{what} has no key {name!r}. {did_you_mean(name, known)}".rstrip())
 
 
 def _asked(asked: Mapping[str, Any], name: str) -> str | None:
@@ -178,7 +178,7 @@ def refuse_other_settings(given: Any, own: Mapping[str, str], read: Collection[P
     if not (
         isinstance(given, dict) and isinstance(given.get("digests"), dict) and isinstance(given.get("files"), list)
     ):
-        raise UsageError("settings has digests by key, and files")
+        raise UsageError("settings must hold an object digests, and a list files")
     theirs = given["digests"]
     keys = sorted(key for key in theirs.keys() | own.keys() if theirs.get(key) != own.get(key))
     if not keys:

@@ -238,7 +238,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         """Time a kernel that has no workload, and return the result. Raises UsageError on a device that needs a
         workload.
         """
-        raise UsageError(f"backend {self.backend} evaluates a kernel with a workload only")
+        raise UsageError(f"backend {self.backend} can not time a kernel without a workload")
 
     @abstractmethod
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> C:

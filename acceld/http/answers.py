@@ -131,7 +131,7 @@ def run_filter(request: web.Request) -> int | None:
         return None
     digits = text.removeprefix("r")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
-        raise UsageError(f"run={text!r} is not a run")
+        raise UsageError(f"run={text!r} is not the number of a run")
     return int(digits)
 
 

@@ -96,7 +96,7 @@ async def post_evaluation(request: web.Request) -> web.StreamResponse:
         return answer(await control.evaluate(asked))
     items = asked["items"]
     if set(asked) != {"items"} or not isinstance(items, list) or not all(isinstance(one, dict) for one in items):
-        raise UsageError("items is a list of evaluations, and no other key may be given")
+        raise UsageError("the body must have one key, items, with a list of evaluations")
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
     async with asyncio.TaskGroup() as tasks:

@@ -118,7 +118,7 @@ def connect_batches(
     if settings.provider not in ("openai", "anthropic"):
         raise ConfigError(
             f"model {settings.name!r}: batches of provider {settings.provider} are not supported",
-            hint="batch = false in its role",
+            hint="set batch = false in the section of its role",
         )
     if settings.provider == "anthropic":
         provider = AnthropicBatches(AnthropicClient(settings, environment), poll_s=poll_s)

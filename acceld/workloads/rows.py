@@ -35,7 +35,7 @@ _LEAST_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """A block of rows that is equal for every output: the indices by axis."""
+    """Hold a block of rows: which indices of each axis belong to it, the same for every output."""
 
     slices: Mapping[str, slice]
 

@@ -64,7 +64,7 @@ def call_sent(tx: Transaction, number: int) -> None:
 
 
 def end_call(tx: Transaction, number: int, result: CallOutcome) -> None:
-    """Store the outcome. StoreError for a call that already has one."""
+    """Store the outcome of a call. Raise StoreError if the call already has an outcome."""
     row = tx.one("SELECT outcome FROM llm_calls WHERE id = ?", (number,))
     if row is None or row["outcome"] is not None:
         what = "has already ended, and can not be completed twice" if row is not None else "does not exist"
@@ -127,7 +127,7 @@ def batch_collected(tx: Transaction, token: str) -> None:
 
 
 def open_batches(connection: sqlite3.Connection, model: str | None = None) -> list[OpenBatch]:
-    """Return the batches with unanswered calls, of one model or of all, oldest first."""
+    """Return the batches with unanswered calls, oldest first: those of one model, or of all models."""
     found = connection.execute(
         "SELECT * FROM journal WHERE kind = ? AND state <> 'done' AND (? IS NULL OR json_extract(data, '$.model') = ?) "
         "ORDER BY id",
@@ -145,7 +145,7 @@ def open_batches(connection: sqlite3.Connection, model: str | None = None) -> li
 
 
 def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
-    """Return the cost in USD, by role, of a run's calls that have an outcome, with what is uncertain of it."""
+    """Return what a run's ended calls cost at most, in USD by role: known and uncertain costs together."""
     rows = connection.execute(
         "SELECT role, sum(cost_usd + uncertain_usd) AS usd FROM llm_calls WHERE run = ? GROUP BY role", (run,)
     )
@@ -155,8 +155,9 @@ def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
 def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
     """End a call that no caller waits for any more.
 
-    It costs as much as the newest answers of the same model in the same role did on average; without any, what was
-    expected when it was made. The rest of the reserved amount is uncertain. A call that was never sent costs nothing.
+        The call costs as much as the newest answers of the same model in the same role did on average. Without such answers
+    it costs what was expected when it was made. The rest of the reserved amount is uncertain. A call that was never sent
+    costs nothing.
     """
     row = tx.one("SELECT role, model, reserved_usd, expected_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
     assert row is not None, "only rows of the table are interrupted"

@@ -54,5 +54,5 @@ def run(arguments: argparse.Namespace) -> int:
             shown = need.what if need.life.certain else f"{need.what} (documented only: a note)"
             rows.append([version, str(need.line), shown, need.life.instead])
     print_table(rows, ["nki", "line", "what breaks", "write instead"])
-    say(f"read for names and syntax, not run; a trace finds more: acceld profile {path} --nki {asked}")
+    say(f"the file was read for names and syntax, not run; a trace finds more: acceld profile {path} --nki {asked}")
     return NOT_PASSED if refused else 0

@@ -129,7 +129,7 @@ async def _recorded(client: Any, number: int) -> list[Any]:
     finally:
         await client.close()
     if not events:
-        raise UsageError(f"r{number} has no events", hint="acceld runs lists what there is")
+        raise UsageError(f"r{number} has no events", hint="acceld runs lists the runs")
     return events
 
 

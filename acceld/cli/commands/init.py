@@ -124,7 +124,7 @@ def _from_reference(arguments: argparse.Namespace) -> int:
             hint="acceld init KERNEL.py, --reference REF.py or --module PKG.MOD:CLASS",
         )
     if arguments.init and not arguments.module:
-        raise UsageError("--init has arguments of a module's class, and no --module is given")
+        raise UsageError("--init gives arguments to a module's class: name the module too, with --module PKG.MOD:CLASS")
     unused = [f"--{name}" for name in ("entry", "grid", "mutates", "inputs") if getattr(arguments, name)]
     if unused:
         raise UsageError(
@@ -241,7 +241,7 @@ def _write(
         (fresh / "workload.toml").write_text(text, encoding="utf-8")
         fresh.rename(folder)
     except OSError as error:
-        raise UsageError(f"can not write {folder}: {error.strerror}") from error
+        raise UsageError(f"can not write {folder}: {error.strerror}; choose another folder with -o") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 

@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{what} takes at least {figures.duration(total)} on one core of {arguments.chip}, without collectives")
     for row in rows:
         if row.why:
-            say(f"{row.name}: no reference, its time is that of its bytes: {row.why}")
+            say(f"{row.name} has no reference, so its least time is that of its bytes: {row.why}")
     if arguments.output:
         say(f"next: acceld suite run {arguments.output}/suite.toml")
     return 0

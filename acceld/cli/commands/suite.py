@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
             gained = figures.gained(last.gain, outcome["verdict"], outcome["tie_band"], outcome["tie_reason"])
             say(f"{label}: {gained} in {last.elapsed_s:.0f} s (r{last.run})")
     except KeyboardInterrupt:
-        say("detached; the same command continues it")
+        say("detached; the same command continues the suite")
     competitors = _competitors(client, suite, arguments) if arguments.competitors else {}
     found = [_row(label, rows.get(label, []), competitors.get(label), notes.get(label, "")) for label in entries]
     step = step_gain({row.workload: row for row in found}, entries)

@@ -52,7 +52,7 @@ def compile_request(request: Requested, kernel: Kernel, loaded: Workload) -> Com
     names = _parameters(kernel.text, entry)
     given = loaded.kernel_arguments()
     if names and len(names) < len(given):
-        raise UsageError(f"{entry} takes {len(names)} arguments, the workload gives {len(given)}")
+        raise UsageError(f"{entry} takes {len(names)} arguments, but the workload gives {len(given)}")
     names = names or [argument.name for argument in loaded.arguments]
     tensors: list[Tensor] = []
     scalars: dict[str, Scalar] = {}

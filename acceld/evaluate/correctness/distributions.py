@@ -97,7 +97,10 @@ def _related(workload: Workload, seed: int, rest: str) -> list[Any]:
 
 
 def _boosted(workload: Workload, seed: int, rest: str, *, outliers: bool) -> list[Any]:
-    """Return inputs in which one argument, or a few of its vectors, are multiplied. ``rest`` is ``argument-factor``."""
+    """Return the workload's inputs with one argument multiplied; with ``outliers``, only a few of its vectors.
+
+    ``rest`` names the argument and the factor, as ``ARGUMENT-FACTOR``.
+    """
     name, _, factor = rest.rpartition("-")
     inputs = make_inputs(workload, seed, OWN)
     for position, argument in enumerate(workload.arguments):

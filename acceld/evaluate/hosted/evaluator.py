@@ -348,7 +348,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         most = self._driver.batch_bytes // max(1, call_bytes)
         if most < _LEAST_CALLS:
             raise UsageError(
-                f"one call of this workload has {call_bytes >> 20} MiB of inputs and outputs; that is too much memory to time it"
+                f"one call of this workload has {call_bytes >> 20} MiB of inputs and outputs; that is too much memory to time it: make its shapes smaller"
             )
         return most
 

@@ -162,7 +162,7 @@ def _check_precision(program: Program, header: dict[str, Any]) -> None:
                 raise _Refused(
                     Status.REJECTED,
                     "precision",
-                    f"the workload demands float32 products; this one takes {dtype}",
+                    f"the workload demands float32 products, and this product takes {dtype}",
                     "use float32 operands",
                     instruction.line,
                 )

@@ -122,7 +122,7 @@ async def test_runs_are_steered_and_every_step_is_recorded(home: Home, monkeypat
     async with serving(home) as (_, client):
         long = {"search": {"iterations": 50, "patience": 0}}
         ruled = await client.send("POST", "/v1/runs", QUICK | long)
-        with pytest.raises(UsageError, match="rules read no hints"):
+        with pytest.raises(UsageError, match="come from rules, which read no hints"):
             await client.send("POST", f"/v1/runs/{ruled['id']}/actions", {"action": "hint", "text": "fuse"})
         await client.send("POST", f"/v1/runs/{ruled['id']}/actions", {"action": "cancel"})
         run = await client.send("POST", "/v1/runs", QUICK | long | {"proposer": "llm"})

@@ -190,7 +190,7 @@ class NeuronCompiler:
         lnc = facts_of(neff).lnc
         if lnc not in (0, request.kernel.lnc):
             raise DeviceError(
-                f"the compiler wrote a NEFF for {lnc} physical cores, the kernel was compiled for {request.kernel.lnc}",
+                f"the compiler wrote a NEFF for {lnc} physical cores, but the kernel was to be compiled for {request.kernel.lnc}",
                 hint=f"the route {record.get('route')} ignores the LNC; `acceld doctor --neuron` tries the others",
             )
         return await asyncio.to_thread(

@@ -54,9 +54,9 @@ class CompileRequest:
 
     def __post_init__(self) -> None:
         if not self.kernel.entry:
-            raise ValueError("a kernel is compiled by the name of its function")
+            raise ValueError("an entry is missing: a kernel is compiled by the name of its function")
         if not self.target or not self.compiler_version:
-            raise ValueError("target and compiler version are always named")
+            raise ValueError("a target or a compiler version is missing")
 
     @property
     def key(self) -> str:

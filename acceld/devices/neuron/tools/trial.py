@@ -192,8 +192,8 @@ class Trial:
         strangers = foreign_processes(devices, ())
         free = [core for core in cores_of(devices) if core.device not in strangers]
         if not free:
-            said = "; ".join(f"process {one.pid} ({one.command})" for one in strangers.values())
-            raise DeviceError(f"every chip is in use by {said or 'nobody: there is none'}")
+            said = "; ".join(f"process {one.pid} ({one.command}) uses one" for one in strangers.values())
+            raise DeviceError(f"there is no free chip: {said or 'neuron-ls lists no chip'}")
         if self.lnc > free[0].lnc:
             raise DeviceError(f"this machine's logical cores have LNC {free[0].lnc}, not {self.lnc}", hint="--lnc 1")
         return free[0]
