@@ -70,7 +70,8 @@ def learn(arguments: argparse.Namespace) -> int:
             groups[one.chip, one.kernel.api, one.sdk].append(one)
     if not groups:
         raise UsageError(
-            "there are no measured kernels to learn from", hint="measure some: acceld check r12 --on device, or --from FILE.jsonl"
+            "there are no measured kernels to learn from",
+            hint="measure some: acceld check r12 --on device, or --from FILE.jsonl",
         )
     fitted: dict[tuple[str, str], Calibration] = {}
     for (chip, api, sdk), group in sorted(groups.items()):

@@ -43,7 +43,10 @@ def _history(arguments: argparse.Namespace, home: Home) -> int:
         done = f"{home.path} is no longer trusted" if was else f"{home.path} was not trusted"
         return answer(arguments, {"history": str(home.path), "trusted": False}, done)
     if not home.path.is_dir() or home.path.is_symlink() or home.path.stat().st_uid != os.getuid():
-        raise UsageError(f"{home.path} is no folder, or a link, or belongs to another user", hint="Name the folder that holds acceld.db.")
+        raise UsageError(
+            f"{home.path} is no folder, or a link, or belongs to another user",
+            hint="Name the folder that holds acceld.db.",
+        )
     if not origins.is_ours(home.path):
         origins.adopt(home.path)
     home.prepare()

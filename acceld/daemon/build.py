@@ -175,7 +175,9 @@ class SearchBuilder:
         await asyncio.to_thread(self._proposer, spec, found)
         if spec.backend != SIMULATOR:
             if self._config.budget.device_usd is not None and not self._config.devices.usd_per_hour:
-                raise UsageError("budget.device_usd caps nothing without the machine's price: set devices.usd_per_hour too")
+                raise UsageError(
+                    "budget.device_usd caps nothing without the machine's price: set devices.usd_per_hour too"
+                )
             await self._router.ready(spec.backend)
 
     async def search(self, run: Run, control: RunControl) -> Search:

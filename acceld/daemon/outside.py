@@ -71,7 +71,9 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
 def _alone(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
     """Return the request to time a kernel that has no workload."""
     if not set(asked) <= ALONE_KEYS:
-        raise UsageError(f"an evaluation with arguments only times the kernel; its keys may be {', '.join(sorted(ALONE_KEYS))}")
+        raise UsageError(
+            f"an evaluation with arguments only times the kernel; its keys may be {', '.join(sorted(ALONE_KEYS))}"
+        )
     kernel = specs.kernel(asked.get("kernel"), asked.get("api"), config.search.api)
     default = Choice(SIMULATOR, config.search.api, config.search.chip)
     where = choose(default, backend=SIMULATOR, api=kernel.api, chip=asked.get("chip"))

@@ -370,7 +370,9 @@ class Daemon:
 
     def _fleet(self) -> FleetControl:
         if self._parts.fleet is None:
-            raise UsageError("this daemon has no fleet", hint="devices.cluster names the Ray cluster of a fleet (docs/fleet.md)")
+            raise UsageError(
+                "this daemon has no fleet", hint="devices.cluster names the Ray cluster of a fleet (docs/fleet.md)"
+            )
         return self._parts.fleet
 
     async def submit(self, spec: Mapping[str, Any]) -> int:

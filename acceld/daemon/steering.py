@@ -43,7 +43,9 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
     missing = [name for name in needed if name not in arguments]
     unknown = [name for name in arguments if name not in (*needed, *OPTIONAL.get(action, ()))]
     if missing or unknown:
-        raise UsageError(f"the action {action} needs {', '.join(needed) or 'no arguments'}, and was given {', '.join(arguments) or 'no arguments'}")
+        raise UsageError(
+            f"the action {action} needs {', '.join(needed) or 'no arguments'}, and was given {', '.join(arguments) or 'no arguments'}"
+        )
     for name, value in arguments.items():
         if name == "candidate" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise UsageError(f"candidate = {value!r} is not the number of a candidate")
@@ -59,7 +61,10 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
 def refuse_idle(action: str, spec: RunSpec, candidate: Candidate | None) -> None:
     """Raise UsageError or ConflictError if an action could change nothing in a run."""
     if action == "hint" and not PROPOSERS[spec.proposer].uses_models:
-        raise UsageError("this run's proposals come from rules, which read no hints", hint="--proposer llm, both or command, in a new run")
+        raise UsageError(
+            "this run's proposals come from rules, which read no hints",
+            hint="--proposer llm, both or command, in a new run",
+        )
     if action == "pin" and not strategy(spec.search).keeps_pins:
         raise UsageError(f"the strategy {spec.search.strategy} keeps no beam that a candidate could be pinned to")
     if candidate is None or candidate.evaluation is None:

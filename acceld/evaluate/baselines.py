@@ -19,7 +19,8 @@ def baseline_kernel(found: Workload, api: str) -> Kernel:
     if path is None:
         known = ", ".join(sorted(found.baselines)) or "none"
         raise WorkloadError(
-            f"workload {found.name} has no baseline for API {api}; it has baselines for: {known}", hint="Choose one with --api."
+            f"workload {found.name} has no baseline for API {api}; it has baselines for: {known}",
+            hint="Choose one with --api.",
         )
     return load_kernel(path, api=api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
 

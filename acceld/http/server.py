@@ -56,7 +56,8 @@ class Server:
             except OSError as error:
                 await self.stop()
                 raise DaemonError(
-                    f"can not listen on {self._tcp[0]}:{self._tcp[1]}: {error.strerror}", hint="another program may use that port: set daemon.tcp to a free one"
+                    f"can not listen on {self._tcp[0]}:{self._tcp[1]}: {error.strerror}",
+                    hint="another program may use that port: set daemon.tcp to a free one",
                 ) from error
 
     async def stop(self) -> None:

@@ -198,7 +198,9 @@ def _distinct(argument: Argument, below: int, rng: np.random.Generator) -> NDArr
     """Return distinct whole numbers below ``below``, in random order."""
     count = math.prod(argument.shape)
     if count > below:
-        raise WorkloadError(f"argument {argument.name} has {count} elements, and there are only {below} distinct numbers below {below}")
+        raise WorkloadError(
+            f"argument {argument.name} has {count} elements, and there are only {below} distinct numbers below {below}"
+        )
     return rng.permutation(below)[:count].reshape(argument.shape)
 
 

@@ -88,7 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         say(f"wrote {folder}: {written.programs} programs, {written.pairs} pairs; README.md describes them")
         if written.pairs < order.pairs:
-            say(f"{order.pairs} pairs were asked for, and these programs gave fewer: give more programs with --programs")
+            say(
+                f"{order.pairs} pairs were asked for, and these programs gave fewer: give more programs with --programs"
+            )
     return 0
 
 

@@ -52,7 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _workloads(source / "summary.json", Path(arguments.into), arguments)
     home = find_home(arguments.home)
     if home.daemon() is not None:
-        raise DaemonError("the history can not be added to while the daemon writes it", hint="acceld stop, then the same command again")
+        raise DaemonError(
+            "the history can not be added to while the daemon writes it",
+            hint="acceld stop, then the same command again",
+        )
     home.prepare()
     runs = asyncio.run(_record(source, home, arguments.only or "", arguments.chip))
     if arguments.json:

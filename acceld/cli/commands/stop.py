@@ -48,7 +48,8 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
     reported = home.daemon()
     if reported is None:
         raise DaemonError(
-            f"no daemon runs for {home.path}, so there is nothing to stop", hint="--home DIR names the state folder of another daemon"
+            f"no daemon runs for {home.path}, so there is nothing to stop",
+            hint="--home DIR names the state folder of another daemon",
         )
     pid: int = reported["pid"]
     try:

@@ -84,7 +84,9 @@ async def _watch(
     runs = WatchRuns(home, settings, where, console.step)
     measures = where.backend != SIMULATOR
     if measures and arguments.once and home.daemon() is None:
-        raise DaemonError("the daemon lends devices, and no daemon is running", hint="acceld start, then the same command again")
+        raise DaemonError(
+            "the daemon lends devices, and no daemon is running", hint="acceld start, then the same command again"
+        )
     bad = 0
 
     def report(step: SaveResult) -> None:

@@ -170,7 +170,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         if request.chip != machine.chip:
             if machine.certain:
                 raise UsageError(
-                    f"this machine's chip is {machine.chip}, and the kernel was to run on {request.chip}", hint=f"--chip {machine.chip}"
+                    f"this machine's chip is {machine.chip}, and the kernel was to run on {request.chip}",
+                    hint=f"--chip {machine.chip}",
                 )
             # the firmware does not name the chip, so the first request's chip is used for as long as the backend runs
             machine.chip, machine.certain = request.chip, True

@@ -94,7 +94,9 @@ def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
         raise UsageError("these kernels are of several chips or APIs", hint="calibrate each by itself")
     timed = [(one, us) for one in samples if (us := _latency(one.program, {})) is not None]
     if len(timed) < FEWEST:
-        raise UsageError(f"{len(timed)} kernels could be predicted, and a fit needs at least {FEWEST}: add measured kernels")
+        raise UsageError(
+            f"{len(timed)} kernels could be predicted, and a fit needs at least {FEWEST}: add measured kernels"
+        )
     ((chip, api),) = targets
     error = np.array([math.log(one.measured_us / us) for one, us in timed])
     slopes = np.array([[_slope(one.program, us, each) for each in CORRECTIONS] for one, us in timed])
