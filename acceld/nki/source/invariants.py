@@ -4,6 +4,7 @@ reach.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from acceld.nki.source.matching import one_name
@@ -41,25 +42,18 @@ def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
     written = {access.name for s in ops for access in s.results}
     places = {name: place for name in written if (place := place_of(kernel, name, loop)) is not None}
     stay: dict[Statement, str] = {}
+    reasons: dict[Statement, str] = {}
     for statement in loop.statements():
         if statement.kind == "other":
             stay[statement] = ""
         elif statement.kind == "op":
             reason = _stays(kernel, loop, statement, places)
             if reason is not None:
-                stay[statement] = reason
-    changed = True
-    while changed:
-        changed = False
-        held = {access.name for s in stay for access in s.results}
-        held |= {access.name for s in stay if s.kind == "other" for access in s.mentions}
-        for statement in ops:
-            if statement in stay:
-                continue
-            reason = _held(kernel, loop, statement, held, stay)
-            if reason is not None:
-                stay[statement] = reason
-                changed = True
+                (reasons if reason else stay)[statement] = reason
+    # A reason is worth reading only where the statement does not also depend on what changes with the loop.
+    _spread(ops, stay, lambda statement, held: "" if held & _names(statement) else None)
+    stay = reasons | stay
+    _spread(ops, stay, lambda statement, held: _held(kernel, loop, statement, held, stay))
     found.reasons = {statement: reason for statement, reason in stay.items() if reason}
     found.statements = [statement for statement in ops if statement not in stay]
     if not any(statement.op not in _MOVES for statement in found.statements):
@@ -69,6 +63,28 @@ def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
     kept = {access.name for s in loop.statements() if s not in found.statements for access in s.mentions}
     found.made = frozenset(names & {*found.dropped, *kept})
     return found
+
+
+def _names(statement: Statement) -> set[str]:
+    return {access.name for access in statement.mentions}
+
+
+def _spread(
+    ops: Sequence[Statement],
+    stay: dict[Statement, str],
+    reason_of: Callable[[Statement, set[str]], str | None],
+) -> None:
+    """Add to ``stay`` what has to stay because of the statements in it, until nothing is left to add."""
+    changed = True
+    while changed:
+        changed = False
+        held = {access.name for one in stay for access in one.results}
+        held |= {access.name for one in stay if one.kind == "other" for access in one.mentions}
+        for statement in ops:
+            reason = None if statement in stay else reason_of(statement, held)
+            if reason is not None:
+                stay[statement] = reason
+                changed = True
 
 
 def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[str, int]) -> str | None:
@@ -126,7 +142,7 @@ def _held(
     The reason is empty where no change of the kernel would help.
     """
     name, where = statement.made.name, f"line {statement.line}:"
-    if held & {access.name for access in statement.mentions}:
+    if held & _names(statement):
         return ""
     writers = kernel.writers(name)
     if name in held or any(not inside(writer, loop) for writer in writers):

@@ -89,6 +89,13 @@ def test_a_place_without_the_pattern_is_refused(rule: str) -> None:
         apply_at(rule, legacy("x", "    return x\n"), 3, Variant("any", {"factor": 2, "depth": 1}))
 
 
+def test_work_that_depends_on_the_loop_through_what_it_reads_is_no_refused_place() -> None:
+    every, once = places.DRAIN_FED, places.DRAIN_FED.replace("src=x[row,", "src=x[0,")
+    kernels = [KernelModule(one, "nki", places.DRAIN_FED_SHAPES) for one in (every, once)]
+    found = [[(one.line, one.precondition[:25]) for one in rule_named("hoist_work").refusals(one)] for one in kernels]
+    assert found == [[], [(13, "line 22 makes tile_t, a t")]]
+
+
 def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
     page = (Path(__file__).parents[4] / "docs" / "rules.md").read_text(encoding="utf-8")
     text = page.partition("```python\n")[2].partition("```")[0]
