@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from acceld.llm.client import Completion, CompletionRequest, Received
-from acceld.llm.deadlines import Watch
+from acceld.llm.deadlines import DeadlineWatch
 from acceld.llm.errors import LLMContentFiltered, LLMEmpty, LLMError, LLMInterrupted, LLMUnavailable
 from acceld.llm.usage import used as used_by
 
 
-def finished(request: CompletionRequest, watch: Watch, name: str, answer: Received) -> Completion:
+def finished(request: CompletionRequest, watch: DeadlineWatch, name: str, answer: Received) -> Completion:
     """Return the finished answer of the model called ``name``; if it reported no tokens, they are estimated.
 
     :raises LLMError: the answer has no text, was withheld or broke off. The error has the tokens used.

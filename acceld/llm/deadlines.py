@@ -11,7 +11,7 @@ from acceld.llm.errors import Deadline, LLMTimedOut
 from acceld.llm.settings import Deadlines
 
 
-class Watch:
+class DeadlineWatch:
     """``async with Watch(deadlines, model) as watch``; call ``piece(text)`` for each piece of the answer.
 
     If a deadline passes inside the block, the block ends with :class:`LLMTimedOut`, which names the deadline and has

@@ -13,7 +13,7 @@ from typing import Any
 
 from acceld.llm.answer import finished
 from acceld.llm.client import Completion, CompletionRequest, Received
-from acceld.llm.deadlines import Watch
+from acceld.llm.deadlines import DeadlineWatch
 from acceld.llm.errors import LLMTimedOut
 from acceld.llm.providers.connection import SdkClient
 from acceld.llm.providers.translation import ANTHROPIC, translated, unstreamed
@@ -108,7 +108,7 @@ class AnthropicClient(SdkClient):
         """Return the completion in a whole, unstreamed answer. Raises LLMError if it has none."""
         answer = _Answer()
         answer.message(data)
-        return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
+        return finished(request, DeadlineWatch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
 
     async def pieces(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
         """Yield the visible text of each event."""

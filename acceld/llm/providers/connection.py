@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from acceld.llm.answer import finished
 from acceld.llm.client import Completion, CompletionRequest, Received
-from acceld.llm.deadlines import Watch
+from acceld.llm.deadlines import DeadlineWatch
 from acceld.llm.errors import LLMError, LLMRefused, LLMUnsupportedParameter
 from acceld.llm.providers.translation import translate
 from acceld.llm.settings import NO_KEY, ModelSettings
@@ -92,7 +92,7 @@ class SdkClient(ABC):
         answer = self.answer()
         if request.progress is not None:
             await request.progress.sending(answer)
-        async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
+        async with DeadlineWatch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
             try:
                 async for visible in self.pieces(client, request, answer):
                     if visible is not None:

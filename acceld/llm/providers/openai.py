@@ -12,7 +12,7 @@ from typing import Any
 
 from acceld.llm.answer import finished
 from acceld.llm.client import Completion, CompletionRequest, Received
-from acceld.llm.deadlines import Watch
+from acceld.llm.deadlines import DeadlineWatch
 from acceld.llm.errors import LLMUnavailable
 from acceld.llm.providers.connection import SdkClient
 from acceld.llm.providers.translation import OPENAI, unstreamed
@@ -107,7 +107,7 @@ class OpenAIClient(SdkClient):
         """Return the completion in a whole, unstreamed answer. Raises LLMError if it has none."""
         answer = _Answer()
         answer.whole_response(data) if self.settings.api == "responses" else answer.whole_chat(data)
-        return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
+        return finished(request, DeadlineWatch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
 
     async def _chat(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
         settings = self.body(request) | self._extra()

@@ -29,13 +29,13 @@ from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, Spa
 from acceld.nki.ir.spaces import free_elements, iteration_space
 from acceld.nki.verify.findings import Report
 from acceld.nki.verify.limits import RuleBook
-from acceld.nki.verify.operations import Checker, Operations
+from acceld.nki.verify.operations import InstructionCheck, Operations
 
 _TWO_TILES, _ELEMENTWISE, _PACKED = having(Trait.TWO_TILES), having(Trait.ELEMENTWISE), having(Trait.PACKED)
 _ACROSS = having(Trait.ACROSS)
 
 
-class Operands(Checker):
+class Operands(InstructionCheck):
     """Check what the operands of an instruction are, without regard to where in their buffers they lie."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:

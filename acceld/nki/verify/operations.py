@@ -14,7 +14,7 @@ from acceld.nki.verify.limits import RuleBook
 _GATHER_SIZES = (1, 2, 4, 8, 16, 32)
 
 
-class Checker:
+class InstructionCheck:
     """Base class of the checks of one instruction, with the report and the rules."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
@@ -34,7 +34,7 @@ class Checker:
         self.report.add(rule, instruction, message, hint)
 
 
-class Operations(Checker):
+class Operations(InstructionCheck):
     """Check an instruction against the rules that only its operation has."""
 
     def check(self, instruction: Instruction) -> None:
