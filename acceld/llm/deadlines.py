@@ -12,7 +12,7 @@ from acceld.llm.settings import Deadlines
 
 
 class DeadlineWatch:
-    """``async with Watch(deadlines, model) as watch``; call ``piece(text)`` for each piece of the answer.
+    """``async with DeadlineWatch(deadlines, model) as watch``; call ``piece(text)`` for each piece of the answer.
 
     If a deadline passes inside the block, the block ends with :class:`LLMTimedOut`, which names the deadline and has
     the visible text so far.
