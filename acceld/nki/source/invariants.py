@@ -149,34 +149,38 @@ def _held(
         return f"{where} {name} is written by other lines too: give this result a tile of its own"
     readers = [reader for reader in kernel.readers(name) if reader not in writers]
     staying = [reader for reader in readers if reader in stay or reader.kind != "op"]
-    local = name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop)
-    if local and staying and not _is_made_whole(kernel, loop, statement):
-        return (
-            f"line {statement.line} makes {name}, a tile of this loop, for line {staying[0].line}, which stays in it: "
-            f"declare {name} before the loop with a place for each iteration of the loops inside"
-        )
     if statement.op in _MOVES and staying:
-        return ""
+        return ""  # what a load makes is for hoist_loads to move
+    local = name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop)
+    if local and staying and not _is_made_before(kernel, loop, statement, staying):
+        return (
+            f"line {statement.line} makes {name} for line {staying[0].line}, which stays in the loop: make all of {name} "
+            f"before, in a loop of its own, and declare it as a tile of {loop.variable}'s loop"
+        )
     return None if readers else ""
 
 
-def _is_made_whole(kernel: KernelModule, loop: Loop, statement: Statement) -> bool:
-    """Return True if the statement makes a whole tile in SBUF in the loop's own body, before all statements that read
-    the tile.
+def _is_made_before(kernel: KernelModule, loop: Loop, statement: Statement, readers: Sequence[Statement]) -> bool:
+    """Return True if the loop's own body declares the tile in SBUF that the statement makes, or makes it whole, and
+    writes all that it writes of it before the readers.
 
     Then every iteration may read a tile that was made before the loop.
     """
-    target = statement.target
-    return (
-        target is not None
-        and target.dims is None
-        and (target.name not in kernel.buffers or kernel.buffers[target.name].declaration.parent is loop)
-        and statement.parent is loop
-        and statement.op not in _MOVES
-        and kernel.space_of(target.name) == "sbuf"
-        and kernel.writers(target.name) == [statement]
-        and all(reader.start > statement.start for reader in kernel.readers(target.name))
-    )
+    target, writers = statement.made, kernel.writers(statement.made.name)
+    if kernel.space_of(target.name) != "sbuf" or not all(inside(one, loop) for one in kernel.readers(target.name)):
+        return False
+    if target.name in kernel.buffers:
+        own = kernel.buffers[target.name].declaration.parent is loop
+    else:
+        own = target.dims is None and statement.parent is loop and writers == [statement]
+    written, read = [_place(loop, one) for one in writers], [_place(loop, one) for one in readers]
+    return own and max(written) < min(read)
+
+
+def _place(loop: Loop, statement: Statement) -> int:
+    """Return the position of the loop's item that the statement is, or is in; -1 for a statement outside of the loop."""
+    places = [at for at, item in enumerate(loop.items) if item is statement or item in around(statement)]
+    return places[0] if places else -1
 
 
 def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:

@@ -1043,6 +1043,29 @@ WORK_CURRENT = current(
 """,
 )
 WORK_CURRENT_SHAPES = [(2, 128, 128), (128, 128)]
+TURNS_CURRENT = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 4, 128), dtype=nl.float32, buffer=nl.sbuf)
+        w_t = nl.ndarray((128, 4, 128), dtype=nl.float32, buffer=nl.sbuf)
+        total = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+        result = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:4, 0:128])
+        for k in nl.affine_range(4):
+            w_tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+            nisa.dma_copy(dst=w_tile, src=w[k, 0:128, 0:128])
+            nisa.nc_transpose(dst=turned, data=w_tile)
+            nisa.tensor_copy(dst=w_t[0:128, k, 0:128], src=turned)
+        for k in nl.affine_range(4):
+            nisa.nc_matmul(dst=total, stationary=x_tile[0:128, k, 0:128], moving=w_t[0:128, k, 0:128], accumulate=k > 0)
+        nisa.tensor_copy(dst=result, src=total)
+        nisa.dma_copy(dst=out[row, 0:128, 0:128], src=result)
+    return out
+""",
+)
 GROUPS_CURRENT = current(
     "x, w",
     """
@@ -1709,10 +1732,18 @@ PLACES = [
         ("src=w)", "src=x[row, 0:128, 0:128])"),  # depends on the loop
         ("data=w_tile, op0", "data=x_tile, op0"),
         ("for row in nl.affine_range", "for row in nl.sequential_range"),
-        ("dst=w_half, data=w_tile", "dst=w_half[0:128, 0:64], data=w_tile[0:128, 0:64]"),  # a part of the tile
         ("        nisa.tensor_copy(", "        nisa.memset(dst=w_half, value=0.0)\n        nisa.tensor_copy("),
         ("        nisa.nc_matmul(", "        other = w_half\n        nisa.nc_matmul("),  # alias
         ]),
+    Example("hoist_work", TURNS_CURRENT, [(2, 128, 4, 128), (4, 128, 128)],
+        stays=[
+        ("src=w[k, 0:128, 0:128]", "src=w[k - row, 0:128, 0:128]"),  # depends on the loop
+        ("            nisa.nc_matmul(", "            nisa.tensor_copy(dst=w_t[0:128, k, 0:128], src=x_tile[0:128, 0, 0:128])\n            nisa.nc_matmul("),
+        ("            nisa.nc_matmul(", "            nisa.memset(dst=w_t[0:128, k, 0:128], value=1.0)\n            nisa.nc_matmul("),
+        ("        for k in nl.affine_range(4):\n            nisa.nc_matmul(", "            nisa.nc_matmul("),  # one part is made after another one is read
+        ("    return out", "    nisa.dma_copy(dst=out[0, 0:128, 0:128], src=w_t[0:128, 0, 0:128])\n    return out"),
+        ("        for k in nl.affine_range(4):\n            nisa.nc_matmul(", "        other = w_t\n        for k in nl.affine_range(4):\n            nisa.nc_matmul("),
+        ], what=" row "),
     Example("consume_psum", WORK_CURRENT, WORK_CURRENT_SHAPES,
         stays=[
         ("data1=more, data2=x_tile", "data1=copied, data2=copied"),  # two operands in PSUM
