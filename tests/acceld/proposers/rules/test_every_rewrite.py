@@ -44,6 +44,10 @@ KERNELS: dict[str, tuple[str, Shapes]] = {
     "products with a store each": (places.STORED_PARTS, ((2, 128, 128), (128, 4096))),
     "sums of products with a copy and a store each": (places.DRAIN_SUMS, ((2, 128, 128), (4, 2, 128, 128))),
     "a product between element-wise work in the current API": (places.WORK_CURRENT, ((2, 128, 128), (128, 128))),
+    "transposes of an operand that is the same for every row": (
+        places.TURNS_CURRENT,
+        ((2, 128, 4, 128), (4, 128, 128)),
+    ),
     "tiles made long before they are used": (places.SINK_HEADS, ((2, 128, 512), (4, 128, 512))),
     "a sum between two nests that an activation writes beside its result": (
         legacy(
