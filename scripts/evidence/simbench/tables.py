@@ -65,7 +65,7 @@ NOTES: Mapping[str, str] = {
     "faster* those that were measured so. *gains of 10 %* counts pairs measured at least 10 % apart, *within it* those "
     "that stay inside the threshold.",
     "ablation_sets": "What would change without a rule, or with a fitted constant 20 % off? The percentages are mean errors; "
-    "*direction* counts the pairs in order.",
+    "*direction* counts the pairs in order. *14* are the NKIBench baselines, *samples* AWS's nki-samples, *others* the ladder.",
     "later": "Chips after trn1, compared with published rates of long products.",
     "fitted": "Values that no document has, with the measurements that they were fitted on.",
     "wins": "Does a gain survive if a constant is wrong? *speed-up* is the gain as predicted, *least* the least gain with any "
