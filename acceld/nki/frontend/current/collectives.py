@@ -200,7 +200,7 @@ def _varied(
             f"uint32 of {least} to 4 rows (counts and displacements sent, then received) and {members} columns",
         )
     if source.dtype_name != target.dtype_name:
-        refuse("dtype", f"'{kind}' from {source.dtype_name} to {target.dtype_name}: both have one type")
+        refuse("dtype", f"'{kind}' from {source.dtype_name} to {target.dtype_name}: both must have the same type")
     used = cast("NkiTensor", rows)[0 : 4 if displaced else 2, :]
     trace = current()
     trace.builder.notice(
