@@ -77,7 +77,7 @@ NOTES: Mapping[str, str] = {
     "samples": "Do AWS's samples run, and give right results?",
     "checks": "How long a first check takes, beside numpy's own products of the same size.",
 }
-"""What each table shows and what its columns mean, in one or two sentences above it."""
+"""One or two sentences above each table: the question that it answers, and the meaning of its columns."""
 
 
 def markdown(tables: Mapping[str, Table]) -> str:
