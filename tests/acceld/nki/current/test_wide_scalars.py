@@ -75,7 +75,7 @@ def test_a_wide_offset_selects_a_row_in_hbm() -> None:
         ("int64", "t = nl.ndarray((1, 9), dtype=nl.float32);;t.ap([[9, 1], [1, 1]], scalar_offset=i, indirect_dim=1)",
          "on chip"),
         ("int32", "nisa.scalar_store(held, 3)", "must be a register"),
-        ("float32", "pass", "scalar_load' of float32"),
+        ("float32", "pass", "can not load float32"),
     ],
 )  # fmt: skip
 def test_what_pages_of_0_7_exclude_is_refused(kind: str, body: str, said: str) -> None:
