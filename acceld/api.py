@@ -114,7 +114,9 @@ def _check_choices(parser: argparse.ArgumentParser, given: Mapping[str, Any]) ->
     for action in parser._actions:
         value = given.get(action.dest)
         if action.choices is not None and value is not None and value not in action.choices:
-            raise UsageError(f"{action.dest}={value!r}", hint=f"one of {', '.join(map(str, action.choices))}")
+            raise UsageError(
+                f"{action.dest}={value!r} is not a possible value", hint=f"one of {', '.join(map(str, action.choices))}"
+            )
 
 
 def _optimized(record: Mapping[str, Any], client: Any) -> Optimized:

@@ -488,15 +488,15 @@ class Abilities:
     """Capabilities of a kind of proposer. The search, commands and screens test these, never the proposer's name."""
 
     uses_models: bool = False
-    """True if its proposals cost money, are drawn at random, and may use the optimization memory."""
+    """True if the proposer's proposals cost money, are drawn at random, and may use the optimization memory."""
     asks_models: bool = False
-    """True if it sends prompts to the configured models."""
+    """True if the proposer sends prompts to the configured models."""
     writes_first: bool = False
-    """True if it can write a first kernel from a reference."""
+    """True if the proposer can write a first kernel from a reference."""
     repairs: bool = False
-    """True if it can repair a failed candidate."""
+    """True if the proposer can repair a failed candidate."""
     teaches: bool = False
-    """True if it can distil an insight from a rewrite."""
+    """True if the proposer can distil an insight from a rewrite."""
     exhaustible: bool = False
     """True if an iteration without a candidate means that nothing is left to propose."""
 

@@ -61,7 +61,7 @@ class Score:
     baseline_latency_us: float | None = None
     speedup: float | None = None
     improved: bool = False
-    """True if it is faster than the baseline beyond a tie. A tie has no reward."""
+    """True if the kernel is faster than the baseline beyond a tie. A tie has no reward."""
     tie_band: float | None = None
     """Half width, in percent, inside which the speed-up is a tie; None if it is not known, as for an unvalidated
     latency.

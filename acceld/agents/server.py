@@ -125,7 +125,10 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         chip: Chip = "",
         api: Api = "",
     ) -> list[str]:
-        """Predict a kernel's latency and what binds it: percent of the floor, waits by line, start-up, peaks. Not run on data."""
+        """Predict a kernel's latency and what binds it: percent of the floor, waits by line, start-up, peaks.
+
+        The kernel is not run on data.
+        """
         return await _answered(
             box.profile_kernel(source=source, path=path, workload=workload, arguments=arguments, chip=chip, api=api)
         )
@@ -143,7 +146,7 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
     ) -> list[str]:
         """Evaluate a kernel: run it on secret inputs against the workload's reference; return its latency if it passes.
 
-        status "passed" means right; else failure has rule, message, line and what to do.
+        status "passed" means that it is right; otherwise failure has rule, message, line and what to do.
         """
         return await _answered(
             box.check_kernel(source=source, path=path, workload=workload, strict=strict, chip=chip, api=api)
@@ -154,8 +157,10 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         source: Source = "",
         path: Path = "",
         workload: WorkloadName = "",
-        rule: Annotated[str, Field(description="Only this rule, with diffs", max_length=100)] = "",
-        chip: Annotated[ChipName, Field(description="Predict their latencies there; needs a workload")] = "",
+        rule: Annotated[str, Field(description="List only this rule's rewrites, with diffs", max_length=100)] = "",
+        chip: Annotated[
+            ChipName, Field(description="Predict the rewrites' latencies on this chip; needs a workload")
+        ] = "",
         api: Api = "",
     ) -> list[str]:
         """List rewrites that keep a kernel's results, best first, a line each."""
@@ -173,7 +178,10 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         chip: Chip = "",
         api: Api = "",
     ) -> list[str]:
-        """Evaluate two kernels and compare them: verdict, and why the slower is slower. ratio above 1: the first is faster."""
+        """Evaluate two kernels and compare them: verdict, and why the slower one is slower.
+
+        A ratio above 1 means that the first kernel is faster.
+        """
         return await _answered(
             box.compare_kernels(
                 workload=workload,
@@ -275,10 +283,10 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
     async def apply_best(
         path: Path, run: MaybeRun = "", source: Source = "", workload: WorkloadName = "", even_if_tied: bool = False
     ) -> list[str]:
-        """Write a run's best kernel over the file it came from, or a source of yours over one; a copy of the file stays.
+        """Write a run's best kernel over the file it came from, or your own source over a file; the old file is copied.
 
-        Refused unless it passes the strict gate, is a drop-in, and is a certain or likely gain (a source: over the file's
-        kernel). even_if_tied: write a tie too, if the user asked for that.
+        Refused unless the kernel passes the strict gate, is a drop-in, and is a certain or likely gain; for a source, over
+        the file's present kernel. even_if_tied writes a tie too: set it only if the user asked for that.
         """
         return await _answered(
             box.apply_best(path=path, run=run, source=source, workload=workload, even_if_tied=even_if_tied)
@@ -288,7 +296,7 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
 def _reading_tools(server: MCPServer, box: Toolbox) -> None:
     @server.tool(annotations=READS, structured_output=False)
     async def list_workloads(contains: Annotated[str, Field(max_length=200)] = "") -> list[str]:
-        """List your workloads and the known ones; contains: words of a name or description."""
+        """List your workloads and the known ones; contains selects by words of a name or description."""
         return await _answered(box.list_workloads(contains=contains))
 
     @server.tool(annotations=READS, structured_output=False)
@@ -304,16 +312,18 @@ def _reading_tools(server: MCPServer, box: Toolbox) -> None:
         reference: Annotated[str, Field(description="Python source: numpy, forward(...)", max_length=100_000)],
         arguments: Annotated[
             list[str],
-            Field(description="forward's, in order, such as x=128x512:float32 or eps=1e-6", max_length=64),
+            Field(description="forward's arguments, in order, such as x=128x512:float32 or eps=1e-6", max_length=64),
         ],
         precision: Annotated[
             Literal["", "fp32_strict", "split_ok", "any_within_tolerance"],
-            Field(description="Of float32: kept; products in bfloat16 parts; any that passes (default)"),
+            Field(
+                description="float32 must be kept, or products may be split into bfloat16 parts, or anything may pass (default)"
+            ),
         ] = "",
         chip: Chip = "",
         api: Api = "",
     ) -> list[str]:
-        """Make a workload from a formula, with a first kernel if it can be lowered. Says all that is wrong at once."""
+        """Make a workload from a formula, with a first kernel if it can be lowered. An error lists all that is wrong."""
         return await _answered(
             box.create_workload(
                 folder=folder, reference=reference, arguments=arguments, precision=precision, chip=chip, api=api

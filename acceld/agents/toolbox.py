@@ -390,7 +390,7 @@ class Toolbox:
             answer |= {"speedup": None if ratio is None else round(ratio, 4), "verdict": word, "tie_band": band}
             if not even_if_tied and (word is None or not word.worth_applying):
                 raise UsageError(
-                    f"nothing was written: over {file.name} it is a {word or 'tie'} (speed-up {ratio or 1.0:.3f}). {RULE}",
+                    f"nothing was written: the kernel is a {word or 'tie'} over {file.name} (speed-up {ratio or 1.0:.3f}). {RULE}",
                     hint="even_if_tied=true writes it nevertheless",
                 )
         backup = await asyncio.to_thread(apply, file, new.text, expected)

@@ -116,7 +116,7 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     unknown = set(raw) - {"id", "kernel", "file", "gate", *PLACES}
     if unknown or ("kernel" in raw) == ("file" in raw):
         raise UsageError(
-            f"{where}: give kernel or file, id, gate, {', '.join(PLACES)}; not {', '.join(sorted(unknown)) or 'both'}"
+            f"{where}: a line takes either kernel or file, and id, gate, {', '.join(PLACES)}; this line has {', '.join(sorted(unknown)) or 'both or none of kernel and file'}"
         )
     kernel = raw.pop("kernel", None)
     if kernel is None:

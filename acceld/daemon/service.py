@@ -509,7 +509,7 @@ class Daemon:
         """
         record = await self.store.read(load_run, run)
         if record.best is None:
-            raise ConflictError(f"r{run} has no best kernel")
+            raise ConflictError(f"r{run} has no kernel that passed")
         if not path.is_absolute():
             raise UsageError(f"path = {str(path)!r} is not absolute", hint="give the whole path of the file, from / on")
         row = await self.store.read(listing.run_row, run)

@@ -166,7 +166,7 @@ def _steps(core: Array) -> tuple[Array, list[float]]:
 
 
 def _affine(core: Array, line: int) -> View | None:
-    """Return the array as an affine function of positions; None if it is none."""
+    """Return the array as an affine function of positions; None if it is no such function."""
     found, steps = _steps(core)
     scale = float(np.abs(core).max())
     if not bool((np.abs(found - core) <= 1e-9 * scale).all()):
@@ -253,7 +253,7 @@ def _repeated(core: Array, line: int) -> View | None:
 
 
 def _geometric(core: Array, line: int) -> View | None:
-    """Return the array as powers of one number, such as the frequencies of rotary positions; None if it is none."""
+    """Return the array as powers of one number, such as the frequencies of rotary positions; None if it is no such function."""
     if core.ndim != 1 or not bool((core > 0).all()):
         return None
     found, steps = _steps(np.log(core))
@@ -265,7 +265,7 @@ def _geometric(core: Array, line: int) -> View | None:
 
 
 def _separated(core: Array, line: int) -> View | None:
-    """Return the array as a sum or product of functions of one position each; None if it is none."""
+    """Return the array as a sum or product of functions of one position each; None if it has another form."""
     if core.ndim < 2:
         return None
     for name, inverse in (("add", np.subtract), ("mul", np.divide)):

@@ -267,7 +267,7 @@ def distinct(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def verl(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield prompts with a rule reward. The reward from this history is under ``extra_info``."""
+    """Yield prompts for training with a reward function. ``extra_info`` has the reward that the history gives an answer."""
     for place, (parent, child, plan, value) in enumerate(edges(material)):
         workload = material.run.spec.workload
         yield {

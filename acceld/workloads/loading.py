@@ -409,7 +409,7 @@ def _shapes(top: _Table, values: Mapping[str, int]) -> tuple[WeightedShape, ...]
             )
         found.append(WeightedShape(shape, _weight(one)))
     if "weight" in top.data and not found:
-        raise top.fail("weight", "is that of the workload's own shape among [[shapes]], of which there are none")
+        raise top.fail("weight", "weighs the workload's own shape against [[shapes]], but the file has no [[shapes]]")
     return tuple(found)
 
 

@@ -155,7 +155,7 @@ def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
 def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
     """End a call that no caller waits for any more.
 
-        The call costs as much as the newest answers of the same model in the same role did on average. Without such answers
+    The call costs as much as the newest answers of the same model in the same role did on average. Without such answers
     it costs what was expected when it was made. The rest of the reserved amount is uncertain. A call that was never sent
     costs nothing.
     """

@@ -126,7 +126,7 @@ def m007_partners(db: Database) -> None:
 def m008_wins(db: Database) -> None:
     """Add what each run's latencies depend on, the performance model of each profile, and which speed-ups are wins.
 
-        The key of an evaluation gets the version of the performance model that predicted it. Wins of earlier runs are judged
+    The key of an evaluation gets the version of the performance model that predicted it. Wins of earlier runs are judged
     by the rule of this version; a speed-up between predictions of two models is no win.
     """
     db.conn.execute("ALTER TABLE profiles ADD COLUMN model TEXT NOT NULL DEFAULT ''")

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_table([line(host) for host in hosts], HEADERS, right=RIGHT)
     else:
         say(
-            "no host: the daemon evaluates on its own machine, or waits for its cluster's first (devices.cluster, docs/fleet.md)"
+            "the daemon has no hosts: it evaluates on its own machine, or waits for the first host of devices.cluster (docs/fleet.md)"
         )
     return 0
 

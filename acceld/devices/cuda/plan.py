@@ -145,12 +145,12 @@ def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int])
         (length,) = _LENGTH.unpack_from(data)
         raw = json.loads(data[_LENGTH.size : _LENGTH.size + length])
         if not isinstance(raw, dict) or raw.get("version") != VERSION:
-            raise PlanRefused("a plan of another version")
+            raise PlanRefused("the plan is of another version")
         plan = _read(raw, data[_LENGTH.size + length :])
     except PlanRefused:
         raise
     except (struct.error, ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError) as error:
-        raise PlanRefused(f"no plan: {type(error).__name__}: {error}"[:300]) from error
+        raise PlanRefused(f"this is no plan: {type(error).__name__}: {error}"[:300]) from error
     _verify(plan, input_bytes, output_bytes)
     return plan
 
@@ -168,7 +168,7 @@ def _read(raw: dict[str, Any], code: bytes) -> LaunchPlan:
         kernels.append(Code(str(name)[:512], code[at : at + size], _whole(shared), _whole(warps)))
         at += size
     if at != len(code) or at > MAX_CODE_BYTES:
-        raise PlanRefused("device code of another length than announced")
+        raise PlanRefused("the plan's device code has another length than announced")
     buffers = tuple(Buffer(_whole(size), None if fill is None else _whole(fill)) for size, fill in raw["buffers"])
     launches = tuple(
         Launch(_whole(kernel), _grid(grid), tuple(map(_argument, arguments)), _whole(scratch))
@@ -176,7 +176,7 @@ def _read(raw: dict[str, Any], code: bytes) -> LaunchPlan:
     )
     outputs = tuple(map(_argument, raw["outputs"]))
     if not all(isinstance(one, Pointer) for one in outputs):
-        raise PlanRefused("an output that is not an array")
+        raise PlanRefused("the plan has an output that is not an array")
     pointers = tuple(one for one in outputs if isinstance(one, Pointer))
     return LaunchPlan(_whole(raw["capability"]), buffers, tuple(kernels), launches, pointers)
 
@@ -188,13 +188,13 @@ def _argument(raw: Any) -> Pointer | Scalar:
         scalar = Scalar(raw[0], raw[1])
         scalar.packed()
         return scalar
-    raise PlanRefused(f"an argument {str(raw)[:80]}")
+    raise PlanRefused(f"the plan has an argument that a kernel can not take: {str(raw)[:80]}")
 
 
 def _grid(raw: Any) -> tuple[int, int, int]:
     x, y, z = map(_whole, raw)
     if not (1 <= x < 1 << 31 and 1 <= y < 1 << 16 and 1 <= z < 1 << 16):
-        raise PlanRefused(f"a grid of {x} x {y} x {z} programs")
+        raise PlanRefused(f"the plan has a grid of {x} x {y} x {z} programs, which no GPU takes")
     return x, y, z
 
 
@@ -206,26 +206,26 @@ def _whole(value: Any) -> int:
 
 def _verify(plan: LaunchPlan, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> None:
     if len(plan.buffers) > MAX_BUFFERS or len(plan.launches) > MAX_LAUNCHES or len(plan.kernels) > MAX_LAUNCHES:
-        raise PlanRefused("more buffers or launches than are allowed")
+        raise PlanRefused("the plan has more buffers or launches than are allowed")
     if plan.scratch_bytes > MAX_SCRATCH_BYTES or any((one.fill or 0) > 255 for one in plan.buffers):
-        raise PlanRefused("more memory than a kernel may allocate")
+        raise PlanRefused("the plan allocates more memory than a kernel may")
     sizes = {"input": list(input_bytes), "buffer": [one.size_bytes for one in plan.buffers]}
     for launch in plan.launches:
         if launch.kernel >= len(plan.kernels) or len(launch.arguments) > MAX_ARGUMENTS:
-            raise PlanRefused(f"a launch of kernel {launch.kernel}")
+            raise PlanRefused(f"the plan launches kernel {launch.kernel}, which it does not have")
         for argument in launch.arguments:
             if isinstance(argument, Pointer) and argument.offset_bytes > _size(sizes, argument):
-                raise PlanRefused("a pointer behind its array")
+                raise PlanRefused("the plan has a pointer behind its array")
     if any(not 1 <= one.warps <= 32 for one in plan.kernels):
-        raise PlanRefused("a kernel of no or too many warps")
+        raise PlanRefused("the plan has a kernel of no or too many warps")
     if len(plan.outputs) != len(output_bytes):
-        raise PlanRefused(f"{len(plan.outputs)} outputs instead of {len(output_bytes)}")
+        raise PlanRefused(f"the plan has {len(plan.outputs)} outputs instead of {len(output_bytes)}")
     for output, size in zip(plan.outputs, output_bytes, strict=True):
         if output.kind != "buffer" or output.offset_bytes + size > _size(sizes, output):
-            raise PlanRefused("an output does not lie entirely in memory that the kernel allocated")
+            raise PlanRefused("an output of the plan does not lie entirely in memory that the kernel allocated")
 
 
 def _size(sizes: dict[str, list[int]], pointer: Pointer) -> int:
     if pointer.number >= len(sizes[pointer.kind]):
-        raise PlanRefused(f"{pointer.kind} {pointer.number}, which does not exist")
+        raise PlanRefused(f"the plan points to {pointer.kind} {pointer.number}, which does not exist")
     return sizes[pointer.kind][pointer.number]

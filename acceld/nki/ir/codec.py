@@ -447,7 +447,7 @@ class _Decoder:
         if "outer" in raw:
             outer = tuple(_int(n, 0) for n in _list(raw["outer"], MAX_AXES))
             if math.prod(outer) != math.prod(shape) or role not in (Role.INPUT, Role.OUTPUT):
-                _refuse(f"buffer {number}: the caller's shape does not fit")
+                _refuse(f"buffer {number}: the caller's shape has another number of elements")
         return Buffer(
             id=number,
             name=_text(raw["name"]),
@@ -561,7 +561,7 @@ class _Decoder:
         if isinstance(value, list):
             return self.pattern(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            _refuse("expected a tile or a number")
+            _refuse(f"an operand is neither a tile nor a number: {str(value)[:40]!r}")
         return value
 
     def affine(self, raw: Any) -> Affine:

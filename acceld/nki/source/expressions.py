@@ -146,7 +146,7 @@ class ExpressionReader(ParsedText):
         return None
 
     def affine(self, node: ast.expr) -> Affine | None:
-        """Return ``node`` as an affine form over loop variables and index ranges; None if it is none."""
+        """Return ``node`` as an affine form over loop variables and index ranges; None if it is not affine."""
         match node:
             case ast.Constant(value=value):
                 return Affine(value) if type(value) is int else None

@@ -41,9 +41,53 @@ TITLES: Mapping[str, str] = {
 """Every table's heading, in the order of the document."""
 
 
+NOTES: Mapping[str, str] = {
+    "latency": "How far is a predicted latency from the chip's? *ratio* is predicted over measured; *left out* is the error "
+    "with a scale that was fitted to the other 13 kernels.",
+    "summary": "The same 14 kernels as one row. *Spearman* compares the two orders of the kernels (1: equal); *MAPE* is the "
+    "mean error.",
+    "counters": "Does the model do the work that the chip did? Each figure is the model's over the chip's counter.",
+    "goals": "How many of the 14 kernels have a counter within so many percent of the chip's.",
+    "ablation": "Each row is a simpler model, from declared work alone to the whole model.",
+    "pairs": "Does the model predict the gain of a change? Each row is a pair of kernels that compute the same.",
+    "tutorial": "The four forms are those of AWS's tutorial on matrix products, from the plainest (*tiled*) to the fastest "
+    "(*blocked*).",
+    "held_out": "No constant was fitted to these kernels. Figures of tests are limits, not measurements.",
+    "held_out_summary": "The same kernels by group. *scale* is the mean of predicted over measured; *direction right* counts "
+    "changes of at least 1.15x whose sign is right.",
+    "sets_development": "These kernels were looked at while rules were chosen. *ratio* is predicted over measured; "
+    "*direction* counts the pairs, at least 10 % apart, that are in order; *regret* is the measured time of the kernel "
+    "predicted fastest, over the least measured time.",
+    "sets_validation": "These kernels only test the model. The columns are those of the table above.",
+    "intervals": "The interval that acceld prints is in the last column. Four of five kernels, and of five chains, are inside "
+    "the one before.",
+    "paired": "How often is a kernel faster that acceld calls faster? *called faster* counts pairs beyond the threshold, *are "
+    "faster* those that were measured so. *gains of 10 %* counts pairs measured at least 10 % apart, *within it* those "
+    "that stay inside the threshold.",
+    "ablation_sets": "What would change without a rule, or with a fitted constant 20 % off? The percentages are mean errors; "
+    "*direction* counts the pairs in order. *14* are the NKIBench baselines, *samples* AWS's nki-samples, *others* the ladder.",
+    "later": "Chips after trn1, compared with published rates of long products.",
+    "fitted": "Values that no document has, with the measurements that they were fitted on.",
+    "wins": "Does a gain survive if a constant is wrong? *speed-up* is the gain as predicted, *least* the least gain with any "
+    "one constant 20 % off, and *with* that constant.",
+    "corpus": "Kernels that the verifier must take, and kernels that it must refuse at a certain line.",
+    "mutants": "Would a mistake be noticed? Each program is a kernel with one mistake put in. *explained* counts mistakes that "
+    "are harmless for a stated reason, *false alarms* equivalent programs that were refused.",
+    "operators": "The same programs by the kind of mistake.",
+    "samples": "Do AWS's samples run, and give right results?",
+    "checks": "How long a first check takes, beside numpy's own products of the same size.",
+}
+"""One or two sentences above each table: the question that it answers, and the meaning of its columns."""
+
+
 def markdown(tables: Mapping[str, Table]) -> str:
     """Return the tables as text."""
-    return "\n\n".join(f"### {TITLES[name]}\n\n{rows(tables[name])}" for name in TITLES if name in tables)
+    return "\n\n".join(f"### {TITLES[name]}\n\n{section(name, tables[name])}" for name in TITLES if name in tables)
+
+
+def section(name: str, table: Table) -> str:
+    """Return a table with the sentences above it, without its heading."""
+    return f"{NOTES[name]}\n\n{rows(table)}"
 
 
 def rows(table: Table) -> str:
@@ -67,7 +111,7 @@ def write_document(tables: Mapping[str, Table], document: Path = DOCUMENT) -> No
         raise ValueError(f"{document}: the markers {BEGIN} and {END} are missing")
     kept = dict(part.split("\n\n", 1) for part in before.strip().removeprefix("### ").split("\n\n### ") if part)
     texts = {title: text.strip() for title, text in kept.items()} | {
-        TITLES[name]: rows(table) for name, table in tables.items()
+        TITLES[name]: section(name, table) for name, table in tables.items()
     }
     body = "\n\n".join(f"### {title}\n\n{texts[title]}" for title in TITLES.values() if title in texts)
     document.write_text(f"{head}{BEGIN}\n\n{body}\n\n{END}{tail}", encoding="utf-8")

@@ -40,7 +40,7 @@ def test_a_workload_without_a_baseline_for_the_api_takes_no_turns() -> None:
     [
         ("baseline", "a list"),
         (["baseline"] * 5, "at most 4"),
-        (["the other one"], "an object with a text"),
+        (["the other one"], "a JSON object with the key text"),
         ([{"text": "other", "api": "numpy"}], "can not be timed interleaved"),
         ([{"text": "other", "grids": [2]}], "grid"),
     ],
@@ -76,9 +76,9 @@ def test_a_kernel_with_arguments_and_no_workload_is_timed_on_the_simulator() -> 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"gate": "search"}, "only timed"),
+        ({"gate": "search"}, "only times the kernel"),
         ({"arguments": [{"shape": "wide", "dtype": "float32"}]}, "arguments"),
-        ({"kernel": None}, "an object with a text"),
+        ({"kernel": None}, "a JSON object with the key text"),
     ],
 )
 def test_arguments_that_can_not_be_used_are_refused(more: dict[str, Any], said: str) -> None:

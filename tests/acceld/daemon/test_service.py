@@ -338,7 +338,7 @@ async def test_many_kernels_are_evaluated_in_one_request_and_answered_in_their_o
         assert [one["id"] for one in reported] == ["a", 1, "c"]
         assert [one["profile"]["latency_us"] for one in (reported[0], reported[2])] == [42, 41]
         assert "no workload 'siluu'" in reported[1]["error"]["message"]
-        with pytest.raises(UsageError, match="items is a list"):
+        with pytest.raises(UsageError, match="with a list of evaluations"):
             await client.send("POST", "/v1/evaluations", {"items": items, "workload": "silu"})
 
 

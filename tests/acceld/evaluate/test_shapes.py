@@ -197,7 +197,7 @@ def test_planners_and_the_history_are_told_of_every_shape(tmp_path: Path) -> Non
         ("\n[[shapes]]\nvalues = { Q = 4 }\n", "'Q' is unknown"),
         ("\n[[shapes]]\nvalues = { M = 256 }\n", "workload's own shape"),
         ("\n[[shapes]]\nvalues = { M = 512 }\nweight = 0\n", "must be positive"),
-        ("weight = 2.0\n", "there are none"),
+        ("weight = 2.0\n", "the file has no"),
     ],
 )
 def test_a_list_of_shapes_that_says_nothing_is_refused(tmp_path: Path, tables: str, problem: str) -> None:

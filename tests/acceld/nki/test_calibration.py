@@ -116,7 +116,7 @@ def test_no_measurement_moves_a_factor_out_of_its_range() -> None:
 
 def test_too_few_kernels_and_several_chips_are_refused() -> None:
     samples = on(LEGACY, KERNELS[:FEWEST])
-    with pytest.raises(UsageError, match="too few"):
+    with pytest.raises(UsageError, match="a fit needs at least"):
         fit(samples[1:])
     elsewhere = replace(samples[0].program, chip="trn2")
     with pytest.raises(UsageError, match="several chips"):

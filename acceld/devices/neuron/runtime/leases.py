@@ -82,7 +82,7 @@ class CoreLeases:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not cores:
-            raise DeviceError("there is no Neuron core to use")
+            raise DeviceError("there is no Neuron core to use: neuron-ls lists none")
         self._cores = tuple(cores)
         self._isolation = isolation
         self._devices = devices

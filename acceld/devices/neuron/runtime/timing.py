@@ -42,7 +42,7 @@ class Round:
     samples_us: tuple[float, ...]
     method: str
     resolution_us: float | None
-    """None if it is not documented."""
+    """None if the figure is not documented."""
     summary: ProfileSummary | None
     notes: tuple[str, ...] = ()
 
@@ -63,7 +63,7 @@ class Clock:
 
     method: str
     resolution_us: float | None
-    """None if it is not documented."""
+    """None if the figure is not documented."""
 
     @property
     def least_win_us(self) -> float | None:

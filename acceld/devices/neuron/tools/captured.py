@@ -155,7 +155,7 @@ def _understood(read: Callable[[Any], _Parts], raw: object) -> _Parts:
     try:
         return read(raw)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"an entry of the profile has another form: {error!r}", hint=_HOW) from error
+        raise UsageError(f"an entry of the profile has another form than acceld reads: {error!r}", hint=_HOW) from error
 
 
 def _of_json(raw: Mapping[str, Any]) -> _Parts:

@@ -36,7 +36,9 @@ def activation(
     command = word_of(reduce_cmd)
     if command == "load_reduce":
         refuse(
-            "reduce_cmd", "'activation' with reduce_cmd.load_reduce", "its registers are reset to 0: use reset_reduce"
+            "reduce_cmd",
+            "'activation' can not take reduce_cmd.load_reduce",
+            "its registers are reset to 0: use reset_reduce",
         )
     if (reduce_op is not None or reduce_res is not None) and command in (None, "idle"):
         refuse(
@@ -116,7 +118,11 @@ def activate2(
         listed = ", ".join(f"({one}, {two})" for one, two in sorted(ACTIVATE2_PAIRS))
         refuse("alu_op", f"activate2 with the operations ({pair[0]}, {pair[1]})", f"its pairs are {listed}")
     if isinstance(imm0, Tensor) is not isinstance(imm1, Tensor) and "bypass" not in pair:
-        refuse("operand_type", "imm0 and imm1 of 'activate2' are a number and a tile", "pass two numbers or two tiles")
+        refuse(
+            "operand_type",
+            "imm0 and imm1 of 'activate2' must be two numbers or two tiles",
+            "pass two numbers or two tiles",
+        )
     srcs = [tile, scalar(imm0, "imm0", "activate2", tile), scalar(imm1, "imm1", "activate2", tile)]
     if func == "prelu":
         srcs.append(scalar(relu_param, "relu_param", "activate2", tile))
@@ -214,7 +220,11 @@ def tensor_scalar_reduce(
     """Set dst to data op0 operand0, and reduce_res to dst folded with reduce_op along the free axes."""
     target, tile = matched(dst, "tensor_scalar_reduce", data=data)
     if reverse0:
-        refuse("signature", "'tensor_scalar_reduce' with reverse0", "use nisa.tensor_scalar, then nisa.tensor_reduce")
+        refuse(
+            "signature",
+            "'tensor_scalar_reduce' can not take reverse0",
+            "use nisa.tensor_scalar, then nisa.tensor_reduce",
+        )
     if tile.ndim > 4:
         trace = current()
         trace.builder.notice(

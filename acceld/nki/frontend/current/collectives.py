@@ -71,7 +71,7 @@ def _groups(value: object, call: str) -> dict[str, Attr]:
         )
     ranks = tuple(operator.index(rank) for one in lists for rank in one)
     if len(set(ranks)) != len(ranks) or min(ranks) < 0:
-        refuse("replica_group", f"'{call}': each rank is in one list of the group")
+        refuse("replica_group", f"'{call}': each rank must be in one list of the group")
     return {"ranks": ranks, "members": len(lists[0])}
 
 
@@ -86,7 +86,7 @@ def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]
         refuse("operand_type", f"'{call}' takes as many srcs as dsts")
     spaces = {one.space for one in (*sources, *targets)}
     if len(spaces) != 1 or Space.PSUM in spaces:
-        refuse("address_space", f"tensors of '{call}' are all in HBM or all in SBUF")
+        refuse("address_space", f"tensors of '{call}' must be all in HBM or all in SBUF")
     if len(sources) > 1 and Space.SBUF in spaces:
         refuse("operand_type", f"'{call}' of several tensors at once needs them in HBM")
     return list(zip(sources, targets, strict=True))
@@ -116,7 +116,7 @@ def _fold(op: object, call: str) -> str:
     """
     word = alu_op(op)
     if word not in FOLDS:
-        refuse("alu_op", f"'{call}' folds with {word}", "use nl.add, nl.minimum or nl.maximum")
+        refuse("alu_op", f"'{call}' can not fold with {word}", "use nl.add, nl.minimum or nl.maximum")
     return word
 
 
@@ -191,7 +191,7 @@ def _varied(
         pairs if len(pairs) == 1 else refuse("operand_type", f"'{kind}' of {len(pairs)} tensors", "one")
     )
     if {source.space, target.space, rows.space} != {Space.HBM}:
-        refuse("address_space", f"tensors of '{kind}' are in HBM", "copy them there with nisa.dma_copy")
+        refuse("address_space", f"tensors of '{kind}' must be in HBM", "copy them there with nisa.dma_copy")
     least = 4 if displaced else 3 if counts else 2
     if rows.dtype_name != "uint32" or rows.ndim != 2 or not least <= rows.shape[0] <= 4 or rows.shape[1] != members:
         refuse(
@@ -200,7 +200,7 @@ def _varied(
             f"uint32 of {least} to 4 rows (counts and displacements sent, then received) and {members} columns",
         )
     if source.dtype_name != target.dtype_name:
-        refuse("dtype", f"'{kind}' from {source.dtype_name} to {target.dtype_name}: both have one type")
+        refuse("dtype", f"'{kind}' from {source.dtype_name} to {target.dtype_name}: both must have the same type")
     used = cast("NkiTensor", rows)[0 : 4 if displaced else 2, :]
     trace = current()
     trace.builder.notice(
@@ -239,7 +239,7 @@ def _prepare(kind: str) -> Callable[..., NkiInstruction]:
         trace = current_trace()
         if trace.prepared is not None:
             refuse(
-                "collective_order", f"'{kind}_prepare' before the one of line {trace.prepared} is triggered",
+                "collective_order", f"'{kind}_prepare' comes before the trigger of the prepare in line {trace.prepared}",
                 "each prepare is followed by its trigger",
             )  # fmt: skip
         trace.prepared = trace.line()
@@ -272,7 +272,7 @@ def collective_permute(
     flat = tuple(operator.index(rank) for pair in source_target_pairs for rank in pair)
     targets = flat[1::2]
     if not flat or len(set(targets)) != len(targets):
-        refuse("replica_group", "'collective_permute' names a target twice, or none")
+        refuse("replica_group", "'collective_permute' names a target twice, or names no target")
     for source, target in _pairs(srcs, dsts, "collective_permute"):
         _emit("collective_permute", source, target, source.shape, ranks=flat, members=2)
 

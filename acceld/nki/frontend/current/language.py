@@ -204,7 +204,7 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
     condition.
     """
     if not isinstance(init, Register):
-        refuse("operand_type", "nl.while_loop runs on a register", "load one with nisa.register_load")
+        refuse("operand_type", "the condition of nl.while_loop must be a register", "load one with nisa.register_load")
     held = register_alloc(init)
     with _looped("while", LoopKind.WHILE, held):
         following = body_fun(held)

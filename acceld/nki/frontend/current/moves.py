@@ -54,7 +54,7 @@ def dma_copy(
     if word_of(dge_mode) == "hwdge" and any(map(_gathers, indirect)):
         refuse(
             "dge_mode",
-            "'dma_copy' by hardware DGE with a vector_offset",
+            "'dma_copy' by hardware DGE can not take a vector_offset",
             "gathers and scatters use dge_mode.swdge, or leave dge_mode out",
         )
     if source.space is target.space is Space.SBUF:
@@ -89,7 +89,9 @@ def sendrecv(
         )
     target, source = tensor(dst, "dst", "sendrecv"), tensor(src, "src", "sendrecv")
     if target.dtype_name != source.dtype_name:
-        refuse("dtype", f"'sendrecv' from {source.dtype_name} to {target.dtype_name}: both sides have one dtype")
+        refuse(
+            "dtype", f"'sendrecv' from {source.dtype_name} to {target.dtype_name}: both sides must have the same dtype"
+        )
     emit("exchange", Engine.DMA, [target], [same(source, target, "sendrecv")])
 
 

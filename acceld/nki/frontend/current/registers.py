@@ -87,7 +87,9 @@ def scalar_load(src: object) -> Register:
     """Return a new register with the one element of a tile of int32 or int64 (NKI 0.7)."""
     source = tensor(src, "src", "scalar_load")
     if source.dtype_name not in WIDTHS:
-        refuse("dtype", f"'scalar_load' of {source.dtype_name}", "load int32 or int64, or use nisa.register_load")
+        refuse(
+            "dtype", f"'scalar_load' can not load {source.dtype_name}", "load int32 or int64, or use nisa.register_load"
+        )
     register = Register(current().builder.register(), source.dtype_name)
     _load(register, source, "scalar_load")
     return register
@@ -99,7 +101,7 @@ def scalar_store(dst: object, src: object) -> None:
     if target.dtype_name not in WIDTHS or target.dtype_name != (register.dtype or target.dtype_name):
         refuse(
             "dtype",
-            f"'scalar_store' of {register.dtype or 'a scalar'} to {target.dtype_name}: both have one width",
+            f"'scalar_store' of {register.dtype or 'a scalar'} to {target.dtype_name}: both must have the same width",
             "store to a tile of the scalar's type, int32 or int64, and convert there",
         )
     _store(target, register, "scalar_store")

@@ -69,7 +69,7 @@ class Register:
             refuse(
                 "operand_type",
                 f"'{op}' of a register and {type(other).__name__}",
-                "the other operand is an integer or a register",
+                "the other operand must be an integer or a register",
             )
         kinds = {self.dtype, other.dtype if isinstance(other, Register) else ""} - {""}
         if len(kinds) > 1:

@@ -339,7 +339,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def _direct(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function``, whose instructions are then marked as those of the chip, which the compiler does not split."""
+    """Return ``function``, changed so that its instructions are marked as the chip's own: the compiler does not split them."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -135,7 +135,7 @@ def loop_reduce(
                 "pass the loop variable itself, such as loop_indices=[i]",
             )
     if any(loop not in trace.scope for loop in loops):
-        refuse("local_scope", "loop_reduce over a loop that is over", "call it inside of the loop")
+        refuse("local_scope", "loop_reduce over a loop that has ended", "call it inside of the loop")
     name, site = names.reduce_op(op), call_site()
     patterns = masked(mask, tile.shape)
     first = all(index.first for index in unrolled) and not any(trace.offsets.get(loop) for loop in loops)

@@ -88,9 +88,7 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
             return f"line {statement.line}: an index name depends on the loop: write the index where it is used"
     columns = _columns(ops, loop)
     if columns is None:
-        return (
-            f"{where} its steps are not of one number of columns: index every tile by that number times {loop.variable}"
-        )
+        return f"{where} its tiles move by different numbers of columns: index every tile by one number times {loop.variable}"
     tiles = {s.target.name for s in statements if s.kind == "declaration" and s.target is not None}
     own = tiles | {s.target.name for s in ops if s.target is not None and s.target.dims is None}
     steps = ColumnSteps(loop, loop.trips, columns, tiles)
@@ -126,7 +124,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     if len(statement.mentions) != len(statement.reads):
         return "an operand is an expression: give it a tile of its own"
     if statement.second is not None:
-        return "it adds up its columns: do that after the loop"
+        return "this statement adds up its columns: do that after the loop"
     if statement.op in TRANSFERS:
         steps.transfers += 1
     else:
@@ -136,7 +134,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     scalars = {id(access.node) for name, access in statement.reads.items() if name in _SCALARS}
     for access in accesses(statement):
         if access.name in kernel.ambiguous:
-            return f"{access.name} may have another name: use one"
+            return f"{access.name} may have another name too: use one name only"
         steps.psum |= kernel.space_of(access.name) == "psum"
         part = _Part.SAME if access.dims is None else _part(steps, access.dims)
         if part is None:
@@ -211,7 +209,7 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
         if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
             return f"{name} is also used elsewhere, tile by tile: use another tile for that"
         if kernel.buffers[name].shape[-1] != steps.columns:
-            return f"{name} is not {steps.columns} columns wide: make it so"
+            return f"{name} is not {steps.columns} columns wide: declare it that wide"
         indices = [access.dims for access in steps.accesses if access.name == name]
         if {_slot(dims, loop) for dims in indices} != {place := _slot(indices[0], loop)}:
             return f"{name} has its steps in different places: use one index for the step"
@@ -221,7 +219,7 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
         if any(s.parent is not loop for s in kernel.readers(name)):
             return f"{name} is used after the loop: give it a place for each step"
         if name in steps.tiles and kernel.buffers[name].shape[-1] not in (steps.columns, 1):
-            return f"{name} is not {steps.columns} columns wide: make it so"
+            return f"{name} is not {steps.columns} columns wide: declare it that wide"
     return ""
 
 

@@ -96,7 +96,7 @@ def _operands(kernel: KernelModule, copied: Access, reader: Statement) -> str:
     """
     plain = [a for name, a in reader.reads.items() if a.name == copied.name and name in (*_PAIRS, "src")]
     if len(plain) != 1 or uses(reader, copied.name) != 1 or not plain[0].same_as(copied):
-        return f"line {reader.line} does not read {copied.name} once, and all that the copy wrote: read the same elements, once"
+        return f"line {reader.line} reads {copied.name} more than once, or reads other elements than the copy wrote: read the same elements, once"
     for name, access in reader.reads.items():
         if name in _PAIRS and access.name != copied.name and kernel.space_of(access.name) != "sbuf":
             return f"line {reader.line} reads {access.name}, which is not in SBUF: one operand may be in PSUM"

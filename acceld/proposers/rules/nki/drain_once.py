@@ -233,7 +233,7 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
         return f"{where} has a shape that is not known, or is used without an index: write both out"
     dtype = kernel.text_of(buffer.declaration, "dtype")
     if not dtype.endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
-        return f"{where} is no buffer of float32 tiles with two axes: declare it so"
+        return f"{where} is no buffer of float32 tiles with two axes: declare such a buffer"
     rows, columns = (extent or 0 for extent in buffer.shape[-2:])
     if inside(buffer.declaration, loop):
         if buffer.declaration not in declared or buffer.partition_axis:
@@ -284,7 +284,7 @@ def _bank_of_tile(kernel: KernelModule, loop: Loop, name: str, writers: Sequence
     product = writers[0]
     shape = kernel.tile_shape(product)
     if product.op == "nc_transpose" or product.target is None or product.target.dims is not None:
-        return f"{name} in PSUM may not be of float32: declare it so"
+        return f"{name} in PSUM may not be of float32: declare it as float32"
     narrow = kernel.text_of(product, "is_transpose") == "True" and not _is_float32_operand(kernel, product)
     if shape is None or len(shape) != 2 or narrow:
         return f"the shape or the type of {name} in PSUM is not known: declare it"
@@ -333,13 +333,13 @@ def _problem(
     at once; empty if it can.
     """
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
-        return "it adds up, or has a mask: slice the tiles"
+        return "this statement adds up, or has a mask: slice the tiles"
     if len(one.mentions) != len(one.reads):
         return "an operand is an expression: give it a tile of its own"
     scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}
     for access in accesses(one):
         if access.name in kernel.ambiguous:
-            return f"{access.name} may have another name: use one"
+            return f"{access.name} may have another name too: use one name only"
         if access.name in banks or (access.name in own and access.dims is None):
             continue
         if id(access.node) in scalars and _is_one_column(kernel, access, loop):
@@ -361,7 +361,7 @@ def _problem(
             return found
         columns = next(iter(banks.values())).columns
         if found.axes != 2 and found.widths[-1] != columns:
-            return f"the tiles of {access.name} are not {columns} columns wide: make them so"
+            return f"the tiles of {access.name} are not {columns} columns wide: declare them that wide"
         if found.axes > 3 or found.elements != columns * (loop.trips or 1):
             return f"the tiles of {access.name} have several axes, or another width: write all with one axis"
         tiles[access.node] = found
@@ -387,7 +387,7 @@ def _dependence(
 ) -> str:
     """Return the reason why the loop can not be divided before and after the work; empty if it can."""
     if any("loop_indices" in one.args for one in flatten([*before, *after])):
-        return "it joins results of its iterations by loop_reduce: join them in a loop of its own"
+        return "the loop joins results of its iterations by loop_reduce: join them in a loop of its own"
     made = written(work)
     if made & (written(before) | read(before)) or written(after) & (read(before) | written(before) | read(work) | made):
         return "an iteration reads what another wrote: give each iteration its own place"

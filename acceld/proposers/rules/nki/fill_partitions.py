@@ -197,7 +197,7 @@ class _Stacking:
                 loop.line, "two statements store to one tensor: say affine_range if iterations are independent"
             )
         if any(access.name in stored for one in loop.statements() for access in one.mentions):
-            raise _refused(loop.line, "it loads from what it stores to: use another tensor")
+            raise _refused(loop.line, "this statement loads from what it stores to: use another tensor")
         bound = {found[0] for one in loop.statements() if (found := assigned(one))}
         problem = one_name(kernel, bound) if kernel.api == "nki" else ""
         if problem:
@@ -228,7 +228,7 @@ class _Stacking:
         kernel, name, buffer = self.kernel, one.made.name, self.kernel.buffers[one.made.name]
         shape = buffer.shape
         if buffer.declaration is not one or one.op != "ndarray" or buffer.space != "sbuf" or None in shape:
-            raise _refused(one.line, f"{name} is no plain tile in SBUF of a known shape: declare it so")
+            raise _refused(one.line, f"{name} is no plain tile in SBUF of a known shape: declare such a tile")
         rows, columns = shape[0] or 0, shape[-1] or 0
         if kernel.api == "nki" and len(shape) > 1 and isinstance(one.args["shape"], ast.Tuple):
             self._known[name] = _Tile(name, columns, "", 1, made=True)
@@ -237,7 +237,8 @@ class _Stacking:
             return
         if len(shape) != 2 or rows % self.rows or rows > _PARTITIONS or kernel.api == "nki":
             raise _refused(
-                one.line, f"the shape of {name} is not {self.rows} or {2 * self.rows} rows of columns: declare it so"
+                one.line,
+                f"the shape of {name} is not {self.rows} or {2 * self.rows} rows of columns: declare it in such a shape",
             )
         dtype = kernel.text_of(one, "dtype")
         of = self._known.get(dtype.removesuffix(".dtype"))
@@ -264,15 +265,18 @@ class _Stacking:
         if self.kernel.api == "nki":
             first = access.dims[0]
             if not first.full and (first.form != Affine() or first.extent != self.rows):
-                raise _refused(one.line, f"it does not use all {self.rows} partitions of {access.name}: use all")
+                raise _refused(
+                    one.line,
+                    f"this statement does not use all {self.rows} partitions of {access.name}: use all of them",
+                )
             return tile
         if len(access.dims) != 2 or tile.made or tile.first or tile.parts == 0:
             raise _refused(one.line, f"an index of {access.name} is not understood: write loop variables and numbers")
         at, count = self._covered(one, access.dims[0].form)
         if access.dims[1].form != Affine.of(Symbol.over(tile.columns, 1, 2)):
-            raise _refused(one.line, f"it does not use all columns of {access.name}: use all")
+            raise _refused(one.line, f"this statement does not use all columns of {access.name}: use all of them")
         if at + count > tile.parts:
-            raise _refused(one.line, f"it uses rows beyond {access.name}: use as many as it has")
+            raise _refused(one.line, f"this statement uses rows beyond {access.name}: use as many rows as it has")
         return _Tile(tile.name, tile.columns, tile.dtype, count, at)
 
     def _covered(self, one: Statement, form: Affine | None) -> tuple[int, int]:
@@ -281,7 +285,9 @@ class _Stacking:
         if form is None or len(ranges) != 1 or form != Affine(form.constant) + Affine.of(ranges[0]):
             raise _refused(one.line, "an index over partitions is not understood: give it as nl.arange(n)[:, None]")
         if (ranges[0].axis, ranges[0].axes) != (0, 2) or ranges[0].extent % self.rows or form.constant % self.rows:
-            raise _refused(one.line, f"its partitions are no multiple of {self.rows}: use so many at a time")
+            raise _refused(
+                one.line, f"the partitions of this statement are no multiple of {self.rows}: use {self.rows} at a time"
+            )
         return form.constant // self.rows, ranges[0].extent // self.rows
 
     def _transfer(self, one: Statement) -> None:
@@ -295,7 +301,7 @@ class _Stacking:
         if kernel.space_of(there.name) != "hbm" or (mine.name not in self._known and mine.dims is not None):
             raise _refused(
                 one.line,
-                f"this moves nothing between HBM and a tile of the loop, as {mine.name} is another: declare that in the loop",
+                f"this statement moves nothing between HBM and a tile of the loop: declare {mine.name} in the loop",
             )
         if there.variables is None or kernel.ambiguous & {there.name}:
             raise _refused(one.line, f"an index of {there.name} is not understood: write loop variables and numbers")
@@ -309,7 +315,7 @@ class _Stacking:
         else:
             tile = self._part(one, mine)
         if tile.parts != count:
-            raise _refused(one.line, f"it moves other rows than {tile.name} has: move all of them")
+            raise _refused(one.line, f"this statement moves other rows than {tile.name} has: move all of them")
         names = [self._place(one, tile, part, writes=loads) for part in range(count)]
         for number, variable in enumerate(self._variables):
             for part, name in enumerate(names):
@@ -344,9 +350,11 @@ class _Stacking:
         kernel = self.kernel
         current = kernel.api == "nki"
         if one.second is not None and not current:
-            raise _refused(one.line, "it adds up its columns: use nisa.tensor_reduce for the sum")
+            raise _refused(one.line, "this statement adds up its columns: use nisa.tensor_reduce for the sum")
         if one.augmented or kernel.mask(one) or depends:
-            raise _refused(one.line, f"it depends on {self.loop.variable}, or has a mask: do that in a loop of its own")
+            raise _refused(
+                one.line, f"this statement depends on {self.loop.variable}, or has a mask: do that in a loop of its own"
+            )
         if len(one.mentions) != len(one.reads) or not (one.reads or current):
             raise _refused(one.line, "an operand is an expression: give it a tile of its own")
         made = not current and one.made.dims is None
@@ -359,7 +367,9 @@ class _Stacking:
         for access in (*one.reads.values(), *(() if made else one.results)):
             part = self._part(one, access)
             if part.parts != 1:
-                raise _refused(one.line, "it works on more rows than an iteration's: work on its own")
+                raise _refused(
+                    one.line, "this statement works on other rows than those of the iteration: work on those alone"
+                )
             if not current:
                 name = self._place(one, part, 0, writes=access is one.target)
                 language = prefix(kernel, "language")

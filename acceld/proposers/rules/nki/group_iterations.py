@@ -182,7 +182,7 @@ def _unrepeatable(kernel: KernelModule, outer: Loop, statement: Statement, writt
     if statement.augmented or statement.op == "loop_reduce":
         return f"{target.name} is a running sum, which a repetition would add to: add in the inner loop"
     if written & {target.name, *(access.name for access in statement.mentions)}:
-        return "it uses what the inner loop writes: do it after that loop"
+        return "this statement uses what the inner loop writes: move it after that loop"
     found = all_accesses(kernel, target.name)
     if found is None or not all(inside(one, outer) for one, _ in found):
         return f"{target.name} is also used outside of the loops: give that use a tile of its own"

@@ -205,13 +205,13 @@ class _Origin:
             return self._note(step, step.target, product.slot)
         reduces = any(argument.startswith("reduce") for argument in step.args)
         if step.op not in _ELEMENTWISE or step.augmented or not values or reduces:
-            return "this is neither a product nor element-wise work on one: do it after the next product"
+            return "this is neither a product nor element-wise work on a product: move it after the next product"
         others = [value for value in step.args.values() if kernel.access(value) is None]
         if not all(kernel.number(value) is not None or _is_setting(value) for value in others):
             return "an operand is an expression: give it a tile of its own"
         slots = [self._slot(step, access) for access in values]
         if slots[0] is None or any(slot is not slots[0] for slot in slots):
-            return "its operands are not in the same place: index both by the same loop"
+            return "the operands of this statement are not in the same place: index both by the same loop"
         return self._note(step, step.target, slots[0])
 
     def _whole(self, access: Access) -> bool:
@@ -273,7 +273,7 @@ class _Origin:
         if set(flags.values()) - {"None", "False"} or stationary is None or moving is None:
             return "the product has flags: write it without"
         if kernel.extents(stationary) != (BLOCK, BLOCK) or kernel.extents(moving) != (BLOCK, self._columns):
-            return f"the operands are not {BLOCK} x {BLOCK} and {BLOCK} x {self._columns}: make them so"
+            return f"the operands are not {BLOCK} x {BLOCK} and {BLOCK} x {self._columns}: give them these shapes"
         if not _by_range(moving, self._columns) or not _by_range(stationary, BLOCK):
             return "the columns of an operand are not a plain range: write neighboring columns"
         for slot in around(step):
@@ -319,9 +319,7 @@ class _Origin:
         return known and bool(writers) and all(w.kind == "op" and w.start < slot.start for w in writers)
 
     def _last(self) -> str:
-        """Return the reason why the transposed tile is not complete before its transposes; empty if it is. Record the
-        loop over places.
-        """
+        """Return the reason why the tile is not complete before it is transposed; empty if it is complete. Record the loop over places."""
         swap, name = self._swap, self._swap.source.name
         swap.slot = self._slot(swap.turn, swap.source) if name in self._places else None
         shape = self._kernel.buffers[name].shape if name in self._kernel.buffers else ()

@@ -169,11 +169,11 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
     if whole.op == "loop_reduce":
         joins = whole.reads.get("x")
         if joins is None or not joins.same_as(part.made) or whole.parent is not part.parent:
-            return "its result is not joined beside it: put the loop_reduce in the same loop"
+            return "the result of the sum is not joined beside the sum: put the loop_reduce in the same loop"
         if not all(has_place(part.made, loop) for loop in over):
-            return "its result has no place for each iteration: index it by every loop"
+            return "the reduction's result has no place for each iteration: index it by every loop"
     elif not over or whole.parent is not over[-1].parent or not _covers(kernel, part, whole, over):
-        return "its results are not joined right after the loops that make them: join them there"
+        return "the reduction's results are not joined right after the loops that make them: join them there"
     loops = []
     for loop in around(part):
         if loop not in over or loop.kind not in ("affine_range", "range", "sequential_range", "static_range"):
@@ -233,10 +233,10 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
         return f"{tile.name} does not outlive the loop: declare it before"
     if whole.op == "loop_reduce":
         if any(inside(reader, outermost) for reader in kernel.readers(whole.made.name)):
-            return f"line {whole.line}: its result is read before the loops have ended: read it after them"
+            return f"line {whole.line}: the reduction's result is read before the loops have ended: read it after them"
         variables = {loop.variable for loop in one.loops}
         if whole.made.variables is None or variables & whole.made.variables:
-            return f"line {whole.line}: its place depends on the loops: write one result, after them"
+            return f"line {whole.line}: the place of the reduction's result depends on the loops: write one result, after them"
     return ""
 
 

@@ -134,7 +134,7 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
         return f"line {product.line}: {total} is not only copied out of PSUM: copy it once, and use the copy"
     declared = kernel.buffers.get(total)
     if declared is None or declared.space != "psum" or declared.declaration.op not in ("zeros", "ndarray"):
-        return f"line {product.line}: {total} does not begin with zeros in PSUM: declare it so"
+        return f"line {product.line}: {total} does not begin with zeros in PSUM: declare it there, with zeros"
     if set(drain.args) - {"src", "dtype", "mask"}:
         return f"line {drain.line} is no plain copy: leave out what else it is told"
     renames: _Renames = {name: Affine.of_variable(name) for name in {*fresh, *(factor.variables or ())}}
@@ -201,7 +201,7 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
         return f"line {late.line} may change {name} after it is scaled: write the new values into another tile"
     dtype = kernel.text_of(kernel.buffers[name].declaration, "dtype") if name in kernel.buffers else ""
     if not dtype.endswith("float32"):
-        return f"{where}{name} is not declared as float32, so its transpose may round: declare it so"
+        return f"{where}{name} is not declared as float32, so its transpose may round: declare it as float32"
     problem = keeps_float32(kernel, scaling)
     if problem:
         return problem

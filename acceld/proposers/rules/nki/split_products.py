@@ -141,7 +141,7 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
         return f"{where} {target.name} is not declared in PSUM: declare it there"
     if kernel.api == "nki":
         if not kernel.text_of(declared.declaration, "dtype").endswith("float32"):
-            return f"{where} {target.name} is not a sum in float32: declare it so"
+            return f"{where} {target.name} is not a sum in float32: declare it as float32"
     elif declared.declaration.op != "zeros" and not _may_begin_with_zeros(kernel, product, declared.declaration):
         return f"{where} {target.name} is not a sum in PSUM that begins with zeros: declare it by nl.zeros"
     elif not product.augmented and not _every_iteration(product, target, declared.declaration):

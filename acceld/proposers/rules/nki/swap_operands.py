@@ -152,7 +152,7 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str
         return f"{where} {name} has another dtype than {source.name}: declare both alike"
     named = frozenset(node.id for node in names_in(source.node)) & kernel.loop_variables
     if kernel.buffers[name].shape[-2:] != (BLOCK, BLOCK) or not whole_block(target) or named != source.variables:
-        return f"{where} {name} does not hold whole tiles of {BLOCK} x {BLOCK}: declare it so"
+        return f"{where} {name} does not hold whole tiles of {BLOCK} x {BLOCK}: declare it in such tiles"
     texts = {}
     for reader, access in found:
         if reader is swap.copy:

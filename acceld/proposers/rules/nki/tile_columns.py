@@ -121,16 +121,16 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
             (body if one.made.name in wide else before).append(one)
             continue
         if one.kind != "op" or one.op not in _ALLOWED or one.target is None or kernel.mask(one):
-            return f"{where} this is not work on each column alone: do it in a loop of its own"
+            return f"{where} this statement does not work on each column alone: put it in a loop of its own"
         shape = shapes[one]
         if shape is None:
             return f"{where} the columns of {one.target.name} are not known: declare it by numbers"
         if kernel.ambiguous & {access.name for access in accesses(one)}:
-            return f"{where} a tile may have another name: use one"
+            return f"{where} a tile may have another name too: use one name only"
         reads_wide = bool(wide & {access.name for access in one.mentions})
         if shape[-1] == 1 and not reads_wide and not _on_columns(kernel, one, columns):
             if body and {access.name for access in one.mentions} & {s.target.name for s in body if s.target}:
-                return f"{where} it reads what the columns write: do it after the loop"
+                return f"{where} this statement reads what the columns write: move it after the loop"
             before.append(one)
             continue
         problem = _by_column(kernel, one, columns, wide, whole)
@@ -216,7 +216,7 @@ def _on_columns(kernel: KernelModule, one: Statement, columns: int) -> bool:
 def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str], whole: set[str]) -> str:
     """Return the reason why a statement does not work on each of ``columns`` columns separately; empty if it does."""
     if one.second is not None:
-        return "it adds up its columns: do that in a loop of its own"
+        return "this statement adds up its columns: do that in a loop of its own"
     if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
         return "the scan does not begin with a number: say which"
     if one.op == "accumulate" and set(one.reads) != {"x"}:

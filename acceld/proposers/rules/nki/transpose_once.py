@@ -171,7 +171,7 @@ def _call(statement: Statement) -> ast.Call:
     node = statement.node
     value = node.value if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) else None
     if not isinstance(value, ast.Call):
-        raise RuleRefused(f"line {statement.line}: this is not a call: write the product as one")
+        raise RuleRefused(f"line {statement.line}: this is not a call: write the product as a call")
     return value
 
 

@@ -105,7 +105,7 @@ def elementwise(statements: str, dtype: str = "float32", chip: str = "trn2") -> 
         ("if tile is not made:\n    pass", "'is' between two tensors"),
         ("count = nl.ndarray((128, 8), dtype=nl.int32)\nnisa.memset(count, 2.0)", "must be of the type of dst"),
         ("nl.ndarray((4, nl.par_dim(128), 8), dtype=nl.float32)", "other than the first"),
-        ("nl.while_loop(1, None)", "runs on a register"),
+        ("nl.while_loop(1, None)", "must be a register"),
         ("nisa.tensor_scalar(dst=made, data=tile, op0=nl.square)", "needs NeuronCore-v4"),
     ],
 )

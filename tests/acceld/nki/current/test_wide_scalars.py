@@ -70,12 +70,12 @@ def test_a_wide_offset_selects_a_row_in_hbm() -> None:
         ("int64", "nisa.memset(held, 3)", "memset of int64"),
         ("int64", "nisa.register_load(nisa.register_alloc(), held)", "scalar_load"),
         ("int64", "nl.fori_loop(0, i, lambda k: None)", "int64 bound"),
-        ("int64", "t = nl.ndarray((1, 1), dtype=nl.int32);;nisa.scalar_store(t, i)", "both have one width"),
+        ("int64", "t = nl.ndarray((1, 1), dtype=nl.int32);;nisa.scalar_store(t, i)", "both must have the same width"),
         ("int64", "t = nl.ndarray((1, 1), dtype=nl.int32);;nisa.dma_copy(t, held)", "int64 to int32"),
         ("int64", "t = nl.ndarray((1, 9), dtype=nl.float32);;t.ap([[9, 1], [1, 1]], scalar_offset=i, indirect_dim=1)",
          "on chip"),
         ("int32", "nisa.scalar_store(held, 3)", "must be a register"),
-        ("float32", "pass", "scalar_load' of float32"),
+        ("float32", "pass", "can not load float32"),
     ],
 )  # fmt: skip
 def test_what_pages_of_0_7_exclude_is_refused(kind: str, body: str, said: str) -> None:
