@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from acceld.proposers.interface import (
 )
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Rule, Site, Source, Variant, rewrite_name
-from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuned, Tuner
+from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuned, Tuner, repeated
 from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
@@ -37,8 +36,6 @@ _MOST_PLACES = 24
 """Greatest number of places at which a single move applies a rule."""
 _MOST_EVERYWHERE = 0.4
 """Greatest benefit that a move at several places states."""
-_LINE = re.compile(r", line (\d+)")
-"""Matches the line number in a rewrite's name."""
 
 Shapes = tuple[tuple[int, ...] | None, ...]
 Dtypes = tuple[str, ...]
@@ -227,7 +224,7 @@ class RulesProposer:
         kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
         find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)
         async with self._reading:
-            text, made = await asyncio.to_thread(_repeated, kernel.text, wanted, find)
+            text, made = await asyncio.to_thread(repeated, kernel.text, wanted, find)
         names = [move.step for move in made]
         if not made or any(plan.data.get("steps") == names for plan in request.earlier):
             return None
@@ -398,7 +395,11 @@ class TunedRules(RulesProposer):
         if root is None:
             return []
         await STRATEGIES[self._strategy](tuner, root)
-        return [replace(one, moves=None) for one in tuner.fastest() if one.latency_us < root.latency_us]
+        return [
+            replace(one, parent=None, tie=None, moves=None, made={})
+            for one in tuner.fastest()
+            if one.latency_us < root.latency_us
+        ]
 
     def _over(self) -> Callable[[], bool]:
         """Return a function that returns True as soon as half of the time that is left now has passed."""
@@ -406,27 +407,6 @@ class TunedRules(RulesProposer):
             return lambda: False
         ends = (self._now() + self._ends) / 2
         return lambda: self._now() >= ends
-
-
-def _repeated(text: str, wanted: Sequence[str], find: Callable[[str], Sequence[Move]]) -> tuple[str, list[Move]]:
-    """Return the kernel after those of the ``wanted`` rewrites that apply, one after another, and the moves that were
-    made.
-    """
-    made: list[Move] = []
-    for name in wanted:
-        same = [move for move in find(text) if _LINE.sub("", move.step) == _LINE.sub("", name)]
-        for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
-            changed = move.apply()
-            if changed is not None and changed != text:
-                text = changed
-                made.append(move)
-                break
-    return text, made
-
-
-def _line_of(step: str) -> int:
-    found = _LINE.search(step)
-    return int(found[1]) if found else 0
 
 
 def _sequence(

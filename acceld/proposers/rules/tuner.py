@@ -2,16 +2,19 @@
 
 A tuner goes from kernel to kernel by moves (rewrites). It times thousands of kernels, each program once, and returns
 the fastest sequences. The kernels' results are checked later, when they are candidates like any other. The strategies
-look ahead: a step that makes a kernel slower is kept, and may be extended later.
+look ahead: a step that makes a kernel slower is kept, and may be extended later. A step that writes a loop out, such as
+software pipelining, hides places from later moves. So a kernel's moves include those of earlier kernels of its sequence,
+after which the later steps are made again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 
 from acceld.model import Profile
@@ -35,6 +38,12 @@ _WORST = 0.1
 the best on ten searches from public kernels: with a greater limit the tuner gives up on a rule whose rewrite pays only
 after another.
 """
+_TIE = 1e-4
+"""Difference of two latencies, as a share, up to which a kernel and the kernel that it was made from are a tie. Chosen,
+not fitted.
+"""
+_LINE = re.compile(r", line (\d+)")
+"""Matches the line number in a move's name."""
 _POPULATION = 16
 _GENERATION = 24
 
@@ -50,6 +59,31 @@ class Move:
     """Expected saving as a share of the latency, for ranking."""
     apply: Callable[[], str | None]
     """Returns the new kernel; None if the rule refuses when it is applied."""
+    on: Tuned | None = field(default=None, repr=False)
+    """The earlier kernel that the move changes, if the later steps of the sequence are made again after the move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A kernel that a move makes, and the steps that lead to it from the tuner's first kernel."""
+
+    text: str
+    steps: tuple[str, ...]
+    rules: tuple[str, ...]
+    on: Tuned
+    """The kernel that the move changed, before later steps were made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the try of a move gives."""
+
+    new: Tuned | None = None
+    """The new kernel; None if it can not be timed, or if its program was timed before."""
+    saved: float | None = None
+    """Share of the latency that the move saves, negative for a loss, and 0 if the kernel can not be timed; None if the
+    try says nothing about the move's rule, because the kernel was known before.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +103,16 @@ class Tuned:
     steps: tuple[str, ...]
     rules: tuple[str, ...]
     timed: TimedProgram
+    parent: Tuned | None = field(default=None, repr=False)
+    """The kernel that the first step that is not its own changed: mostly the kernel before the last step; None for the
+    root.
+    """
+    tie: Tuned | None = field(default=None, repr=False)
+    """A kernel that one more move made of this one and that is as fast; it is extended in place of this one."""
     moves: Sequence[Move] | None = field(default=None, repr=False)
     """The kernel's moves, best first; None until they are asked for."""
+    made: dict[int, Made | None] = field(default_factory=dict, repr=False)
+    """What moves make, by their positions in ``moves``; None for a move that is refused."""
     tried: set[int] = field(default_factory=set, repr=False)
     """Positions in ``moves`` of the moves that were tried."""
 
@@ -83,6 +125,11 @@ class Tuned:
     def is_open(self) -> bool:
         """True if some of the kernel's moves may not have been tried."""
         return self.moves is None or len(self.tried) < len(self.moves)
+
+    @property
+    def waits(self) -> bool:
+        """True as long as a kernel that is as fast is extended in place of this one."""
+        return self.tie is not None and (self.tie.is_open or self.tie.waits)
 
     @property
     def reachable_us(self) -> float:
@@ -117,8 +164,9 @@ class Tuner:
         ``limit`` is the number of kernels to time; a kernel or program that was timed before does not count. Nothing
         more is timed once ``is_over`` returns True.
         """
-        self._clock, self._moves, self._is_over = clock, moves, is_over
+        self._clock, self._moves, self.is_over = clock, moves, is_over
         self.left = limit
+        """Number of kernels that may still be timed."""
         self.timed = 0
         """Number of kernels timed so far, without the root."""
         self.rng = random.Random(seed)
@@ -133,35 +181,72 @@ class Tuner:
         return self._keep(Tuned(text, (), (), timed)) if timed is not None else None
 
     async def moves(self, one: Tuned) -> Sequence[Move]:
-        """Return the moves of a kernel, which are searched for only once."""
+        """Return the moves of a kernel, best first. They are searched for only once.
+
+        After its own moves come those of earlier kernels of its sequence that a later step hides.
+        """
         if one.moves is None:
-            one.moves = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
+            own = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
+            one.moves = sorted([*own, *_hidden(one, own)], key=lambda move: -move.benefit)
         return one.moves
 
-    async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Tuned | None]:
+    async def made(self, one: Tuned, place: int) -> Made | None:
+        """Return what the move at a position makes of a kernel; None if the move or a later step is refused, or if the
+        kernel is known already. Such a move counts as tried.
+        """
+        move = (await self.moves(one))[place]
+        if place not in one.made:
+            one.made[place] = await asyncio.to_thread(self._make, one, move)
+        made = one.made[place]
+        if made is None or made.text in self._texts:
+            one.tried.add(place)
+            return None
+        return made
+
+    def _make(self, one: Tuned, move: Move) -> Made | None:
+        text, on = move.apply(), move.on or one
+        if text is None:
+            return None
+        wanted = one.steps[len(on.steps) :]
+        text, again = repeated(text, wanted, lambda text: self._moves(text, None))
+        if len(again) < len(wanted):
+            return None
+        follow = [move, *again]
+        steps = (*on.steps, *(one.step for one in follow))
+        return Made(text, steps, (*on.rules, *(one.rule for one in follow)), on)
+
+    async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Outcome]:
         """Try moves, each given as (kernel, position of the move), within the limit, and time the new kernels.
 
-        Return the new kernel for each; None if its program is not new or can not be timed.
+        Return the outcome of each.
         """
-        made = []
-        found: list[Tuned | None] = [None] * len(tries)
+        begun = []
+        found = [Outcome()] * len(tries)
         for number, (one, place) in enumerate(tries):
-            if self._is_over():
+            if self.is_over():
                 self.left = 0
             if self.left <= 0:
                 break
-            move = (await self.moves(one))[place]
+            made = await self.made(one, place)
             one.tried.add(place)
-            text = await asyncio.to_thread(move.apply)
-            if text is not None and text not in self._texts:
-                self._texts.add(text)
-                self.left -= 1
-                self.timed += 1
-                made.append((number, one, move, text, asyncio.ensure_future(self._clock(text))))
-        for number, one, move, text, timing in made:
+            if made is None:
+                found[number] = Outcome(saved=0.0 if one.made[place] is None else None)
+                continue
+            self._texts.add(made.text)
+            self.left -= 1
+            self.timed += 1
+            begun.append((number, one, made, asyncio.ensure_future(self._clock(made.text))))
+            await asyncio.sleep(0)  # a clock that answers at once may use up the time
+        for number, one, made, timing in begun:
             timed = await timing
-            if timed is not None and timed.program_sha256 not in self.seen:
-                found[number] = self._keep(Tuned(text, (*one.steps, move.step), (*one.rules, move.rule), timed))
+            if timed is None:
+                found[number] = Outcome(saved=0.0)
+            elif timed.program_sha256 not in self.seen:
+                new = self._keep(Tuned(made.text, made.steps, made.rules, timed, made.on))
+                saved = 1.0 - new.latency_us / one.latency_us
+                if abs(saved) <= _TIE:
+                    one.tie = new
+                found[number] = Outcome(new, saved)
         return found
 
     def _keep(self, one: Tuned) -> Tuned:
@@ -172,6 +257,48 @@ class Tuner:
         first.
         """
         return sorted(self.seen.values(), key=_rank)[:count]
+
+
+def repeated(text: str, wanted: Sequence[str], find: Callable[[str], Sequence[Move]]) -> tuple[str, list[Move]]:
+    """Return the kernel after those of the ``wanted`` rewrites that apply, one after another, and the moves that were
+    made. A rewrite is the one of the same name at the nearest line.
+    """
+    made: list[Move] = []
+    for name in wanted:
+        same = [move for move in find(text) if _anywhere(move.step) == _anywhere(name)]
+        for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
+            changed = move.apply()
+            if changed is not None and changed != text:
+                text = changed
+                made.append(move)
+                break
+    return text, made
+
+
+def _anywhere(step: str) -> str:
+    """Return a move's name without its line."""
+    return _LINE.sub("", step)
+
+
+def _line_of(step: str) -> int:
+    found = _LINE.search(step)
+    return int(found[1]) if found else 0
+
+
+def _hidden(one: Tuned, own: Sequence[Move]) -> list[Move]:
+    """Return the moves of earlier kernels of a sequence that the step after them hides or writes out several times."""
+    found: list[Move] = []
+    later, after = own, one
+    while (on := after.parent) is not None:
+        moves = [move for move in on.moves or () if move.on is None]
+        counts = [Counter(_anywhere(move.step) for move in each) for each in (moves, later)]
+        made = after.steps[len(on.steps) :]
+        for move in moves:
+            name = _anywhere(move.step)
+            if counts[0][name] != counts[1][name] and move.step not in made:
+                found.append(replace(move, on=on))
+        later, after = moves, on
+    return found
 
 
 def _rank(one: Tuned) -> tuple[float, int, str]:
@@ -199,9 +326,9 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
         firsts.setdefault(move.rule, place)
     tries = [(root, place) for place in firsts.values()]
     while tries:
-        for (one, place), new in zip(tries, await tuner.time(tries), strict=True):
-            share = 0.0 if new is None else max(-_WORST, 1.0 - new.latency_us / one.latency_us)
-            saved[(await tuner.moves(one))[place].rule].append(share)
+        for (one, place), outcome in zip(tries, await tuner.time(tries), strict=True):
+            if outcome.saved is not None:
+                saved[(await tuner.moves(one))[place].rule].append(max(-_WORST, outcome.saved))
         tries = []
         for rank in (_rank, _reach):
             if tuner.left > 0:
@@ -214,38 +341,50 @@ async def _promising(
     rank: Callable[[Tuned], tuple[float, int, str]],
     taken: Sequence[tuple[Tuned, int]],
 ) -> list[tuple[Tuned, int]]:
-    """Return the untried moves that promise the least latency, at most a few of each kernel.
+    """Return the untried moves that promise the least latency, at most a few of each kernel. A move to a kernel that is
+    known already, such as an exchange back, is left out.
 
     ``saved`` has the shares of the latency that each rule's moves have saved or lost so far.
     """
-    front = _front(tuner, rank)
-    found: list[tuple[float, int, int]] = []
-    for number, one in enumerate(front):
-        earlier = Counter[str]()
-        for place, move in enumerate(await tuner.moves(one)):
-            if place not in one.tried and (one, place) not in taken:
-                seen = saved.get(move.rule, ())
-                share = (_TRUST * move.benefit + sum(seen)) / (_TRUST + len(seen)) * _AGAIN ** earlier[move.rule]
-                found.append((rank(one)[0] * (1.0 - share), number, place))
-            earlier[move.rule] += 1
+    texts = {made.text for one, place in taken if (made := await tuner.made(one, place)) is not None}
     chosen: list[tuple[Tuned, int]] = []
-    of_one = Counter[int]()
-    for _, number, place in sorted(found):
-        if of_one[number] < _OF_ONE:
-            of_one[number] += 1
-            chosen.append((front[number], place))
-    return chosen[: _ROUND // 2]
+    while not chosen and not tuner.is_over():
+        front = _front(tuner, rank)
+        found: list[tuple[float, int, int]] = []
+        for number, one in enumerate(front):
+            earlier = Counter[str]()
+            for place, move in enumerate(await tuner.moves(one)):
+                if place not in one.tried and (one, place) not in taken:
+                    seen = saved.get(move.rule, ())
+                    share = (_TRUST * move.benefit + sum(seen)) / (_TRUST + len(seen)) * _AGAIN ** earlier[move.rule]
+                    found.append((rank(one)[0] * (1.0 - share), number, place))
+                earlier[move.rule] += 1
+        refused = False
+        of_one = Counter[int]()
+        for _, number, place in sorted(found):
+            made = await tuner.made(front[number], place) if of_one[number] < _OF_ONE else None
+            refused = refused or place in front[number].tried
+            if made is not None and made.text not in texts:
+                texts.add(made.text)
+                of_one[number] += 1
+                chosen.append((front[number], place))
+                if len(chosen) == _ROUND // 2:
+                    break
+        if not refused:
+            break
+    return chosen
 
 
 def _front(tuner: Tuner, rank: Callable[[Tuned], tuple[float, int, str]]) -> list[Tuned]:
     """Return the fastest kernels with untried moves, one for each set of rules.
 
-    The same rules at other places or in another order give nearly equal kernels. These would leave no room for a kernel
+    A kernel is left out if one more move gave a kernel that is as fast: a tie is kept for free, because it may open a
+    later gain. The same rules at other places or in another order give nearly equal kernels. These would leave no room for a kernel
     that is slower now but one step from a large gain.
     """
     found: dict[frozenset[str], Tuned] = {}
     for one in sorted(tuner.seen.values(), key=rank):
-        if one.is_open:
+        if one.is_open and not one.waits:
             found.setdefault(frozenset(one.rules), one)
     return list(found.values())[:_FRONT]
 
@@ -287,7 +426,7 @@ async def _one_step(tuner: Tuner, lines: Sequence[tuple[Tuned, Sequence[str]]]) 
             taken.append(rest)
         else:
             passed_over.append((one, rest))
-    found = zip(await tuner.time(tries), taken, strict=True)
+    found = zip((outcome.new for outcome in await tuner.time(tries)), taken, strict=True)
     return [(one, rest) for one, rest in (*found, *passed_over) if one is not None and rest]
 
 

@@ -51,10 +51,7 @@ class PlaceEngine(Rule):
                     precondition="element-wise work gives the same bits on either engine, and "
                     + ("all its tiles are in SBUF" if "gpsimd" in others else "both reach PSUM"),
                     plan=f"Line {statement.line} runs on the vector engine. Put it on {others[0]}, which works at the same time.",
-                    benefit=max(
-                        0.05 if busy_share(profile, "vector") > 0.7 else 0.01,
-                        path_share(profile, statement.line, "vector"),
-                    ),
+                    benefit=_benefit(profile, statement.line),
                     gain_percent=(-10.0, 15.0),
                     key="alone",
                 )
@@ -88,6 +85,13 @@ class PlaceEngine(Rule):
             benefit=0.15 * min(1.0, abs(vector - scalar)) + 0.02,
             gain_percent=(0.0, 10.0),
         )
+
+
+def _benefit(profile: Profile | None, line: int) -> float:
+    """Return the share of the latency that a line may save on another engine than the vector engine."""
+    if profile is not None and profile.details.get("critical_path"):
+        return max(0.01, path_share(profile, line, "vector"))
+    return 0.05 if busy_share(profile, "vector") > 0.7 else 0.01
 
 
 def _placed(kernel: KernelModule, copies: Sequence[Statement], variant: Variant) -> str:

@@ -14,7 +14,7 @@ from acceld.nki.ir.codec import program_hash
 from acceld.nki.timing.timeline import timeline
 from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
-from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuned, Tuner
+from acceld.proposers.rules.tuner import STRATEGIES, Move, Outcome, TimedProgram, Tuned, Tuner
 from tests.acceld.proposers.rules.kernels import line_of
 from tests.acceld.proposers.rules.places import DRAIN_FED, DRAIN_FED_SHAPES, SILU, STAGES_NORMED, STAGES_NORMED_SHAPES
 
@@ -84,7 +84,7 @@ async def test_several_kernels_are_handed_to_the_clock_together(strategy: str) -
     together: list[int] = []
 
     class Watched(Tuner):
-        async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Tuned | None]:
+        async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Outcome]:
             together.append(len(tries))
             return await super().time(tries)
 
@@ -149,6 +149,75 @@ async def test_the_fastest_kernel_does_not_take_a_whole_round() -> None:
     await STRATEGIES["promise"](tuner, root)
     assert asked[:3] == ["root", "fast", "slower"]
     assert {one.split()[0] for one in asked[3:]} == {"fast", "slower"}
+
+
+async def test_an_exchange_back_is_neither_timed_nor_counted_nor_offered() -> None:
+    def exchange(text: str, profile: Profile | None) -> list[Move]:
+        other = {"left": "right", "right": "left"}[text.split()[0]]
+        more = [Move(f"m{n}", "m", 0.2, partial(str, f"{text} m{n}")) for n in range(3) if f"m{n}" not in text]
+        return [Move(f"to {other}", "exchange", 0.3, partial(str, " ".join([other, *text.split()[1:]]))), *more]
+
+    class Watched(Tuner):
+        async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Outcome]:
+            for one, place in tries:
+                offered.append([(await self.moves(one))[place].step, one.text])
+            return await super().time(tries)
+
+    async def clock(text: str) -> TimedProgram:
+        return TimedProgram((8.0 if text.startswith("right") else 10.0) - 0.1 * len(text.split()), text)
+
+    offered: list[list[str]] = []
+    tuner = Watched(clock, exchange, limit=500)
+    root = await tuner.root("left")
+    assert root is not None
+    (there,) = await tuner.time([(root, 0)])
+    assert there.new is not None and there.saved is not None and abs(there.saved - 2.0 / 9.9) < 1e-9
+    assert await tuner.time([(there.new, 0)]) == [Outcome(None, None)] and tuner.timed == 1
+    offered.clear()
+    tuner = Watched(clock, exchange, limit=500)
+    again = await tuner.root("left")
+    assert again is not None
+    await STRATEGIES["promise"](tuner, again)
+    assert len(offered) == tuner.timed and ["to left", "right"] not in offered
+
+
+async def test_a_move_that_a_later_step_hides_is_made_before_that_step() -> None:
+    def places(text: str, profile: Profile | None) -> list[Move]:
+        weak = [Move(f"w{n}", "w", 0.05, partial(str, f"{text} w{n}")) for n in range(20) if f"w{n}" not in text]
+        if "ahead" in text:
+            return weak
+        names = [one for one in ("split", "ahead") if one not in text]
+        return [Move(f"{one}, line 3", one, 0.3, partial(str, f"{text} {one}")) for one in names]
+
+    async def clock(text: str) -> TimedProgram:
+        split, ahead = "split" in text, "ahead" in text
+        return TimedProgram((5.0 if split and ahead else 7.0 if ahead else 12.0 if split else 10.0), text)
+
+    tuner = Tuner(clock, places, limit=6)
+    root = await tuner.root("root")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    assert tuner.fastest(1)[0].steps == ("split, line 3", "ahead, line 3")
+
+
+async def test_a_tie_is_kept_and_extended_in_place_of_the_kernel_before_it() -> None:
+    asked: list[str] = []
+
+    def places(text: str, profile: Profile | None) -> list[Move]:
+        names = ("tie", *(f"m{n}" for n in range(4))) if "tie" not in text else tuple(f"m{n}" for n in range(4))
+        return [Move(one, one[0], 0.1, partial(str, f"{text} {one}")) for one in names if one not in text]
+
+    async def clock(text: str) -> TimedProgram:
+        asked.append(text)
+        return TimedProgram(10.0 if text in ("root", "root tie") else 11.0, text)
+
+    tuner = Tuner(clock, places, limit=6)
+    root = await tuner.root("root")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    assert asked[:3] == ["root", "root tie", "root m0"] and "root tie m0" in asked
+    assert not {"root m1", "root m2", "root m3"} & set(asked), "the tie is extended first"
+    assert tuner.fastest(1) == [root], "of equally fast kernels the one with fewer steps is the best"
 
 
 async def simulated(kernel: Kernel) -> TimedProgram | None:
@@ -363,6 +432,11 @@ def test_a_line_of_the_critical_path_promises_its_share_when_it_moves_to_another
     listed = {move.step: move.benefit for move in moves(DRAIN_FED, found, api="nki", shapes=tuple(DRAIN_FED_SHAPES))}
     line = line_of(DRAIN_FED, "nisa.tensor_scalar")
     assert listed[f"place_engine scalar, line {line} (alone)"] == 0.25
+    beside = replace(
+        found, engines_us={"vector": 90.0}, details={"critical_path": [{**found.details["critical_path"][0]}]}
+    )
+    off = {move.step: move.benefit for move in moves(DRAIN_FED, beside, api="nki", shapes=tuple(DRAIN_FED_SHAPES))}
+    assert off[f"place_engine scalar, line {line} (alone)"] == 0.01, "the vector engine is busy, but not on the path"
 
 
 async def test_a_kernel_is_extended_with_what_its_own_profile_promises() -> None:
