@@ -9,7 +9,7 @@ from typing import Any
 from acceld import figures
 from acceld.cli.output import print_pairs, say
 from acceld.model import OWN_ORACLE, Source
-from acceld.report.endings import next_steps, why
+from acceld.report.endings import deciding, next_steps, why
 from acceld.roofline import peak_source
 
 REASONS_SHOWN = 2
@@ -72,6 +72,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
         ("candidates", counts),
         ("refused", _refused(result["refusals"], REASONS_OF_A_TIE if lost else REASONS_SHOWN)),
         ("rewrites", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
+        *([("to measure", one)] if (one := deciding(result)) else []),
         *([] if result["has_reference"] is not False else [("evaluated", f"{OWN_ORACLE}: it has no reference")]),
         *([("screened", screening(result["screened"]))] if result.get("screened") else []),
         ("elapsed", figures.elapsed(result["elapsed_s"])),
@@ -88,6 +89,8 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
     elif result["best"] is not None:
         show = f"acceld show c{result['best']}"
         ways = [(show, "the best kernel's checks, profile and diff")]
+        if deciding(result):
+            ways.append((f"acceld check r{result['run']} --on device", "measure the steps that are not certain"))
         if result["improved"]:
             ways.append((f"acceld apply r{result['run']} FILE", "write it over your file; a copy of FILE is kept"))
         _say_next([*ways, ("acceld attach", "the terminal UI")])

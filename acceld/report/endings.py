@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from acceld.model import PROPOSERS, RunState, Source
 
 NEAR_PERCENT = 90.0
 """Percent of attainable at which a kernel has little left to gain."""
+_LEAST = 1.005
+"""Least speed-up of a step that is worth a measurement: less is printed as 1.00x."""
 _BANDLESS = {
     UNVALIDATED: "the simulator's error is not known for kernels like these, so that no predicted gain counts",
     TWO_MODELS: "the two latencies come from different versions or calibrations of the performance model",
@@ -64,6 +67,24 @@ def _tie(result: Mapping[str, Any]) -> str:
         return f"{gained} is a tie: the {kind} allow ±{band:.0f} %, so the best kernel may be no faster"
     reason = _BANDLESS.get(result["tie_reason"], result["tie_reason"] or "no interval is known")
     return f"{gained} is a tie: {reason}"
+
+
+def deciding(result: Mapping[str, Any]) -> str:
+    """Return the step of a simulated run that a measurement would decide the most about: of the steps to the best kernel
+    that are not certain, the one that gains most. An empty text if every step is certain, and for a run that goes on.
+    """
+    if result["source"] != Source.SIMULATED or not RunState(result["state"]).ended:
+        return ""
+    gains = [
+        (math.log(win["speedup"]), win)
+        for win in result["wins"]
+        if (win["speedup"] or 0) >= _LEAST and win["verdict"] != Verdict.CERTAIN
+    ]
+    if not gains:
+        return ""
+    most, win = max(gains, key=lambda one: one[0])
+    part = "" if len(gains) == 1 else f", {100 * most / sum(share for share, _ in gains):.0f} % of what is not certain"
+    return f"c{win['candidate']} against its parent ({figures.brief_gain(win['speedup'], win['verdict'])}{part})"
 
 
 def next_steps(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

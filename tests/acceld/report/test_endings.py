@@ -8,7 +8,7 @@ import pytest
 
 from acceld.cli.outcome import print_outcome
 from acceld.gains import APART, UNVALIDATED
-from acceld.report.endings import next_steps, why
+from acceld.report.endings import deciding, next_steps, why
 from acceld.statuses import Status
 
 REFUSED = [{"title": f"Hoist, line {n}", "rule": "hoist_loads", "reason": f"why {n}", "count": 2} for n in range(6)]
@@ -105,3 +105,34 @@ def test_a_win_offers_to_be_applied(capsys: pytest.CaptureFixture[str]) -> None:
     print_outcome(TIED | {"improved": True}, None, "acceld.db")
     printed = capsys.readouterr()
     assert "acceld apply r7 FILE" in printed.err and "no win" not in printed.out
+
+
+def step(candidate: int, speedup: float, verdict: str) -> dict[str, Any]:
+    """Return one step on the way to the best kernel, as an outcome states it."""
+    return {
+        "candidate": candidate,
+        "title": "",
+        "rule": "fold_scalars",
+        "partner": None,
+        "speedup": speedup,
+        "verdict": verdict,
+    }
+
+
+STEPS = [step(2, 2.0, "certain"), step(3, 1.25, "likely"), step(4, 1.02, "tie")]
+
+
+def test_a_run_ends_with_the_measurement_that_decides_most(capsys: pytest.CaptureFixture[str]) -> None:
+    won = TIED | {"improved": True, "verdict": "certain", "speedup": 2.55, "wins": STEPS}
+    print_outcome(won, None, "acceld.db")
+    printed = capsys.readouterr()
+    assert "to measure     c3 against its parent (1.25x likely, 92 % of what is not certain)" in printed.out
+    assert "acceld check r7 --on device  measure the steps that are not certain" in printed.err
+    assert deciding(won | {"wins": STEPS[:2]}) == "c3 against its parent (1.25x likely)"
+
+
+@pytest.mark.parametrize(
+    "change", [{"source": "measured"}, {"state": "running"}, {"wins": STEPS[:1]}, {"wins": [step(2, 1.002, "tie")]}]
+)
+def test_what_is_measured_certain_or_not_ended_needs_no_measurement(change: dict[str, Any]) -> None:
+    assert deciding(TIED | {"wins": STEPS} | change) == ""
