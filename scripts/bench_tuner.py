@@ -30,7 +30,7 @@ from acceld.evaluate.shapes import timed_with_hidden
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Kernel
 from acceld.proposers.rules import proposer
-from acceld.proposers.rules.proposer import moves
+from acceld.proposers.rules.proposer import found_again, moves
 from acceld.proposers.rules.tuner import STRATEGIES, TimedProgram, Tuned, Tuner
 from acceld.workloads import Workload
 from scripts.starting_points import simulated, starting_points
@@ -131,7 +131,8 @@ async def tried(
         instructions = max(instructions, reported.profile.counters.get("instruction_count", 0.0))
         return TimedProgram(reported.latency_us, reported.program_sha256, reported.profile)
 
-    tuner = Tuner(clock, partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes), limit=_MANY, seed=seed)
+    find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes)
+    tuner = Tuner(clock, find, limit=_MANY, seed=seed, again=found_again(find))
     root = await tuner.root(kernel.text)
     if root is None:
         raise SystemExit(f"{found.name}: the root is not a legal program")

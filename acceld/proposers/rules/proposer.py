@@ -28,7 +28,7 @@ from acceld.proposers.interface import (
 )
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Rule, Site, Source, Variant, rewrite_name
-from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuned, Tuner, repeated
+from acceld.proposers.rules.tuner import STRATEGIES, Again, Move, TimedProgram, Tuned, Tuner, repeated
 from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
@@ -103,15 +103,18 @@ def moves(
     shapes: Shapes = (),
     dtypes: Dtypes = (),
     entry: str = "",
+    only: str = "",
 ) -> list[Move]:
     """Return every rewrite of a kernel as a move, most promising first; [] if the source can not be read.
 
-    ``profile`` is the kernel's profile. Without one the moves are the same, but their order is based on less.
+    ``profile`` is the kernel's profile. Without one the moves are the same, but their order is based on less. ``only``
+    names a rule: other rules then give no moves.
     """
     reread = partial(read, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
+    rules = [rule for rule in all_rules() if api in rule.apis and only in ("", rule.name)]
     try:
         kernel = reread(source)
-        found = [(rule, one) for rule in all_rules() if api in rule.apis for one in rule.find(kernel, profile)]
+        found = [(rule, one) for rule in rules for one in rule.find(kernel, profile)]
     except RuleRefused:
         return []
     listed, promises = [], defaultdict[Rule, list[float]](list)
@@ -222,7 +225,7 @@ class RulesProposer:
             return None
         wanted = [name for step in partner.steps for name in step.rewrites]
         kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
-        find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)
+        find = found_again(partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry))
         async with self._reading:
             text, made = await asyncio.to_thread(repeated, kernel.text, wanted, find)
         names = [move.step for move in made]
@@ -390,7 +393,8 @@ class TunedRules(RulesProposer):
             return await self._time(replace(kernel, text=text))
 
         find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)
-        tuner = Tuner(clock, find, limit=self._limit, seed=self._seed, is_over=self._over())
+        over = self._over()
+        tuner = Tuner(clock, find, limit=self._limit, seed=self._seed, is_over=over, again=found_again(find))
         root = await tuner.root(kernel.text)
         if root is None:
             return []
@@ -407,6 +411,11 @@ class TunedRules(RulesProposer):
             return lambda: False
         ends = (self._now() + self._ends) / 2
         return lambda: self._now() >= ends
+
+
+def found_again(find: Callable[..., list[Move]]) -> Again:
+    """Return a function that finds a step in another kernel, among the moves of the step's rule."""
+    return lambda text, step: find(text, only=step.partition(" ")[0])
 
 
 def _sequence(

@@ -145,6 +145,8 @@ Clock = Callable[[str], Awaitable[TimedProgram | None]]
 """Returns the simulated latency of a kernel; None if it can not be traced or breaks a rule of the chip."""
 Moves = Callable[[str, Profile | None], Sequence[Move]]
 """Returns the moves of a kernel with its profile, best first. It is called in a thread."""
+Again = Callable[[str, str], Sequence[Move]]
+"""Returns those moves of a kernel that may be the one of a given name, perhaps on another line. It is called in a thread."""
 
 
 class Tuner:
@@ -158,13 +160,17 @@ class Tuner:
         limit: int,
         seed: int = 0,
         is_over: Callable[[], bool] = lambda: False,
+        again: Again | None = None,
     ) -> None:
         """Prepare the tuner.
+
+        ``again`` finds a step in another kernel; without it, it is found among all moves of that kernel.
 
         ``limit`` is the number of kernels to time; a kernel or program that was timed before does not count. Nothing
         more is timed once ``is_over`` returns True.
         """
         self._clock, self._moves, self.is_over = clock, moves, is_over
+        self._again = again or (lambda text, step: moves(text, None))
         self.left = limit
         """Number of kernels that may still be timed."""
         self.timed = 0
@@ -208,7 +214,7 @@ class Tuner:
         if text is None:
             return None
         wanted = one.steps[len(on.steps) :]
-        text, again = repeated(text, wanted, lambda text: self._moves(text, None))
+        text, again = repeated(text, wanted, self._again)
         if len(again) < len(wanted):
             return None
         follow = [move, *again]
@@ -259,13 +265,13 @@ class Tuner:
         return sorted(self.seen.values(), key=_rank)[:count]
 
 
-def repeated(text: str, wanted: Sequence[str], find: Callable[[str], Sequence[Move]]) -> tuple[str, list[Move]]:
+def repeated(text: str, wanted: Sequence[str], find: Again) -> tuple[str, list[Move]]:
     """Return the kernel after those of the ``wanted`` rewrites that apply, one after another, and the moves that were
     made. A rewrite is the one of the same name at the nearest line.
     """
     made: list[Move] = []
     for name in wanted:
-        same = [move for move in find(text) if _anywhere(move.step) == _anywhere(name)]
+        same = [move for move in find(text, name) if _anywhere(move.step) == _anywhere(name)]
         for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
             changed = move.apply()
             if changed is not None and changed != text:
