@@ -297,11 +297,13 @@ def _hidden(one: Tuned, own: Sequence[Move]) -> list[Move]:
     later, after = own, one
     while (on := after.parent) is not None:
         moves = [move for move in on.moves or () if move.on is None]
-        counts = [Counter(_anywhere(move.step) for move in each) for each in (moves, later)]
         made = after.steps[len(on.steps) :]
+        expected = Counter(_anywhere(move.step) for move in moves)
+        expected.subtract(map(_anywhere, made))
+        offered = Counter(_anywhere(move.step) for move in later)
         for move in moves:
             name = _anywhere(move.step)
-            if counts[0][name] != counts[1][name] and move.step not in made:
+            if offered[name] != expected[name] and move.step not in made:
                 found.append(replace(move, on=on))
         later, after = moves, on
     return found

@@ -198,6 +198,8 @@ async def test_a_move_that_a_later_step_hides_is_made_before_that_step() -> None
     assert root is not None
     await STRATEGIES["promise"](tuner, root)
     assert tuner.fastest(1)[0].steps == ("split, line 3", "ahead, line 3")
+    (split,) = (one for one in tuner.seen.values() if one.steps == ("split, line 3",))
+    assert all(move.on is None for move in await tuner.moves(split)), "split hides nothing but itself"
 
 
 async def test_a_tie_is_kept_and_extended_in_place_of_the_kernel_before_it() -> None:
