@@ -104,8 +104,8 @@ class Tuned:
     rules: tuple[str, ...]
     timed: TimedProgram
     parent: Tuned | None = field(default=None, repr=False)
-    """The kernel that the first step that is not its own changed: mostly the kernel before the last step; None for the
-    root.
+    """The kernel of the sequence after which the last steps were made; None for the root. It has all steps of this kernel
+    but the last, and fewer if a move was made before later steps.
     """
     tie: Tuned | None = field(default=None, repr=False)
     """A kernel that one more move made of this one and that is as fast; it is extended in place of this one."""
