@@ -19,8 +19,13 @@ from acceld.nki.ir.operations import OPS, Memory, Trait, having
 from acceld.nki.ir.program import Access, TileDim
 from acceld.nki.ir.regions import apart
 
-_BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8", "shuffle"}
+_BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8"}
 """Operations that may write the elements that they read, if both operands are the same at each position."""
+_BY_COLUMN = frozenset({"shuffle"})
+"""Operations that read an element of all partitions before they write one of any, so that only the positions inside of a
+partition must be the same. AWS documents a shuffle in place, and its library spreads the first partition of a tile over
+the tile.
+"""
 _NO_ENGINE = having(Trait.CONTROL) | {"bitcast"}
 _TWICE = "{} writes {} of its elements more than once: it is undefined which value stays"
 _READ = "{} overwrites {} elements that it reads at other positions: what is read there is undefined on a chip"
@@ -37,7 +42,7 @@ def checked(context: Context, step: Step) -> Step:
         others = [context.src(at, arranged=False) for at, src in enumerate(instruction.srcs) if isinstance(src, Access)]
         for other in [*others, *dsts[:number]]:
             if other.access.buffer == dst.buffer and not apart(other.access, dst, context.trips):
-                same = _same(other.access, dst) and instruction.op in _BY_POSITION and other not in dsts
+                same = other not in dsts and _meet_in_step(instruction.op, other, dst)
                 pairs += [] if same else [(other, dsts[number])]
     repeated = OPS[instruction.op].memory is Memory.DMA and not dsts[0].scattered and dsts[0].may_repeat
     repeated = repeated and _repeats(instruction.dsts[0])
@@ -67,8 +72,20 @@ def _moving(dims: Sequence[TileDim]) -> list[TileDim]:
     return [dim for dim in dims if dim.count != 1]
 
 
-def _same(one: Access, other: Access) -> bool:
-    return (one.start, _moving(one.dims), one.indirect) == (other.start, _moving(other.dims), other.indirect)
+def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
+    """Return True if an operation reads each element of ``source`` no later than it writes that element of ``dst``."""
+    if op in _BY_COLUMN:
+        partition = source.layout.buffer.partition_axis
+        return _walked(source.access, partition) == _walked(dst, partition)
+    return op in _BY_POSITION and _walked(source.access) == _walked(dst)
+
+
+def _walked(access: Access, without: int = -1) -> tuple[object, ...]:
+    """Return what decides which elements an access walks, in which order; dimension ``without`` is left out."""
+    kept = [d for d in range(len(access.start)) if d != without]
+    steps = [(dim.count, tuple(dim.steps[d] for d in kept)) for dim in _moving(access.dims)]
+    moving = [one for one in steps if without < 0 or any(one[1])]
+    return tuple(access.start[d] for d in kept), moving, access.indirect
 
 
 def _repeats(access: Access) -> bool:
