@@ -26,6 +26,11 @@ _BY_COLUMN = frozenset({"shuffle"})
 partition must be the same. AWS documents a shuffle in place, and its library spreads the first partition of a tile over
 the tile.
 """
+_AT_THE_END = frozenset({"tensor_reduce", "bn_stats", "bn_aggr", "max8"})
+"""Operations whose result needs every element of a partition, so that nothing is written before everything is read; a
+``tensor_reduce`` only if it gives one element a partition. AWS's library reduces columns of a tile into one of these
+columns.
+"""
 _NO_ENGINE = having(Trait.CONTROL) | {"bitcast"}
 _TWICE = "{} writes {} of its elements more than once: it is undefined which value stays"
 _READ = "{} overwrites {} elements that it reads at other positions: what is read there is undefined on a chip"
@@ -74,18 +79,24 @@ def _moving(dims: Sequence[TileDim]) -> list[TileDim]:
 
 def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
     """Return True if an operation reads each element of ``source`` no later than it writes that element of ``dst``."""
+    partition = source.layout.buffer.partition_axis
+    if op in _AT_THE_END:
+        return op != "tensor_reduce" or not _walked(dst, partition)
     if op in _BY_COLUMN:
-        partition = source.layout.buffer.partition_axis
-        return _walked(source.access, partition) == _walked(dst, partition)
-    return op in _BY_POSITION and _walked(source.access) == _walked(dst)
+        starts = [one for d, one in enumerate(zip(source.access.start, dst.start, strict=True)) if d != partition]
+        starts.append((source.access.indirect, dst.indirect))
+        return _walked(source.access, partition) == _walked(dst, partition) and all(one == two for one, two in starts)
+    return op in _BY_POSITION and _same(source.access, dst)
 
 
-def _walked(access: Access, without: int = -1) -> tuple[object, ...]:
-    """Return what decides which elements an access walks, in which order; dimension ``without`` is left out."""
-    kept = [d for d in range(len(access.start)) if d != without]
-    steps = [(dim.count, tuple(dim.steps[d] for d in kept)) for dim in _moving(access.dims)]
-    moving = [one for one in steps if without < 0 or any(one[1])]
-    return tuple(access.start[d] for d in kept), moving, access.indirect
+def _same(one: Access, other: Access) -> bool:
+    return (one.start, _moving(one.dims), one.indirect) == (other.start, _moving(other.dims), other.indirect)
+
+
+def _walked(access: Access, partition: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the counts and steps by which an access walks its elements of one partition."""
+    steps = [(dim.count, (*dim.steps[:partition], *dim.steps[partition + 1 :])) for dim in _moving(access.dims)]
+    return [one for one in steps if any(one[1])]
 
 
 def _repeats(access: Access) -> bool:
