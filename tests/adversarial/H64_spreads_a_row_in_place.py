@@ -29,8 +29,6 @@ def kernel(x, g):
         nisa.activation_reduce(dst=square, op=nl.square, data=tile, reduce_op=nl.add, reduce_res=mean)
         nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=1 / columns, op1=nl.add, operand1=1e-5)
         nisa.activation(dst=mean, op=nl.rsqrt, data=mean)
-        nisa.scalar_tensor_tensor(
-            dst=tile, data=tile, op0=nl.multiply, operand0=mean, op1=nl.multiply, operand1=gain
-        )
+        nisa.scalar_tensor_tensor(dst=tile, data=tile, op0=nl.multiply, operand0=mean, op1=nl.multiply, operand1=gain)
         nisa.dma_copy(dst=out[first : first + 128, :], src=tile)
     return out
