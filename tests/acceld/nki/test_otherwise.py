@@ -201,3 +201,30 @@ def test_an_operation_may_write_what_it_has_certainly_read_before(call: str, all
     x = np.random.default_rng(1).standard_normal((256, 64)).astype(np.float32)
     program = trace(f"{source}    return out\n", [TensorSpec(x.shape, "float32")], api="nki", chip="trn2")
     assert _found(program, x) == ("" if allowed else "overlap")
+
+
+_BOTH_WRITE = """
+    t, u = (nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=t, src=x[0:128, :])
+    FIRST
+    nisa.dma_copy(dst=held[0:128, :], src=t)
+    nisa.dma_copy(dst=u, src=held[0:128, :])
+    nisa.dma_copy(dst=out[128 * core : 128 * core + 128, :], src=u)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "raced"),
+    [
+        ("pass", False),
+        ("nisa.activation(dst=t, op=nl.tanh, data=t, scale=1.0 + core)", True),
+        ("core == 0 and nisa.dma_copy(dst=held[0:128, :], src=x[128:256, :])", True),
+        ("nisa.dma_copy(dst=held[0:128, :], src=x[128:256, :])", True),
+    ],
+)
+def test_a_core_may_read_back_what_both_cores_wrote_alike(first: str, raced: bool) -> None:
+    x = np.random.default_rng(3).standard_normal((256, 64)).astype(np.float32)
+    source = _HEAD + _BOTH_WRITE.replace("FIRST", first)
+    program = trace(source, [TensorSpec(x.shape, "float32")], api="nki", chip="trn2", lnc=2)
+    assert _found(program, x) == ("race" if raced else "")
