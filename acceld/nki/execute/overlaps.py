@@ -83,9 +83,9 @@ def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
     if op in _AT_THE_END:
         return op != "tensor_reduce" or not _walked(dst, partition)
     if op in _BY_COLUMN:
-        starts = [one for d, one in enumerate(zip(source.access.start, dst.start, strict=True)) if d != partition]
-        starts.append((source.access.indirect, dst.indirect))
-        return _walked(source.access, partition) == _walked(dst, partition) and all(one == two for one, two in starts)
+        one = source.access
+        moved = any(start != dst.start[d] for d, start in enumerate(one.start) if d != partition)
+        return not moved and one.indirect == dst.indirect and _walked(one, partition) == _walked(dst, partition)
     return op in _BY_POSITION and _same(source.access, dst)
 
 
