@@ -111,7 +111,7 @@ _HIDDEN_NAME = re.compile(
     r"__(class|base|bases|mro|subclasses|globals|builtins|import|code|dict|loader|spec|reduce|getattribute)__"
 )
 _ENUMS = frozenset({"Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"})
-_BASES = _ENUMS | {"NamedTuple", "object", "Protocol", "Generic", "ABC"}
+_BASES = _ENUMS | {"NamedTuple", "object", "Protocol", "Generic", "ABC", "NKIObject"}
 _MEMBERS = frozenset({"str", "int"})
 """Types that an enumeration's members may have."""
 MAX_CHARACTERS = 1_000_000
@@ -159,6 +159,7 @@ class _Reader:
         self.owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         self.owners |= {id(node.args[0]) for node in ast.walk(tree) if _reads(node)}
         self.defined = frozenset(_defined(tree))
+        self.classes = frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
         self.mains = {id(inner) for node in ast.walk(tree) if asks_if_main(node) for inner in ast.walk(node)}
 
     def findings(self) -> Iterator[Failure]:
@@ -203,7 +204,7 @@ class _Reader:
             case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()) if "matmul" in self.library:
                 return "library", "the @ operator computes on the host, not on the chip", "use nisa.nc_matmul"
             case ast.ClassDef():
-                return _class(node)
+                return _class(node, self.classes)
             case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
                 return "async", "a kernel is not a coroutine", ""
         return None
@@ -228,6 +229,8 @@ class _Reader:
 
     def _attribute(self, node: ast.Attribute) -> tuple[str, str, str] | None:
         """Return (rule, message, hint) if an attribute is forbidden; None if it is allowed."""
+        if node.attr in METHODS and _is_super(node.value):
+            return None
         if node.attr.startswith("_"):
             return "dunder", f"the attribute {node.attr} is internal", "use the public API"
         if node.attr in FRAMES:
@@ -373,7 +376,7 @@ def _library(name: str) -> tuple[str, str, str]:
 def _name(name: str) -> tuple[str, str, str] | None:
     if name in BUILTINS:
         return "builtin", f"a candidate may not use {name}", ""
-    if name.startswith("__") and name != "__doc__":
+    if name.startswith("__") and name not in ("__doc__", "__all__"):
         return "dunder", f"the name {name} is internal", ""
     return None
 
@@ -388,12 +391,19 @@ def _reads(node: ast.AST) -> TypeGuard[ast.Call]:
     )
 
 
-def _class(node: ast.ClassDef) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if a class is forbidden; None if it is allowed."""
+def _is_super(node: ast.expr) -> bool:
+    """Return True for ``super()``."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
+
+
+def _class(node: ast.ClassDef, own: frozenset[str]) -> tuple[str, str, str] | None:
+    """Return (rule, message, hint) if a class is forbidden; None if it is allowed. It may extend classes of its ``own``
+    file.
+    """
     names = [getattr(base, "id", getattr(base, "attr", "")) for base in node.bases]
     allowed = _BASES | _MEMBERS if _ENUMS.intersection(names) else _BASES
     for name, base in zip(names, node.bases, strict=True):
-        if name not in allowed:
+        if name not in allowed | own:
             return "class", f"a candidate may not inherit from {ast.unparse(base)}", ""
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef) and statement.name.startswith("__") and statement.name not in METHODS:

@@ -19,8 +19,18 @@ from acceld.nki.ir.operations import OPS, Memory, Trait, having
 from acceld.nki.ir.program import Access, TileDim
 from acceld.nki.ir.regions import apart
 
-_BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8", "shuffle"}
+_BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8"}
 """Operations that may write the elements that they read, if both operands are the same at each position."""
+_BY_COLUMN = frozenset({"shuffle"})
+"""Operations that read an element of all partitions before they write one of any, so that only the positions inside of a
+partition must be the same. AWS documents a shuffle in place, and its library spreads the first partition of a tile over
+the tile.
+"""
+_AT_THE_END = frozenset({"tensor_reduce", "bn_stats", "bn_aggr", "max8"})
+"""Operations whose result needs every element of a partition, so that nothing is written before everything is read; a
+``tensor_reduce`` only if it gives one element a partition. AWS's library reduces columns of a tile into one of these
+columns.
+"""
 _NO_ENGINE = having(Trait.CONTROL) | {"bitcast"}
 _TWICE = "{} writes {} of its elements more than once: it is undefined which value stays"
 _READ = "{} overwrites {} elements that it reads at other positions: what is read there is undefined on a chip"
@@ -37,7 +47,7 @@ def checked(context: Context, step: Step) -> Step:
         others = [context.src(at, arranged=False) for at, src in enumerate(instruction.srcs) if isinstance(src, Access)]
         for other in [*others, *dsts[:number]]:
             if other.access.buffer == dst.buffer and not apart(other.access, dst, context.trips):
-                same = _same(other.access, dst) and instruction.op in _BY_POSITION and other not in dsts
+                same = other not in dsts and _meet_in_step(instruction.op, other, dst)
                 pairs += [] if same else [(other, dsts[number])]
     repeated = OPS[instruction.op].memory is Memory.DMA and not dsts[0].scattered and dsts[0].may_repeat
     repeated = repeated and _repeats(instruction.dsts[0])
@@ -67,8 +77,26 @@ def _moving(dims: Sequence[TileDim]) -> list[TileDim]:
     return [dim for dim in dims if dim.count != 1]
 
 
+def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
+    """Return True if an operation reads each element of ``source`` no later than it writes that element of ``dst``."""
+    partition = source.layout.buffer.partition_axis
+    if op in _AT_THE_END:
+        return op != "tensor_reduce" or not _walked(dst, partition)
+    if op in _BY_COLUMN:
+        one = source.access
+        moved = any(start != dst.start[d] for d, start in enumerate(one.start) if d != partition)
+        return not moved and one.indirect == dst.indirect and _walked(one, partition) == _walked(dst, partition)
+    return op in _BY_POSITION and _same(source.access, dst)
+
+
 def _same(one: Access, other: Access) -> bool:
     return (one.start, _moving(one.dims), one.indirect) == (other.start, _moving(other.dims), other.indirect)
+
+
+def _walked(access: Access, partition: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the counts and steps by which an access walks its elements of one partition."""
+    steps = [(dim.count, (*dim.steps[:partition], *dim.steps[partition + 1 :])) for dim in _moving(access.dims)]
+    return [one for one in steps if any(one[1])]
 
 
 def _repeats(access: Access) -> bool:

@@ -29,16 +29,21 @@ _HINT = "let each core use its own part, or put nisa.core_barrier between"
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """The elements of a buffer that a core has read and changed since it last met the other core."""
+    """What a core has done with each element of a buffer since it last met the other core: read it, changed it, stored
+    any value to it, stored different values to it.
+    """
 
     read: Array
     written: Array
+    stored: Array
+    varied: Array
 
 
 class Races:
     """Record what each core reads and changes in shared memory between two meetings, and refuse conflicts.
 
-    A core that writes the value that an element already has changes nothing, so two cores may write equal values.
+    A core that writes the value that an element already has changes nothing, so two cores may write equal values. Each of
+    them may read back what it wrote, because it finds that value whoever was last.
     """
 
     def __init__(self, program: Program, stores: Sequence[BufferMemory], slots: dict[int, int]) -> None:
@@ -105,7 +110,7 @@ class Races:
             step(env, window)
             for (use, tile, places), old in zip(reached, before, strict=True):
                 if old is not None:
-                    self._write(core, use.access.buffer, places[_elements(tile)[places] != old], node)
+                    self._write(core, use.access.buffer, places, _elements(tile)[places] != old, node)
 
         return run
 
@@ -124,19 +129,23 @@ class Races:
         by_core = self._touched.setdefault((buffer, self._meetings[core]), {})
         if core not in by_core:
             size = self._stores[buffer].layout.elements
-            by_core[core] = _Touched(np.zeros(size, bool), np.zeros(size, bool))
+            by_core[core] = _Touched(*np.zeros((4, size), bool))
         return by_core[core], [touched for other, touched in by_core.items() if other != core]
 
     def _read(self, core: int, buffer: int, places: Array, node: Instruction) -> None:
         mine, others = self._of(core, buffer)
         mine.read[places] = True
+        own = mine.stored[places] & (buffer not in self._folded)
         for other in others:
-            both = places[other.written[places]]
+            both = places[other.written[places] & ~(own & ~other.varied[places])]
             if both.size:
                 self._refuse(buffer, both, "a core reads {} that another one writes", "what it reads", node)
 
-    def _write(self, core: int, buffer: int, places: Array, node: Instruction) -> None:
+    def _write(self, core: int, buffer: int, stored: Array, changed: Array, node: Instruction) -> None:
         mine, others = self._of(core, buffer)
+        places = stored[changed]
+        mine.varied[places] |= mine.stored[places]
+        mine.stored[stored] = True
         mine.written[places] = True
         for other in others:
             both = places[other.read[places]]

@@ -49,7 +49,7 @@ _BUILTINS = frozenset(
     "hex int isinstance issubclass iter len list map max min next object oct ord pow print property range repr reversed "
     "round set slice sorted staticmethod str sum super tuple zip True False None NotImplemented Ellipsis __build_class__".split()
 )
-_NAMES = frozenset({"__doc__", WHILE, f"{WHILE}trip", IS})
+_NAMES = frozenset({"__doc__", "__all__", WHILE, f"{WHILE}trip", IS})
 _PLAIN = (
     str,
     bytes,
@@ -143,6 +143,8 @@ class Guard:
 
     def _readable(self, owner: Any, name: str) -> bool:
         """Return True if a kernel may read the attribute ``name`` of ``owner``."""
+        if isinstance(owner, super):
+            return (name in METHODS or not name.startswith("_")) and self._inherits(owner, name)
         if name.startswith("_"):
             return False
         if isinstance(owner, ApiModule | StubModule | Stub) or id(owner) in self._api:
@@ -164,11 +166,24 @@ class Guard:
         kinds = (*owner.__mro__, *classes) if isinstance(owner, type) else classes
         return next((self._is_own(kind) for kind in kinds if name in vars(kind)), True)
 
+    def _inherits(self, owner: super, name: str) -> bool:
+        """Return True if ``super()`` finds the attribute in a class that a kernel's class may extend."""
+        after, kind = (object.__getattribute__(owner, key) for key in ("__thisclass__", "__self_class__"))
+        classes = itertools.dropwhile(lambda one: one is not after, kind.__mro__)
+        found = next((one for one in itertools.islice(classes, 1, None) if name in vars(one)), None)
+        return found is not None and (self._is_own(found) or self._is_base(found))
+
+    def _is_base(self, kind: Any) -> bool:
+        """Return True for the API's own base of a kernel's classes, ``nl.NKIObject``."""
+        return id(kind) in self._api and isinstance(kind, type) and kind.__name__ == "NKIObject"
+
     def _class(self, body: Any, name: str, *bases: Any, **options: Any) -> Any:
         """Return a class of the kernel's file. Raises LegalityError if it extends a class that a kernel may not extend."""
         for base in bases:
             known = any(base is one for one in _BASES) or (id(base) in self._plain and base not in _PLAIN)
-            if not (known or isinstance(base, Stub) or base.__module__ in (self._own, *_BASES_FROM)):
+            if not (
+                known or isinstance(base, Stub) or self._is_base(base) or base.__module__ in (self._own, *_BASES_FROM)
+            ):
                 raise self._refused(f"the class {name} that extends {_shown(base)}")
         actual = (str if base is repeatable.Text else base for base in bases)
         return builtins.__build_class__(body, name, *actual, **options)

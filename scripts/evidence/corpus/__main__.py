@@ -7,7 +7,7 @@
 awslabs/nki-autotune, ``ACCELOPT_DIR`` zhang677/AccelOpt, ``NKI_MOE_DIR`` aws-neuron/nki-moe,
 ``NKI_MEGAKERNEL_DIR`` KevGomes1403/nki-moe-megakernel (with nki-library), ``CS149_DIR`` a folder of
 students' checkouts of stanford-cs149/asst4-trainium(2), ``ACCELD_MEASURED`` the folders ``autocomp`` and ``kda`` of
-extracted kernels. References of nki-library and autocomp need torch, some of
+extracted kernels. References of nki-library and autocomp need torch; nki-library needs allpairspy, and some of
 nki-library's tests SciPy.
 
 Each outcome is written to ``--results`` as soon as it is known. Differences from the outcomes in ``--against`` (by

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
@@ -21,13 +22,19 @@ from scripts.evidence.corpus.outcomes import State, Trial
 from scripts.evidence.corpus.repositories import compared, folder
 
 STUBS = tuple(
-    "neuron_dtypes allpairspy boto3 botocore fabric2 paramiko plotext aws_embedded_metrics pytest_html test.utils.scripts".split()
+    "neuron_dtypes boto3 botocore fabric2 paramiko plotext aws_embedded_metrics pytest_html test.utils.scripts".split()
 )
 EACH = 1
 """Number of parameter sets tried of each test on each number of cores; the smallest are taken."""
 REPOSITORY = "nki-library"
 RANGES = "range_test_options"
 """Parameter of tests whose shapes are drawn from ranges."""
+SWEEP = "coverage_parametrize"
+"""Mark of tests whose parameters are combined from lists; the values of these options are not parameters."""
+SWEEP_OPTIONS = (
+    "coverage filter enable_automatic_boundary_tests enable_invalid_combination_tests n_tests_per_boundary_value "
+    "max_invalid_tests"
+).split()
 
 
 class _Manager:
@@ -95,6 +102,15 @@ class _Collector:
             names, cases = harness(metafunc.function.range_test_config).get_unique_test_cases()
             legal = [(name, case) for name, case in zip(names, cases, strict=True) if not case.is_negative_test_case]
             metafunc.parametrize(RANGES, [case for _, case in legal], ids=[name for name, _ in legal])
+        elif sweep := metafunc.definition.get_closest_marker(SWEEP):
+            made = importlib.import_module("test.utils.coverage_parametrized_tests")
+            lists = {name: value for name, value in sweep.kwargs.items() if name not in SWEEP_OPTIONS}
+            drawn = made.generate_parametrized_test_case(
+                lists, "singles", sweep.kwargs.get("filter"),
+                enable_automatic_boundary_tests=False, enable_invalid_combination_tests=False,
+            )  # fmt: skip
+            names, values, ids = made.extract_parametrize_args(lists, drawn)
+            metafunc.parametrize(names, values, ids=ids)
 
     def pytest_collection_finish(self, session: Any) -> None:
         """Keep the collected tests."""

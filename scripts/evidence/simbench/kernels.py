@@ -14,7 +14,7 @@ from acceld.workloads import Workload, find_workloads
 from acceld.workloads.discovery import workload
 
 ROOT = Path(__file__).resolve().parents[3]
-MEASURED = ROOT / "scripts" / "simbench" / "nkibench_trn1.csv"
+MEASURED = Path(__file__).with_name("nkibench_trn1.csv")
 BEST: Mapping[str, str] = {"mamba_optimized": "mamba", "rope_optimized": "rope_single_freq_apply"}
 """The best kernels that AccelOpt publishes, with the workload of each."""
 NKIBENCH = tuple(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from acceld.evaluate.policy import MODULE_NAMES, PERMITTED
+from acceld.evaluate.policy import MODULE_NAMES, PERMITTED, check
 from acceld.nki.errors import KernelFailure, LegalityError
 from acceld.nki.frontend.guarded import CALL, Guard
 from acceld.nki.frontend.permitted import RULE
@@ -99,12 +99,24 @@ def test_each_baseline_gives_the_same_program(folder: Path) -> None:
         ("from dataclasses import dataclass\n@dataclass\nclass S:\n    rows: int = 1\n    def __post_init__(self):\n        self.rows += 1\n", "assert S().rows == 2"),
         ("class Half:\n    def __call__(self, tile):\n        return nl.multiply(tile, 0.5)\n", "tile = Half()(tile)"),
         ("from collections import deque\n", "tiles = deque([tile])\n    tiles.appendleft(tile)\n    tile = nl.copy(tiles.popleft())"),
+        ("__all__ = ['kernel']\nclass B:\n    def __init__(self, n):\n        self.n = n\n    def twice(self):\n        return 2 * self.n\nclass C(B):\n    def __init__(self):\n        super().__init__(3)\n    def twice(self):\n        return super().twice() + 1\n", "assert C().twice() == 7"),
         ("import itertools\n", "assert [*itertools.accumulate([1, 2, 3], max)] == [1, 2, 3] and [*itertools.starmap(pow, [(2, 3)])] == [8]"),
     ],
 )  # fmt: skip
 def test_what_kernels_are_written_with_gives_the_same_program(before: str, inside: str) -> None:
     plain, guarded = _both(before, inside)
     assert plain == guarded
+
+
+def test_a_class_may_extend_the_base_that_the_api_documents() -> None:
+    before = "class Sizes(nl.NKIObject):\n    rows: int = 1\n    def __post_init__(self):\n        self.twice = 2 * self.rows\n"
+    text = HEAD.replace("neuronxcc.", "") + before + BODY.replace("INSIDE", "assert Sizes(3).twice == 6")
+    programs = [
+        trace(text, [TensorSpec((128, 512), "float32")], api="nki", chip="trn2", options=options)
+        for options in (TraceOptions(), GUARDED)
+    ]
+    assert check(text) is None
+    assert encode(programs[0]) == encode(programs[1])
 
 
 @pytest.mark.parametrize(
@@ -122,6 +134,10 @@ def test_what_kernels_are_written_with_gives_the_same_program(before: str, insid
         ("class C:\n    def __del__(self):\n        pass\n", "pass", 4),
         ("class C(metaclass=type):\n    pass\n", "pass", 3),
         ("", "type(tile)(tile)", 8),
+        ("class C:\n    def f(self):\n        return super().__init__\n", "C().f()", 5),
+        ("class C:\n    def f(self):\n        return super().__reduce__\n", "C().f()", 5),
+        ("class C:\n    def f(self):\n        return super().__thisclass__\n", "C().f()", 5),
+        ("class C(ValueError):\n    def f(self):\n        return super().with_traceback\n", "C().f()", 5),
         ("", "with open('x') as f:\n        pass", 0),
         ("", "'{0.scope}'.format(tile)", 8),
         ("", "__builtins__", 8),

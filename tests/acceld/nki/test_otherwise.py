@@ -180,3 +180,51 @@ def test_the_first_product_into_a_new_tile_adds_nothing_whatever_lies_there(colu
     one, *others = _runs(program, x)
     written = [other[:, :columns].tobytes() == one[:, :columns].tobytes() for other in others]
     assert all(written) and _found(program, x) == ("" if columns == 64 else "undefined_memory")
+
+
+_IN_PLACE = {
+    "nisa.nc_stream_shuffle(src=t[0:1, :], dst=t[0:32, :], shuffle_mask=[0] * 32)": True,
+    "nisa.nc_stream_shuffle(src=t, dst=t, shuffle_mask=[*range(31, -1, -1)])": True,
+    "nisa.nc_stream_shuffle(src=t[0:32, 0:62], dst=t[0:32, 1:63], shuffle_mask=[0] * 32)": False,
+    "nisa.tensor_reduce(dst=t[:, 3:4], op=nl.add, data=t[:, 0:8], axis=1)": True,
+    "nisa.tensor_reduce(dst=t[:, 0:2], op=nl.add, data=t.reshape((128, 2, 32)), axis=2)": False,
+    "nisa.bn_stats(dst=t[:, 0:6], data=t)": True,
+    "nisa.max8(dst=t[:, 8:16], src=t)": True,
+    "nisa.tensor_copy(dst=t[:, 1:64], src=t[:, 0:63])": False,
+}
+
+
+@pytest.mark.parametrize(("call", "allowed"), _IN_PLACE.items())
+def test_an_operation_may_write_what_it_has_certainly_read_before(call: str, allowed: bool) -> None:
+    head = _HEAD.replace("    held", "    t = nl.load(x[0:128, :])\n    held")
+    source = f"{head}    {call}\n    nl.store(out[0:128, :], value=t)\n    nl.store(out[128:256, :], value=t)\n"
+    x = np.random.default_rng(1).standard_normal((256, 64)).astype(np.float32)
+    program = trace(f"{source}    return out\n", [TensorSpec(x.shape, "float32")], api="nki", chip="trn2")
+    assert _found(program, x) == ("" if allowed else "overlap")
+
+
+_BOTH_WRITE = """
+    t, u = (nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=t, src=x[0:128, :])
+    FIRST
+    nisa.dma_copy(dst=held[0:128, :], src=t)
+    nisa.dma_copy(dst=u, src=held[0:128, :])
+    nisa.dma_copy(dst=out[128 * core : 128 * core + 128, :], src=u)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "raced"),
+    [
+        ("pass", False),
+        ("nisa.activation(dst=t, op=nl.tanh, data=t, scale=1.0 + core)", True),
+        ("core == 0 and nisa.dma_copy(dst=held[0:128, :], src=x[128:256, :])", True),
+        ("nisa.dma_copy(dst=held[0:128, :], src=x[128:256, :])", True),
+    ],
+)
+def test_a_core_may_read_back_what_both_cores_wrote_alike(first: str, raced: bool) -> None:
+    x = np.random.default_rng(3).standard_normal((256, 64)).astype(np.float32)
+    source = _HEAD + _BOTH_WRITE.replace("FIRST", first)
+    program = trace(source, [TensorSpec(x.shape, "float32")], api="nki", chip="trn2", lnc=2)
+    assert _found(program, x) == ("race" if raced else "")

@@ -46,7 +46,10 @@ def dma_copy(
     _check_dge(dge_mode, engine, source, target, "dma_copy")
     _check_priority(priority, "dma_copy")
     if source.dtype_name != target.dtype_name and "int64" in (source.dtype_name, target.dtype_name):
-        unsupported(f"dma_copy from {source.dtype_name} to {target.dtype_name}", "no page describes a cast of int64")
+        unsupported(
+            f"dma_copy from {source.dtype_name} to {target.dtype_name}",
+            "no page describes a cast of int64; to copy its low words, take every other element of .view(nl.int32)",
+        )
     _member(oob_mode, OobMode, "oob_mode", "dma_copy")
     indirect = [tile for tile in (target, source) if tile.access.indirect]
     if word_of(oob_mode) == "skip" and not indirect:
