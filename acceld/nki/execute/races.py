@@ -151,7 +151,7 @@ class Races:
             both = places[other.read[places]]
             if both.size:
                 self._refuse(buffer, both, "a core writes {} that another one reads", "what that one reads", node)
-            both = places[other.written[places]] if buffer not in self._folded else both
+            both = places[other.stored[places]] if buffer not in self._folded else both
             if both.size:
                 self._refuse(buffer, both, "two cores write different values to {}", "which one stays", node)
 
