@@ -41,7 +41,8 @@ from acceld.parsing import parse
 
 _BATCHES = frozenset({"batch_size", "batch", "B"})
 _EXTENTS = frozenset(
-    "depth height width H W D dim1 dim2 input_size length seq_len sequence_length input_length".split()
+    "depth height width depth_in height_in width_in H W D dim1 dim2 dim3 input_size length seq_len sequence_length "
+    "input_length".split()
 )
 _SMALL = 24
 """Limit on the extents of images and sequences at reduced sizes. It was chosen such that checks take seconds."""

@@ -357,6 +357,16 @@ def test_model_says_what_does_not_go_together(
     assert message in capsys.readouterr().err
 
 
+@with_torch
+def test_extents_of_images_and_their_batch_are_reduced_whatever_they_are_called() -> None:
+    run(
+        "from acceld.lowering.aten.export import reduced\n"
+        "text = 'batch_size = 64\\nin_channels = 96\\nwidth_in = 513\\nheight_in = 64\\ndepth_in = 20\\nkernel = (3, 5)'\n"
+        "wanted = 'batch_size = 2\\nin_channels = 96\\nwidth_in = 129\\nheight_in = 24\\ndepth_in = 20\\nkernel = (3, 5)'\n"
+        "assert reduced(text) == wanted, reduced(text)\n"
+    )
+
+
 def test_import_of_kernelbench_needs_a_folder_with_problems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
