@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -41,7 +42,7 @@ def main() -> int:
     parser.add_argument("results", type=Path, metavar="RESULTS.jsonl")
     parser.add_argument("--levels", default="1,2", help="levels to run (default 1,2)")
     parser.add_argument("--only", default="", metavar="REGEX", help="problems whose name has this")
-    parser.add_argument("--seconds", type=float, default=300.0, help="deadline of a problem (default 300)")
+    parser.add_argument("--seconds", type=float, default=300.0, help="processor time of a problem (default 300)")
     parser.add_argument("--gib", type=float, default=10.0, help="memory that a process may use (default 10)")
     parser.add_argument("--api", default="nki", help="API of the kernels (default nki)")
     parser.add_argument("--table", action="store_true", help="run nothing")
@@ -106,19 +107,22 @@ def _answers(given: argparse.Namespace, problems: Sequence[Path]) -> Iterator[di
         process.stdin.write("".join(f"{one}\n" for one in problems))
         process.stdin.close()
         for _ in problems:
-            began = time.monotonic()
-            deadline = threading.Timer(given.seconds, os.killpg, (process.pid, signal.SIGKILL))
-            deadline.start()
+            began, before = time.monotonic(), processor_seconds(process.pid)
+            answered, late = threading.Event(), threading.Event()
+            watch = threading.Thread(target=_end_at, args=(process.pid, before + given.seconds, answered, late))
+            watch.start()
             line = process.stdout.readline()
-            deadline.cancel()
+            answered.set()
+            watch.join()
             seconds = round(time.monotonic() - began, 1)
             if line:
                 yield json.loads(line) | {"seconds": seconds}
                 continue
             told.seek(0)
             said = told.read().strip().splitlines()[-1:] or ["no message"]
-            if seconds >= given.seconds:
-                yield {"outcome": "out of time", "why": f"more than {given.seconds:.0f} s", "seconds": seconds}
+            if late.is_set():
+                why = f"more than {given.seconds:.0f} s of processor time"
+                yield {"outcome": "out of time", "why": why, "seconds": seconds}
             else:
                 yield {
                     "outcome": "wrong",
@@ -126,6 +130,30 @@ def _answers(given: argparse.Namespace, problems: Sequence[Path]) -> Iterator[di
                     "seconds": seconds,
                 }
             return
+
+
+def _end_at(process: int, limit: float, answered: threading.Event, late: threading.Event) -> None:
+    """End a process and its descendants when they have used ``limit`` seconds of processor time, and set ``late``."""
+    while not answered.wait(1.0):
+        if processor_seconds(process) > limit:
+            late.set()
+            os.killpg(process, signal.SIGKILL)
+            return
+
+
+def processor_seconds(process: int) -> float:
+    """Return the processor time of a process and its descendants, with those that have ended."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for one in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # the process has ended
+            fields = one.read_text().rpartition(")")[2].split()
+            parents[int(one.parent.name)] = int(fields[1])
+            ticks[int(one.parent.name)] = sum(map(int, fields[11:15]))
+    own = {process}
+    while more := {pid for pid, parent in parents.items() if parent in own} - own:
+        own |= more
+    return sum(ticks.get(pid, 0) for pid in own) / os.sysconf("SC_CLK_TCK")
 
 
 def _answer(problems: Sequence[Path], api: str) -> None:

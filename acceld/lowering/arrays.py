@@ -38,8 +38,6 @@ numpy's arithmetic depends on the kind, while a graph may hold truth values and 
 ELEMENTWISE = {
     "absolute": "abs",
     "add": "add",
-    "arctan": "arctan",
-    "cos": "cos",
     "divide": "div",
     "equal": "eq",
     "erf": "erf",
@@ -64,7 +62,6 @@ ELEMENTWISE = {
     "float_power": "pow",
     "reciprocal": "recip",
     "sign": "sign",
-    "sin": "sin",
     "sqrt": "sqrt",
     "square": "square",
     "subtract": "sub",

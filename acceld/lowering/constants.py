@@ -26,7 +26,6 @@ FUNCTIONS: dict[str, Any] = {
     "add": np.add,
     "arctan": np.arctan,
     "copy": np.positive,
-    "cos": np.cos,
     "div": np.divide,
     "eq": np.equal,
     "erf": np.vectorize(math.erf, otypes=[float]),
@@ -118,6 +117,8 @@ def _value(node: Node, args: list[Any]) -> Array:
         return total
     with np.errstate(all="ignore"):
         found: Any = args[0] if node.name == "fill" else FUNCTIONS[node.name](*args)
+        if node.name == "copy" and node.dtype.startswith("int"):
+            found = np.rint(found)
     return np.array(np.broadcast_to(found, node.shape))
 
 

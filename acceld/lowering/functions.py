@@ -14,6 +14,7 @@ from acceld.lowering.arrays import (
     UFUNCS,
     Kind,
     Traced,
+    applied,
     array_of,
     called,
     cast,
@@ -33,6 +34,11 @@ from acceld.lowering.graph import INDEX, Node, View, elementwise, fill, reduced,
 
 GREATEST = 3.4028235e38
 """The greatest float32 value."""
+_TURN_TOP = 6.28125
+"""The leading bits of a turn, 2 pi. A product with a count of turns below 2**15 is exact in float32."""
+_TURN_REST = 2.0 * math.pi - _TURN_TOP
+_HALF_TURN = 3.1415925
+"""The greatest float32 value that is not above pi."""
 _NEUTRAL = {"add": 0.0, "mul": 1.0}
 _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -81,8 +87,11 @@ def _bitwise(name: str, x: Any, y: Any) -> Any:
 def _floor(x: Any) -> Any:
     if known(x):
         return evaluated(np.floor, "floor", (x,), {})
-    if x.kind != "f":
-        return x
+    return x if x.kind != "f" else _below(x)
+
+
+def _below(x: Any) -> Any:
+    """Return the greatest whole number that is at most ``x``, computed on the chip even where ``x`` is known."""
     # An engine's cast to an integer may round up or down, so the result is compared with the value.
     number = whole(elementwise("copy", [operand(x)], "int32", line_now()))
     near = Traced(whole(elementwise("copy", [number], "float32", line_now())))
@@ -90,6 +99,38 @@ def _floor(x: Any) -> Any:
 
 
 FUNCTIONS["fix"] = lambda x: np.trunc(x)
+
+
+@lowers("sin", ufunc=True)
+def _sine(x: Any) -> Any:
+    return _sine_of_sum(x, 0.0)
+
+
+@lowers("cos", ufunc=True)
+def _cosine(x: Any) -> Any:
+    return _sine_of_sum(x, math.pi / 2)
+
+
+def _sine_of_sum(x: Any, more: float) -> Any:
+    """Return the sine of ``x + more``. Whole turns are subtracted first, because the scalar engine's sine takes at most
+    half a turn.
+    """
+    held = x.known()
+    if held is not None and held.size and np.abs(held + more).max() <= math.pi:
+        return Traced(applied("sin", [x + more if more else x]))
+    wide = x.astype(np.float32) if x.dtype != np.float32 else x
+    turns = _below(wide * (0.5 / math.pi) + (0.5 + more * 0.5 / math.pi))
+    rest = wide - turns * _TURN_TOP - turns * _TURN_REST
+    found = Traced(applied("sin", [np.clip(rest + more if more else rest, -_HALF_TURN, _HALF_TURN)]))
+    return found.astype(x.dtype) if x.kind == "f" and x.dtype != np.float32 else found
+
+
+@lowers("arctan", ufunc=True)
+def _arc_tangent(x: Any) -> Any:
+    # The scalar engine's arctan takes at most half of pi; that of a greater number follows from its reciprocal's.
+    size = np.abs(x)
+    near = Traced(applied("arctan", [np.minimum(size, 1.0 / np.maximum(size, 1.0))]))
+    return np.sign(x) * np.where(size > 1.0, math.pi / 2 - near, near)
 
 
 @lowers("rint", ufunc=True)
@@ -563,12 +604,23 @@ def _appended(arr: Any, values: Any, axis: int | None = None) -> Any:
     return _concatenated([arr, values], axis)
 
 
+_REPEATING = ("edge", "reflect", "symmetric", "wrap")
+"""Modes of ``np.pad`` whose borders are elements of the array."""
+
+
 @lowers("pad")
 def _padded(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
-    if mode != "constant" or np.ndim(constant_values):
-        refused(f"np.pad(mode={mode!r}) with constant_values={constant_values!r}")
+    if mode not in ("constant", *_REPEATING):
+        refused(f"np.pad(mode={mode!r})")
+    if np.ndim(constant_values):
+        refused("np.pad with an array of constant_values")
     a = wrapped(array)
     widths = np.broadcast_to(np.asarray(pad_width), (a.ndim, 2)).tolist()
+    if mode != "constant":
+        for axis, around in enumerate(widths):
+            if any(around):
+                a = np.take(a, np.pad(np.arange(a.shape[axis]), around, mode=mode), axis)  # type: ignore[call-overload]
+        return a
     shape = [n + before + after for n, (before, after) in zip(a.shape, widths, strict=True)]
     made = Traced(whole(Node("buffer", "", (), tuple(shape), a.view.dtype, line_now())), a.kind)
     made[...] = constant_values

@@ -253,13 +253,6 @@ def _negation(node: Node, once: set[int]) -> View | None:
     return whole(_derived(node, INVERSE[view.node.name], args))
 
 
-def _cosine(node: Node, once: set[int]) -> View | None:
-    """Replace a cosine by a sine, because the scalar engine has no cosine."""
-    if node.name != "cos":
-        return None
-    return whole(_derived(node, "sin", [whole(_derived(node, "add", [node.args[0], math.pi / 2]))]))
-
-
 def _divided(node: Node, once: set[int]) -> View | None:
     """Replace a division by a product with the reciprocal, because no engine divides.
 
@@ -509,7 +502,7 @@ def _cut_depth(node: Node, once: set[int]) -> View | None:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _negation, _cosine, _divided, _summed),
+    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _negation, _divided, _summed),
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _gathered, _scaled_product),
 }

@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import io
 import json
+import operator
 import os
 import sys
 import tempfile
@@ -41,12 +42,14 @@ from acceld.parsing import parse
 
 _BATCHES = frozenset({"batch_size", "batch", "B"})
 _EXTENTS = frozenset(
-    "depth height width H W D dim1 dim2 input_size length seq_len sequence_length input_length".split()
+    "depth height width depth_in height_in width_in H W D dim1 dim2 dim3 input_size length seq_len sequence_length "
+    "input_length".split()
 )
 _SMALL = 24
 """Limit on the extents of images and sequences at reduced sizes. It was chosen such that checks take seconds."""
 _ON_CHIP = {"float64": "float32", "int64": "int32"}
 """Dtypes that a chip has in place of dtypes of 64 bits."""
+_WORDS = OPERATORS | RANDOM
 _LONGEST_CONSTANT = 64
 _CHECKED_ELEMENTS = 2**26
 """Limit on the elements of a module's arguments and weights. A larger module is not run to check its reference."""
@@ -137,16 +140,32 @@ def exported_of(subject: Subject) -> ExportedProgram:
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch.export itself calls deprecated functions of torch
             exported = export(subject.module, subject.arguments, dict(subject.named), strict=False)
-            table = {
-                operator: how
-                for operator, how in default_decompositions().items()
-                if operator.name().split("::")[1].split(".")[0] not in OPERATORS | RANDOM
-            }
-            exported = exported.run_decompositions(table)
+            if subject.module.training or not _has_words(exported):
+                table = {
+                    operator: how for operator, how in default_decompositions().items() if _word(operator) not in _WORDS
+                }
+                exported = exported.run_decompositions(table)
     except Exception as error:  # torch.export runs the module's code, so any exception is possible
         words = [line for line in str(error).splitlines() if line.strip()]
         raise NotLowered(f"torch.export refuses the module: {words[0] if words else type(error).__name__}") from error
     return exported
+
+
+def _word(operator: Any) -> str:
+    """Return the name of an operator without its namespace and overload."""
+    found: str = operator.name().split("::")[1].partition(".")[0]
+    return found
+
+
+def _has_words(exported: ExportedProgram) -> bool:
+    """Return True if the table has each operator of a recorded module, and none of them writes to an operand.
+
+    Torch's decomposition, which records the whole module a second time, would then replace nothing that needs it.
+    """
+    called = {node.target for node in exported.graph.nodes if node.op == "call_function"} - {operator.getitem}
+    return all(
+        isinstance(one, torch._ops.OpOverload) and not one._schema.is_mutable and _word(one) in _WORDS for one in called
+    )
 
 
 def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True) -> Program:

@@ -286,6 +286,17 @@ def diagonals(x: Array) -> Any:
 
 
 @odd(M)
+def padded_by_its_own_elements(x: Array) -> Any:
+    edges = np.pad(x, ((2, 1), (0, 3)), mode="edge") + np.pad(x, ((1, 2), (3, 0)), "wrap")
+    return edges + np.pad(x, ((3, 0), (1, 2)), mode="reflect") - 2.0 * np.pad(x, ((0, 3), (2, 1)), mode="symmetric")
+
+
+@odd(M)
+def padded_beyond_its_length(x: Array) -> Any:
+    return np.pad(x[:3, :2], ((5, 4), (0, 0)), mode="reflect") * np.pad(x[:3, :2], ((7, 2), (0, 0)), mode="wrap")
+
+
+@odd(M)
 def padded_unevenly(x: Array) -> Any:
     return np.pad(x, ((1, 0), (0, 2)), constant_values=-1.0) * 2
 
@@ -506,6 +517,24 @@ def special_functions(x: Array) -> Any:
     return (
         np.log1p(np.abs(x)) + np.expm1(x * 0.1) + np.hypot(x, 2.0) + np.sinh(x * 0.5) + np.cbrt(x) + np.log10(x * x + 1)
     )
+
+
+@odd(("int32", 6, 10, -40, 40), M)
+def angles_of_many_turns(n: Array, x: Array) -> Any:
+    return np.sin(n * 0.77) + np.cos(x * 30.0) - np.sin(n), np.cos(n.astype(np.float32) + x)
+
+
+@odd(M)
+def angles_of_positions(x: Array) -> Any:
+    at = np.arange(x.shape[0])[:, None] * np.arange(x.shape[1])
+    turned = np.arange(x.shape[0])[:, None] * (1.0 + x[:1] ** 2) * 5.0
+    upward = np.sin(at * 0.9) > 0
+    return x * np.sin(at * 0.9) + np.cos(at) * upward, np.cos(turned) - np.sin(-turned)
+
+
+@odd(M)
+def arc_tangents(x: Array) -> Any:
+    return np.arctan(x * 5.0) + np.arctan(0.1 * x) - np.arctan(np.zeros_like(x))
 
 
 @odd(M)

@@ -56,7 +56,7 @@ def run_all(source: str, *inputs: Array) -> Any:
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
     program = trace(source, specs, api=api_of(source), chip="trn2")
     assert verify(program) == ()
-    return execute(program, inputs, ExecuteOptions())
+    return execute(program, inputs, ExecuteOptions(checks_ranges=True))
 
 
 @pytest.mark.parametrize("api", SPELLINGS)

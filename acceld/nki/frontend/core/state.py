@@ -88,6 +88,8 @@ class Trace(LoopContext):
         super().__init__(session, unroll)
         self.keep = keep
         self.flatten = flatten
+        self.to_flatten: set[Site] = set()
+        """Declarations of buffers that the next trace gives a single free dimension."""
         self.program_ids: tuple[object, ...] = ()
         self.grid: tuple[int, ...] = ()
         self.sequence = 0

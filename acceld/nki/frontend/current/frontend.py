@@ -105,7 +105,9 @@ class CurrentFrontEnd:
             trace.sampling_after = after
             activate(trace)
             try:
-                return reroll(self._once(trace, function, arguments), trace.samples)
+                program = self._once(trace, function, arguments)
+                if not trace.to_flatten:
+                    return reroll(program, trace.samples)
             except Retrace as again:
                 keep, flatten, unroll = keep | again.keep, flatten | again.flatten, unroll | again.unroll
             except SamplesWanted:
@@ -113,11 +115,15 @@ class CurrentFrontEnd:
             except SamplesDiffer as again:
                 unroll |= {again.site}
             except Exception as error:
-                if not sampling or isinstance(error, LimitExceeded) or is_ours(error):
+                if isinstance(error, LimitExceeded):
                     raise
-                sampling = False  # the error may come from the samples, so the kernel is traced in full
+                if not trace.to_flatten:  # else the error may come from the iterations that were left out
+                    if not sampling or is_ours(error):
+                        raise
+                    sampling = False  # the error may come from the samples, so the kernel is traced in full
             finally:
                 deactivate()
+            flatten |= trace.to_flatten
         raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)
 
     def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:

@@ -93,6 +93,8 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
         finally:
             if trace.scope and trace.scope[-1] == loop:
                 trace.close(loop)
+        if trace.leaves_loop():
+            return
 
 
 def _samples(
@@ -116,6 +118,8 @@ def _samples(
             finally:
                 if trace.scope and trace.scope[-1] == loop:
                     trace.close(loop)
+            if trace.leaves_loop():
+                return
             piece = run.piece
             if not taken or taken[0][0] < piece.start:
                 taken = []

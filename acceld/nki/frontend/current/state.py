@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from acceld.chips import FREE_AXES
-from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.context import Retrace, refuse
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.loop_rerolling import Sample
@@ -18,6 +18,8 @@ from acceld.nki.ir.program import RUN_TIME, Engine, Space
 
 VIEW_AXES = {"copy_predicated": 3}
 """Limit on the free axes of the tiles of an instruction that takes fewer than others (pages of NKI 0.7)."""
+MOST_SOUGHT = 4096
+"""Limit on the iterations in which a trace that will be dropped looks for further buffers to flatten."""
 
 
 class SamplesWanted(BaseException):
@@ -57,6 +59,20 @@ class CurrentTrace(Trace):
         """Line of the prepared collective that no trigger has started yet; None if there is no such collective."""
         self.sampling_after: int | None = None
         """Number of instructions after which SamplesWanted is raised; None for no limit."""
+        self._iterations_left = MOST_SOUGHT
+
+    def leaves_loop(self) -> bool:
+        """Return True if the running loop ends after this iteration, because the kernel is traced again anyway and this
+        trace only looks for further buffers to flatten.
+
+        Raises Retrace after many such iterations, because a kernel's ``while`` may wait for one that is left out.
+        """
+        if not self.to_flatten:
+            return False
+        self._iterations_left -= 1
+        if not self._iterations_left:
+            raise Retrace
+        return True
 
     def emit(self, *args: Any, **kwargs: Any) -> Slot:
         """Append an instruction and return its place. Raises SamplesWanted if the kernel is long."""

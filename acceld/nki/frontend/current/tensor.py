@@ -619,7 +619,8 @@ class NkiTensor(methods.Tensor):
     ) -> None:
         """Set in ``steps`` the step of the one dimension along which ``stride`` moves.
 
-        Raises Retrace or UnsupportedCall if no single dimension holds all ``count`` elements.
+        If no single dimension holds all ``count`` elements, the next trace gives the buffer a single dimension. Raises
+        UnsupportedCall if it has only one.
         """
         if stride == 0 or count == 1:
             return
@@ -630,7 +631,8 @@ class NkiTensor(methods.Tensor):
         trace = current()
         site = trace.sites[self.access.buffer]
         if site not in trace.flatten:
-            raise Retrace(flatten=frozenset({site}))
+            trace.to_flatten.add(site)
+            return
         unsupported(
             f".ap() of {self.label}: {count} elements {stride} apart do not fit {self.declared.shape}",
             "a pair of the pattern must stay inside the tensor",

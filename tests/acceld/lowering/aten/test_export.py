@@ -357,6 +357,50 @@ def test_model_says_what_does_not_go_together(
     assert message in capsys.readouterr().err
 
 
+@with_torch
+def test_a_module_is_decomposed_only_if_an_operator_needs_it() -> None:
+    run(
+        """
+import torch
+from torch.export import ExportedProgram
+from acceld.lowering.aten.export import Subject, program_of
+
+class Gate(torch.nn.Module):
+    def forward(self, x):
+        a, b = x.chunk(2, -1)
+        return torch.nn.functional.silu(a).to(torch.bfloat16) * b
+
+class Written(torch.nn.Module):
+    def forward(self, x):
+        return x.clone().add_(1.0)
+
+class Wordless(torch.nn.Module):
+    def forward(self, x):
+        return torch.special.entr(x)
+
+calls = []
+decompose = ExportedProgram.run_decompositions
+ExportedProgram.run_decompositions = lambda *args: calls.append(1) or decompose(*args)
+found = []
+for module in (Gate().eval(), Gate().train(), Written().eval(), Wordless().eval()):
+    program = program_of(Subject("a module", module, (torch.ones(4, 8),)))
+    found.append((len(calls), [one.operator for one in program.calls]))
+assert [count for count, _ in found] == [0, 1, 2, 3], found
+assert not any(name.endswith("_") for _, names in found for name in names), found
+"""
+    )
+
+
+@with_torch
+def test_extents_of_images_and_their_batch_are_reduced_whatever_they_are_called() -> None:
+    run(
+        "from acceld.lowering.aten.export import reduced\n"
+        "text = 'batch_size = 64\\nin_channels = 96\\nwidth_in = 513\\nheight_in = 64\\ndepth_in = 20\\nkernel = (3, 5)'\n"
+        "wanted = 'batch_size = 2\\nin_channels = 96\\nwidth_in = 129\\nheight_in = 24\\ndepth_in = 20\\nkernel = (3, 5)'\n"
+        "assert reduced(text) == wanted, reduced(text)\n"
+    )
+
+
 def test_import_of_kernelbench_needs_a_folder_with_problems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,12 +11,13 @@ import pytest
 
 from acceld.nki.errors import KernelCrash
 from acceld.nki.frontend.current import sampling
+from acceld.nki.frontend.current.frontend import CurrentFrontEnd
 from acceld.nki.frontend.current.sampling import SampledLoop
 from acceld.nki.frontend.current.state import CurrentTrace
 from acceld.nki.frontend.session import SAMPLE_AFTER
 from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.codec import program_hash
-from acceld.nki.ir.program import Program
+from acceld.nki.ir.program import Program, Space
 from tests.acceld.nki.current.test_current import drawn, ran, traced
 
 ROWS = """
@@ -288,3 +289,58 @@ def test_an_error_of_the_simulator_while_sampling_is_not_kept_quiet(monkeypatch:
     monkeypatch.setattr(sampling, "positions", lambda count, inner: None)
     with pytest.raises(KernelCrash, match="TypeError"):
         traced(ROWS.format(before="pass", body=DOUBLED), SHAPE, sample_after=2)
+
+
+FLATTENED = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    held_1 = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+    held_2 = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+    held_3 = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
+    tile = nl.ndarray((16, 48), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(x.shape[0] // 16):
+        for j in nl.affine_range(x.shape[1] // 48):
+            for held in (held_1, held_2, held_3):
+                nisa.dma_copy(dst=tile, src=x[16 * i : 16 * (i + 1), nl.ds(48 * j, 48)])
+                nisa.dma_copy(dst=held[16 * i : 16 * (i + 1), nl.ds(48 * j, 48)], src=tile)
+    for i in nl.affine_range(x.shape[0] // 16):
+        for held in (held_1, held_2, held_3):
+            {before}
+            nisa.dma_copy(dst=tile, src=held.ap(pattern=[[50, 16], [1, 48]], offset=4608 * i + 270))
+            nisa.dma_copy(dst=out[16 * i : 16 * (i + 1), nl.ds(0, 48)], src=tile)
+        {after}
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("pass", "pass"),
+        ("pass", "found = [i for i in nl.affine_range(5)][4]"),
+        ("pass", "seen = {}\n        for k in nl.affine_range(5):\n            seen[k] = 1\n        seen[4]"),
+        ("pass", "n = 0\n        while n < 2:\n            for k in nl.affine_range(5):\n                n += k == 4"),
+    ],
+    ids=("plain", "list", "dict", "while"),
+)
+def test_buffers_to_flatten_are_found_in_one_trace(
+    monkeypatch: pytest.MonkeyPatch, both: Callable[[str], tuple[Program, Program]], before: str, after: str
+) -> None:
+    traces: list[int] = []
+    once = CurrentFrontEnd._once
+
+    def counted(*args: Any) -> Program:
+        traces.append(1)
+        return once(*args)
+
+    monkeypatch.setattr(CurrentFrontEnd, "_once", counted)
+    full = traced(FLATTENED.format(before=before, after=after), SHAPE, sample_after=10**9)
+    assert len(traces) == 2
+    assert sorted(len(b.shape) for b in full.buffers if b.space is Space.HBM) == [1, 1, 1, 2, 2]
+    full, sampled = both(FLATTENED.format(before=before, after=after))
+    assert program_hash(sampled) == program_hash(full)
+    (x,) = drawn(SHAPE)
+    flat = x.reshape(-1)
+    found = ran(full, [x])
+    assert np.array_equal(found[16:32, :48], np.stack([flat[4608 + 270 + 50 * p :][:48] for p in range(16)]))
