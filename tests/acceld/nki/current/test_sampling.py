@@ -152,16 +152,16 @@ def both() -> Callable[[str], tuple[Program, Program]]:
             "left = left[:, 1:]\n            if left.shape[1] < 240:\n                " + DOUBLED,
         ),
         (
-            (
-                "left = set(range(4, 90, 8))\n    def turn():\n        first = next(iter(left))\n        left.remove(first)\n"
-                "        left.add(first)\n        return next(iter(left))"
-            ),
-            "if turn() == 20:\n                " + DOUBLED,
-        ),
-        (
             "count = np.ma.zeros(1)",
             "count += 1\n            if count[0] >= 40:\n                " + DOUBLED,
         ),
+        ("pass", "if isinstance(j, int) and type(i) is int and not hasattr(i, 'shape'):\n                " + DOUBLED),
+        ("pass", "match i:\n                case int():\n                    " + DOUBLED),
+        (
+            "import copy",
+            "if copy.deepcopy([i, {'j': j}])[1]['j'] == 7 or copy.copy(i) > 6:\n                " + DOUBLED,
+        ),
+        ("zero = 0", "if zero is j:\n                " + DOUBLED),
         ("scales = [1.0 + (k == 9) for k in range(99)]", "nisa.tensor_scalar(tile, tile, nl.multiply, scales[j])"),
         ("scales = {k: float(k) for k in range(99)}", "nisa.tensor_scalar(tile, tile, nl.multiply, scales[i])"),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, float(i))"),
