@@ -113,8 +113,7 @@ class BufferMemory:
         if layout.fill is None or (layout.fill == 0 and not np.signbit(layout.fill)):
             undefined = layout.fill is None and self.poison
             if undefined and self.chance is not None:
-                draw = _drawn_apart if self.adds else _drawn
-                drawn = draw(self.chance, layout.dtype, min(layout.elements, _DRAWN))
+                drawn = _drawn(self.chance, layout.dtype, min(layout.elements, _DRAWN))
                 self.array[...] = np.resize(drawn, layout.elements).view(np.uint8)
                 self.first = self.array.copy() if self.adds else None
                 return
@@ -141,19 +140,11 @@ def _drawn(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Arr
         return chance.integers(0, 2, count).astype(np.bool_)
     if dtype.kind in "iu":
         return np.frombuffer(chance.bytes(count * dtype.itemsize), dtype)
-    limits = ml_dtypes.finfo(dtype)
+    finfo: Any = ml_dtypes.finfo  # not typed
+    limits = finfo(dtype)
     near, far = chance.integers(-6, 7, count), chance.integers(limits.minexp, limits.maxexp - 3, count)
     values = np.ldexp(chance.standard_normal(count), np.where(chance.random(count) < _NEAR, near, far))
     return np.clip(values, -float(limits.max), float(limits.max)).astype(dtype)
-
-
-def _drawn_apart(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Array:
-    """Return ``count`` such values that no value a kernel writes is likely to equal."""
-    if dtype.itemsize >= 4 or dtype.kind in "iub":
-        return _drawn(chance, dtype, count)
-    limits = ml_dtypes.finfo(dtype)
-    exponents = np.where(chance.random(count) < 0.5, limits.maxexp - 2, limits.minexp + 1)
-    return np.ldexp(chance.choice((-1.0, 1.0), count) * chance.uniform(1.0, 2.0, count), exponents).astype(dtype)
 
 
 class Planner:

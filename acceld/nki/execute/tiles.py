@@ -183,12 +183,13 @@ class Tile:
     @contextmanager
     def _as_first(self) -> Iterator[None]:
         """Let the tile read and write what its elements held before they were written."""
-        store = self.store
-        store.array, store.first = store.first, store.array
+        store, now, first = self.store, self.store.array, self.store.first
+        assert first is not None
+        store.array = first
         try:
             yield
         finally:
-            store.array, store.first = store.first, store.array
+            store.array = now
 
     def target(self, env: Env, window: Window) -> Array | None:
         """Return a view into which results can be written directly, because they need no rounding; None if only
