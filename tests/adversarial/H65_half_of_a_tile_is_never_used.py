@@ -21,7 +21,7 @@ def kernel(x):
         sums = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum)
         nisa.nc_matmul(dst=sums[:, 0:33], stationary=tile[:, 0:128], moving=tile[:, 0:33])
         some = nl.ndarray((128, 9), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_copy(dst=some, src=sums[:, 32:41])
+        nisa.tensor_copy(dst=some, src=sums[:, 12:21])
         held = some[:, 8:9]
         bits = nl.ndarray((128, 1), dtype=nl.uint32, buffer=nl.sbuf)
         nisa.tensor_scalar(dst=factor, data=held, op0=nl.multiply, operand0=0.0, op1=nl.add, operand1=1.0)
