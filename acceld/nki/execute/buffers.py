@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from acceld.nki.errors import LimitExceeded, placed
@@ -24,10 +25,8 @@ from acceld.nki.ir.program import Access, Buffer, Loop, Role
 from acceld.nki.ir.regions import box, coefficient
 
 POISON = 0xFF
-_MARK = 95
-"""Binary exponent of the random values in memory to which products add."""
-_WIDE = (np.dtype(np.float32), np.dtype(np.float64))
-"""Types that can hold values of such an exponent, and in which values of other exponents keep their bits."""
+_NEAR = 0.6
+"""Share of random values in undefined memory that are as large as a kernel's data. The others have any magnitude."""
 _DRAWN = 65_521
 """Number of different random elements that fill undefined memory before they repeat. It is a prime, so that rows of a
 tile differ.
@@ -85,11 +84,12 @@ class BufferMemory:
     ``array`` is the flat storage as bytes; it is empty while it is not allocated. Elements that were never written hold
     zeros; with ``poison`` they hold NaN, and with ``poison`` and ``chance`` random finite values.
 
-    ``adds``: a product overwrites elements that were never written and adds to the others, so :meth:`untouched` must
-    tell them apart. Then random values lie between 2^90 and 2^100, which no product reaches.
+    ``adds``: a product overwrites elements that were never written and adds to the others, so the two must be told
+    apart. With random values ``first`` then holds what each element held before it was written, and the poison from its
+    first product on. Without them ``first`` is None, and the poison itself tells.
     """
 
-    __slots__ = ("adds", "array", "chance", "layout", "poison")
+    __slots__ = ("adds", "array", "chance", "first", "layout", "poison")
 
     def __init__(
         self, layout: Layout, *, poison: bool, chance: np.random.Generator | None = None, adds: bool = False
@@ -99,6 +99,7 @@ class BufferMemory:
         self.chance = chance
         self.adds = adds
         self.array = np.empty(0, np.uint8)
+        self.first: Array | None = None
 
     def allocate(self) -> None:
         """Allocate the memory, and fill it unless every read is known to follow a write."""
@@ -111,11 +112,10 @@ class BufferMemory:
         layout = self.layout
         if layout.fill is None or (layout.fill == 0 and not np.signbit(layout.fill)):
             undefined = layout.fill is None and self.poison
-            if undefined and self.chance is not None and not (self.adds and layout.dtype not in _WIDE):
+            if undefined and self.chance is not None:
                 drawn = _drawn(self.chance, layout.dtype, min(layout.elements, _DRAWN))
-                if self.adds:
-                    drawn = np.ldexp(np.sign(drawn) + 0.5 * np.tanh(drawn), _MARK).astype(layout.dtype)
                 self.array[...] = np.resize(drawn, layout.elements).view(np.uint8)
+                self.first = self.array.copy() if self.adds else None
                 return
             self.array.fill((1 if layout.dtype == np.bool_ else POISON) if undefined else 0)
             return
@@ -124,20 +124,10 @@ class BufferMemory:
         write(one, np.full(1, layout.fill, np.float64), layout.buffer.dtype, float64=layout.dtype == np.float64)
         elements[...] = one[0]
 
-    def untouched(self, values: Array) -> Array | None:
-        """Return a mask of the elements of ``values``, read from this buffer, that were never written; None if there is
-        no such element.
-        """
-        if self.adds and self.chance is not None and values.dtype in _WIDE:
-            found = (np.abs(values) > 2.0 ** (_MARK - 4)) & (np.abs(values) < 2.0 ** (_MARK + 4))
-        else:
-            bits = np.dtype(f"u{values.dtype.itemsize}")
-            found = np.equal(np.ascontiguousarray(values).view(bits), np.iinfo(bits).max).reshape(values.shape)
-        return found if found.any() else None
-
     def release(self) -> None:
         """Release the storage."""
         self.array = np.empty(0, np.uint8)
+        self.first = None
 
     def whole(self) -> Array:
         """Return the storage in the buffer's shape. Only for a buffer that keeps its full storage."""
@@ -150,8 +140,11 @@ def _drawn(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Arr
         return chance.integers(0, 2, count).astype(np.bool_)
     if dtype.kind in "iu":
         return np.frombuffer(chance.bytes(count * dtype.itemsize), dtype)
-    values = chance.standard_normal(count) * 2.0 ** chance.integers(-6, 7, count)
-    return np.clip(values, -200.0, 200.0).astype(dtype)
+    finfo: Any = ml_dtypes.finfo  # not typed
+    limits = finfo(dtype)
+    near, far = chance.integers(-6, 7, count), chance.integers(limits.minexp, limits.maxexp - 3, count)
+    values = np.ldexp(chance.standard_normal(count), np.where(chance.random(count) < _NEAR, near, far))
+    return np.clip(values, -float(limits.max), float(limits.max)).astype(dtype)
 
 
 class Planner:

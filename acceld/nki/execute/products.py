@@ -62,6 +62,7 @@ def matmul(context: Context) -> Step:
                 out[...] = moved
             else:
                 dst.put(env, window, moved)
+            dst.touched(env, window)
             return
         if check is not None:
             check(s, m, units)
@@ -73,9 +74,11 @@ def matmul(context: Context) -> Step:
             # -0 becomes 0; a new compact array is faster, since rows at distances of a power of two share cache lines
             plus_zeros = moved + _ZERO
             out[...] = plus_zeros.T if turned else plus_zeros
+            dst.touched(env, window)
             return
         if mode == "no" and out is not None and out.shape == shape:
             np.matmul(s.T, m, out=out)
+            dst.touched(env, window)
             return
         product = scratch.get(shape)
         if product is None:
@@ -93,18 +96,20 @@ def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Arr
     """
     if mode == "no":
         dst.put(env, window, product)
+        dst.touched(env, window)
         return
     out = dst.target(env, window)
     before = out if out is not None else dst.load(env, window)
     product = product.reshape(before.shape)
     if mode == "auto":
-        fresh = dst.store.untouched(before if out is not None else dst.raw(env, window))
+        fresh = dst.untouched(env, window)
         if fresh is not None:
-            before = np.where(fresh, before.dtype.type(0), before)
+            before = np.where(fresh.reshape(before.shape), before.dtype.type(0), before)
     if out is not None:
         np.add(before, product, out=out)
     else:
         dst.put(env, window, before + product)
+    dst.touched(env, window)
 
 
 def _moved(s: Array, m: Array, units: tuple[bool, bool]) -> tuple[bool, Array | None]:
@@ -186,7 +191,7 @@ def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: s
     if mode == "yes":
         product = product + before
     elif mode == "auto":
-        fresh = dst.store.untouched(dst.raw(env, None))
+        fresh = dst.untouched(env, None)
         product = product + (before if fresh is None else np.where(fresh, before.dtype.type(0), before))
     dst.put(env, None, np.where(touched, product.astype(before.dtype), before))
 

@@ -7,11 +7,13 @@ to lie inside its buffer is checked each time, and numpy refuses a view beyond t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from acceld.nki.execute.buffers import POISON
 from acceld.nki.execute.machine import Env, Machine, affine, affine_function, crash
 from acceld.nki.execute.windows import Crop, Mask, Window
 from acceld.nki.ir.numerics import Array, is_integer, round_tfloat32, storage_dtype, write
@@ -158,6 +160,36 @@ class Tile:
         """Return the elements as reals. Callers must not write to the result."""
         values = self.raw(env, window)
         return values if values.dtype == self.real else values.astype(self.real)
+
+    def untouched(self, env: Env, window: Window) -> Array | None:
+        """Return a mask of the elements that were never written; None if there is no such element."""
+        values, first = self.raw(env, window), None
+        bits = np.dtype(f"u{values.dtype.itemsize}")
+        if self.store.first is not None:
+            with self._as_first():
+                first = np.ascontiguousarray(self.raw(env, window)).view(bits)
+        found = np.equal(np.ascontiguousarray(values).view(bits), np.iinfo(bits).max if first is None else first)
+        return found.reshape(values.shape) if found.any() else None
+
+    def touched(self, env: Env, window: Window) -> None:
+        """Record that a product has written the elements."""
+        if self.store.first is not None:
+            with self._as_first():
+                stored = self.stored(env, window)
+                self.restore(
+                    env, window, np.full(stored.nbytes, POISON, np.uint8).view(stored.dtype).reshape(stored.shape)
+                )
+
+    @contextmanager
+    def _as_first(self) -> Iterator[None]:
+        """Let the tile read and write what its elements held before they were written."""
+        store, now, first = self.store, self.store.array, self.store.first
+        assert first is not None
+        store.array = first
+        try:
+            yield
+        finally:
+            store.array = now
 
     def target(self, env: Env, window: Window) -> Array | None:
         """Return a view into which results can be written directly, because they need no rounding; None if only

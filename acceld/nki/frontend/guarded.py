@@ -24,7 +24,7 @@ import numpy as np
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend import repeatable
 from acceld.nki.frontend.permitted import METHODS, RULE, Permitted, as_imported, asks_if_main
-from acceld.nki.frontend.protocol import IS, WHILE
+from acceld.nki.frontend.protocol import IS, PLAIN, WHILE
 from acceld.nki.frontend.session import Session
 from acceld.nki.frontend.shims import ApiModule, Stub, StubModule
 
@@ -49,7 +49,7 @@ _BUILTINS = frozenset(
     "hex int isinstance issubclass iter len list map max min next object oct ord pow print property range repr reversed "
     "round set slice sorted staticmethod str sum super tuple zip True False None NotImplemented Ellipsis __build_class__".split()
 )
-_NAMES = frozenset({"__doc__", "__all__", WHILE, f"{WHILE}trip", IS})
+_NAMES = frozenset({"__doc__", "__all__", WHILE, f"{WHILE}trip", IS, PLAIN})
 _PLAIN = (
     str,
     bytes,

@@ -10,8 +10,10 @@ from typing import Any, Protocol
 from acceld.nki.frontend.session import Session
 from acceld.nki.ir.program import Program
 
-WHILE, IS = "__acceld_while__", "__acceld_is__"
-"""Names under which a rewritten kernel file calls the front end's functions for ``while x`` and for ``x is y``."""
+WHILE, IS, PLAIN = "__acceld_while__", "__acceld_is__", "__acceld_plain__"
+"""Names under which a rewritten kernel file calls the front end's functions for ``while x``, for ``x is y``, and for the
+value that Python itself shall see in place of a loop's index.
+"""
 
 
 class FrontEnd(Protocol):
@@ -31,7 +33,8 @@ class FrontEnd(Protocol):
     def statements(self) -> Mapping[str, Callable[..., object]]:
         """Return functions, by name, that replace Python statements to which this API gives another meaning.
 
-        The names are :data:`WHILE` for ``while`` and :data:`IS` for ``is``.
+        The names are :data:`WHILE` for ``while``, :data:`IS` for ``is``, and :data:`PLAIN` for values that
+        ``isinstance``, ``type``, ``hasattr`` and class patterns ask about.
         """
         ...
 

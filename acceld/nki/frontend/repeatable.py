@@ -73,7 +73,8 @@ def _all_of(types: frozenset[type], value: Any) -> bool:
     return type(value) in types and not is_nan
 
 
-def _members(one: Any) -> Iterator[Any]:
+def members(one: Any) -> Iterator[Any]:
+    """Return an iterator over the members of a set, in the order of this process."""
     return set.__iter__(one) if isinstance(one, set) else frozenset.__iter__(one)
 
 
@@ -85,12 +86,12 @@ class _Unordered:
     __slots__ = ()
 
     def __iter__(self: Any) -> Iterator[Any]:
-        if len(self) > 1 and not all(_all_of(_NUMBERS, one) for one in _members(self)):
+        if len(self) > 1 and not all(_all_of(_NUMBERS, one) for one in members(self)):
             raise _refused("the order of a set", "use a tuple, a list or a dict, or sort it")
-        return _members(self)
+        return members(self)
 
     def __reduce__(self: Any) -> tuple[type[Any], tuple[list[Any]]]:
-        return type(self), (list(_members(self)),)
+        return type(self), (list(members(self)),)
 
     def isdisjoint(self: Any, other: Iterable[Any]) -> bool:
         """Return True if this set and ``other`` have no member in common."""
@@ -103,8 +104,11 @@ class Set(_Unordered, set[Any]):
     __slots__ = ()
 
     def pop(self) -> Any:
-        """Remove and return a member. Raises LegalityError if the order of the members differs between processes."""
-        iter(self)
+        """Remove and return the only member. Raises LegalityError if there are several: no rule of Python says which is
+        next.
+        """
+        if len(self) > 1:
+            raise _refused("the member that pop removes", "take the least one with min, and discard it")
         return super().pop()
 
 
@@ -176,8 +180,8 @@ def _sorted_first(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def called(*values: Any, **options: Any) -> Any:
         only = values[0] if len(values) == 1 and options.get("key") is None else None
-        if isinstance(only, Set | FrozenSet) and all(_all_of(_SORTED, one) for one in _members(only)):
-            values = (list(_members(only)),)
+        if isinstance(only, Set | FrozenSet) and all(_all_of(_SORTED, one) for one in members(only)):
+            values = (list(members(only)),)
         return function(*values, **options)
 
     return called

@@ -26,7 +26,7 @@ from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
 from acceld.nki.frontend.entry import entry_in, parse
 from acceld.nki.frontend.guarded import Guard
-from acceld.nki.frontend.protocol import IS, WHILE, FrontEnd
+from acceld.nki.frontend.protocol import IS, PLAIN, WHILE, FrontEnd
 from acceld.nki.frontend.session import PACKAGE, Call, LaunchedWhileLoading, Session, TraceOptions
 from acceld.nki.frontend.shims import imports
 from acceld.nki.frontend.tracing_types import Argument, TensorSpec
@@ -134,12 +134,23 @@ def check_target(api: str, chip: str, lnc: int) -> None:
         raise UsageError(f"lnc {lnc} is not possible on {chip}", hint="trn1 has lnc 1, later chips 1 or 2")
 
 
+_ASKING = {"isinstance": 2, "type": 1, "hasattr": 2}
+"""Python's functions that ask for an object's type, with the number of their arguments."""
+
+
+def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
+    """Return the expression for what Python itself shall see in place of ``value``."""
+    if isinstance(value, ast.Starred):
+        return value
+    return ast.copy_location(ast.Call(ast.Name(PLAIN, ast.Load()), [value, *options], []), value)
+
+
 class _Statements(ast.NodeTransformer):
     """Rewrite Python statements to which the API's compilers give another meaning.
 
     The comparisons of a ``mask=`` argument are joined with ``&``, because compilers accept ``and`` and chained
-    comparisons there. ``while x`` and ``x is y`` become calls of the front end's functions, if ``names`` has their
-    names.
+    comparisons there. ``while x`` and ``x is y`` become calls of the front end's functions, and what ``isinstance``
+    and the like ask about passes through such a function, if ``names`` has their names.
     """
 
     def __init__(self, names: Collection[str]) -> None:
@@ -161,6 +172,21 @@ class _Statements(ast.NodeTransformer):
             return node
         asked = ast.copy_location(ast.Call(ast.Name(IS, ast.Load()), sides, []), node)
         return asked if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), asked), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:  # ast's name
+        self.generic_visit(node)
+        asks = isinstance(node.func, ast.Name) and node.func.id in _ASKING and len(node.args) == _ASKING[node.func.id]
+        if asks and PLAIN in self.names and not node.keywords:
+            node.args[0] = _plain(node.args[0])
+        return node
+
+    def visit_Match(self, node: ast.Match) -> ast.stmt:  # ast's name
+        self.generic_visit(node)
+        if PLAIN in self.names and any(
+            isinstance(one, ast.MatchClass) for case in node.cases for one in ast.walk(case)
+        ):
+            node.subject = _plain(node.subject, ast.Constant(True))
+        return node
 
     def visit_keyword(self, node: ast.keyword) -> ast.keyword:
         self.generic_visit(node)

@@ -149,6 +149,7 @@ def test_a_class_may_extend_the_base_that_the_api_documents() -> None:
         ("", "names = {'a': 1, 'b': 2}\n    first = next(iter(names.keys() - {'c'}))", 9),
         ("", "names = [*(dict.keys({'a': 1, 'b': 2}) ^ {'c'})]", 8),
         ("", "name = {nl.exp, nl.tanh}.pop()", 8),
+        ("", "number = {1, 2}.pop()", 8),
         ("", "name = sorted({'a', 'b'}, key=len)", 8),
         ("", "names = tuple({float('nan'), float('nan')})", 8),
         ("from typing import Set\n", "names = Set[str](['a', 'b'])", 9),

@@ -228,3 +228,61 @@ def test_a_core_may_read_back_what_both_cores_wrote_alike(first: str, raced: boo
     source = _HEAD + _BOTH_WRITE.replace("FIRST", first)
     program = trace(source, [TensorSpec(x.shape, "float32")], api="nki", chip="trn2", lnc=2)
     assert _found(program, x) == ("race" if raced else "")
+
+
+_HIDES = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[0:128, 0:64])
+    sums = nl.ndarray((64, 64), dtype=nl.DTYPE, buffer=nl.psum)
+    nisa.nc_matmul(dst=sums[0:64, 0:33], stationary=tile[0:64, 0:64], moving=tile[0:64, 0:33])
+    held = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=held, src=sums[0:64, 40:41])
+    whole = nl.ndarray((64, 1), dtype=nl.uint32, buffer=nl.sbuf)
+    HIDE
+    one = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=one, src=whole)
+    nisa.tensor_scalar(dst=tile[0:64, 0:64], data=tile[0:64, 0:64], op0=nl.add, operand0=one)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "sbuf"])
+@pytest.mark.parametrize(
+    "hide",
+    [
+        (
+            "nisa.tensor_scalar(dst=whole, data=held.view(nl.uint32), op0=nl.right_shift, operand0=30, "
+            "op1=nl.bitwise_and, operand1=1)"
+        ),
+        (
+            "nisa.activation(dst=held, op=nl.abs, data=held)\n    "
+            "nisa.tensor_copy(dst=whole, src=held)\n    "
+            "nisa.tensor_scalar(dst=whole, data=whole, op0=nl.bitwise_and, operand0=1024)"
+        ),
+        (
+            "nisa.activation(dst=held, op=nl.square, data=held)\n    "
+            "nisa.tensor_scalar(dst=held, data=held, op0=nl.minimum, operand0=1.0)\n    "
+            "nisa.tensor_copy(dst=whole, src=held)"
+        ),
+    ],
+    ids=["a bit of the exponent", "a bit of the whole number", "the least of its square and one"],
+)
+def test_an_element_beside_a_product_is_found_whatever_hides_it(dtype: str, hide: str) -> None:
+    source = _HIDES.replace("HIDE", hide)
+    if dtype == "sbuf":
+        source = source.replace("    nisa.tensor_copy(dst=held, src=sums[0:64, 40:41])\n", "").replace(
+            "DTYPE", "float32"
+        )
+    source = source.replace("DTYPE", dtype)
+    program = trace(source, [TensorSpec((128, 64), "float32")], api="nki", chip="trn2")
+    x = np.random.default_rng(3).standard_normal((128, 64)).astype(np.float32)
+    first, other = (execute(program, [x], ExecuteOptions(chance=chance))[0] for chance in (None, 5))
+    assert first.tobytes() != other.tobytes()

@@ -18,9 +18,10 @@ from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, withheld
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
 from acceld.nki.frontend.current.names import COMPILER
 from acceld.nki.frontend.current.reading import file_needs
+from acceld.nki.frontend.current.sampling import as_python
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
 from acceld.nki.frontend.current.surface import COLLECTIVES, FORMER, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
-from acceld.nki.frontend.protocol import IS, WHILE
+from acceld.nki.frontend.protocol import IS, PLAIN, WHILE
 from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
 from acceld.nki.frontend.tracing_types import TensorSpec
@@ -40,7 +41,11 @@ class CurrentFrontEnd:
 
     roots = ("nki",)
     prelude = PRELUDE
-    statements: Mapping[str, Callable[..., object]] = {WHILE: language.while_statement, IS: language.is_statement}
+    statements: Mapping[str, Callable[..., object]] = {
+        WHILE: language.while_statement,
+        IS: language.is_statement,
+        PLAIN: as_python,
+    }
 
     def __init__(self, session: Session) -> None:
         self.session = session

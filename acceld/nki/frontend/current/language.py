@@ -241,7 +241,7 @@ def is_statement(one: object, other: object) -> bool:
     """
     if isinstance(one, NkiTensor) and isinstance(other, NkiTensor):
         refuse("control_flow", "'is' between two tensors", "compare names or numbers; 'is None' is fine")
-    return one is other
+    return sampling.as_python(one, number=True) is sampling.as_python(other, number=True)
 
 
 def is_hbm(buffer: object) -> bool:

@@ -214,6 +214,12 @@ class SampledIndex(Expr):
         super().__init__(Affine(value))
         object.__setattr__(self, "terms", terms)
 
+    def __copy__(self) -> SampledIndex:
+        return self
+
+    def __deepcopy__(self, memo: object) -> SampledIndex:
+        return self
+
     def _sum(self, other: object, sign: int) -> Any:
         """Return the index plus ``sign`` times ``other``."""
         if isinstance(other, SampledIndex):
@@ -329,6 +335,16 @@ class SampledIndex(Expr):
     __str__: Any = _plain(str)
     __repr__: Any = _plain(repr)
     __format__: Any = _plain(format)
+
+
+def as_python(value: object, number: bool = False) -> object:
+    """Return ``value`` as Python's ``isinstance`` and the like shall see it: the index of a loop as an integer.
+
+    The integer is the index itself if ``number`` is true. Its loops are traced in full then.
+    """
+    if isinstance(value, SampledIndex):
+        return value.__index__() if number else 0
+    return value
 
 
 def _whole(factor: int, by: int) -> int:

@@ -8,11 +8,14 @@ and objects all of whose parts are equal. Any other value counts as changed, so 
 from __future__ import annotations
 
 import enum
+import functools
+import gc
 import hashlib
 import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, is_dataclass
 from functools import partial
 from types import (
     BuiltinFunctionType,
@@ -32,9 +35,15 @@ import numpy as np
 from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.core.launch import Kernel
 from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.repeatable import FrozenSet, Set, members
 
-_VALUES = frozenset({type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented)})
+_VALUES = frozenset({type(None), bool, int, float, complex, str, bytes, range, type(...), type(NotImplemented)})
 """Types of values that can not change."""
+_SINGLE = frozenset({type(None), bool, type(...), type(NotImplemented)})
+"""Types that have one object for each value."""
+_CACHE = type(functools.cache(len))
+_HOLDERS = (Field, enum.auto)
+"""Classes of Python's library whose objects hold values of the kernel."""
 _PLACES = (GetSetDescriptorType, MemberDescriptorType)
 """Types of class attributes through which Python reaches a part of an object, such as a slot."""
 _CALLS = (property, staticmethod, classmethod)
@@ -123,11 +132,15 @@ class _Walk:
     def value(self, value: object) -> None:
         """Visit a value and its parts."""
         kind = type(value)
-        if kind in _VALUES:
-            self.seen.append((kind, repr(value) if kind in (float, complex, slice) else value))
+        if kind in _SINGLE:
+            self.seen.append(value)
             return
-        if isinstance(value, Tensor):
-            self._tensor(value)
+        if self._again(value):  # which of several equal values a name means may change, too
+            return
+        if kind in _VALUES:
+            self.seen.append((kind, repr(value) if kind in (float, complex) else value))
+        elif isinstance(value, Tensor):
+            self._tensor(value) if _is_fixed(kind) else self._unlike()
         elif isinstance(value, Expr):
             self.seen.append("index")
             self.numbers.append(value.base.const)
@@ -136,7 +149,7 @@ class _Walk:
             self.seen.append((kind.__name__, repr(value)))
         elif len(self.seen) > _PARTS or self._depth > _DEPTH:
             self._unlike()
-        elif not self._again(value):
+        else:
             self._depth += 1
             self.seen.append(kind)
             self._parts(value, kind)
@@ -163,14 +176,16 @@ class _Walk:
         """Visit the parts of a container, function, class or object."""
         if kind in (list, tuple, deque):
             self._all(value)
-        elif kind in (set, frozenset):
-            self._all(sorted(value, key=repr) if all(type(one) in _VALUES for one in value) else [object()])
+        elif kind is slice:
+            self._all((value.start, value.stop, value.step))
+        elif kind in (set, frozenset, Set, FrozenSet):
+            self._all(members(value))
         elif kind in (dict, MappingProxyType):
             self.names(value)
         elif kind is bytearray:
             self.seen.append(bytes(value))
-        elif kind is np.ndarray:
-            self._array(value)
+        elif isinstance(value, np.ndarray):
+            self._array(value) if kind is np.ndarray else self._unlike()
         elif kind is FunctionType:
             self._function(value)
         elif kind is MethodType:
@@ -179,9 +194,11 @@ class _Walk:
             if value.__self__ is not None and not isinstance(value.__self__, ModuleType):
                 self.value(value.__self__)
         elif kind is partial:
-            self._all((value.func, value.args, value.keywords))
+            self._all((value.func, value.args, value.keywords, vars(value)))
+        elif kind is _CACHE:
+            self._cache(value)
         elif kind in _CALLS:
-            self._all((value.fget, value.fset) if kind is property else (value.__func__,))
+            self._all((value.fget, value.fset, value.fdel) if kind is property else (value.__func__,))
         elif kind is Kernel:
             self.value(value.func)
         elif kind is CellType:
@@ -190,7 +207,7 @@ class _Walk:
             self._module(value)
         elif isinstance(value, type):
             self._class(value)
-        elif kind in _PLACES or kind is np.dtype or (_is_fixed(kind) and not isinstance(value, Iterator)):
+        elif kind in _PLACES or (_is_fixed(kind) and not _holds_values(value)):
             return
         else:
             self._object(value, kind)
@@ -201,7 +218,18 @@ class _Walk:
             self._unlike()
         else:
             digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes()).digest()
-            self.seen.append((value.dtype.str, value.shape, digest))
+            self.seen.append((value.dtype.str, value.shape, value.strides, digest))
+            if isinstance(value.base, np.ndarray):
+                self.seen.append(value.ctypes.data - value.base.ctypes.data)
+            self.value(value.base)
+
+    def _cache(self, value: Any) -> None:
+        """Visit a function whose results are kept, and its results."""
+        for part in gc.get_referents(value):
+            if isinstance(part, dict) and any(_is_fixed(type(one)) for one in part.values()):
+                self.seen.append(len(part))  # links to the results, which are parts themselves
+            elif not isinstance(part, type):
+                self.value(part)
 
     def _function(self, value: FunctionType) -> None:
         """Visit what a Python function can reach: its closure, default arguments, attributes and global names."""
@@ -267,6 +295,11 @@ def _is_fixed(kind: type) -> bool:
     if not kind.__flags__ & _HEAP_TYPE:
         return _root(kind.__module__) in _FIXED
     return _root(kind.__module__) in _FIXED and _is_named(kind, kind.__qualname__)
+
+
+def _holds_values(value: object) -> bool:
+    """Return True if an object of a class of :data:`_FIXED` holds values that a kernel gave it."""
+    return isinstance(value, (Iterator, *_HOLDERS)) or is_dataclass(value)
 
 
 def _is_library(module: ModuleType) -> bool:

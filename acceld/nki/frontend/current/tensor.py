@@ -52,6 +52,9 @@ class Register:
     other.
     """
 
+    def __repr__(self) -> str:
+        return "a register"
+
     def __index__(self) -> int:
         return refuse(
             "control_flow",
@@ -128,13 +131,22 @@ class Register:
     __invert__, __abs__ = _without("~"), _without("abs")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LoopIndex:
     """Represent the index of an ``nl.fori_loop``. A kernel may use it only as a run-time value, even if the bounds are
     known.
     """
 
     value: object
+
+    def __repr__(self) -> str:
+        return "the index of nl.fori_loop"
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.__index__())
+
+    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
+    __hash__ = object.__hash__
 
     def __index__(self) -> int:
         return refuse(

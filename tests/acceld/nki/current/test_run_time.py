@@ -106,6 +106,14 @@ def elementwise(statements: str, dtype: str = "float32", chip: str = "trn2") -> 
         ("count = nl.ndarray((128, 8), dtype=nl.int32)\nnisa.memset(count, 2.0)", "must be of the type of dst"),
         ("nl.ndarray((4, nl.par_dim(128), 8), dtype=nl.float32)", "other than the first"),
         ("nl.while_loop(1, None)", "must be a register"),
+        (
+            "nl.fori_loop(0, 4, lambda i: i == 0 and nisa.memset(made, 1.0))",
+            "the index of nl.fori_loop is a run-time value",
+        ),
+        (
+            "seen = []\nnl.fori_loop(0, 4, seen.append)\nseen[0] != seen[1]",
+            "the index of nl.fori_loop is a run-time value",
+        ),
         ("nisa.tensor_scalar(dst=made, data=tile, op0=nl.square)", "needs NeuronCore-v4"),
     ],
 )
@@ -113,6 +121,11 @@ def test_what_the_documentation_calls_an_error_is_one(statements: str, words: st
     with pytest.raises(LegalityError, match=words):
         for finding in verify(elementwise(statements)):
             raise LegalityError(finding.message, rule=finding.rule)
+
+
+def test_texts_of_registers_and_of_run_time_indices_show_no_number() -> None:
+    asserted = "nl.fori_loop(0, 4, texts.append)\nassert not any(one.isdigit() for text in texts for one in str(text))"
+    elementwise("texts = [nisa.register_alloc(), nisa.register_alloc(3)]\n" + asserted + "\nnisa.memset(made, 1.0)")
 
 
 def test_a_name_is_compared_with_none_and_a_number_fills_floats() -> None:

@@ -104,6 +104,65 @@ def both() -> Callable[[str], tuple[Program, Program]]:
             "boxes.append(boxes.pop(0))\n            nisa.tensor_scalar(tile, tile, nl.multiply, boxes[0])",
         ),
         ("np.random.seed(1)", "if np.random.randint(50) == 7:\n                " + DOUBLED),
+        (
+            "import functools\n    memory = functools.cache(lambda: [0])",
+            "memory()[0] += 1\n            if memory()[0] >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "import functools\n    memory = functools.lru_cache(maxsize=4)(lambda name: [0])",
+            "memory('n')[0] += 1\n            if memory('n')[0] >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "class Box:\n        n = 0\n    held = slice(Box(), None)",
+            "held.start.n += 1\n            if held.start.n >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "mark = nl.ds(0, 1)",
+            "mark = nl.ds(mark.start + 1, 1)\n            if mark.start >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "import enum\n    held = enum.auto([0])",
+            "held.value[0] += 1\n            if held.value[0] >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "zeros = np.zeros(999)\n    view = zeros[::1][:2]",
+            "view = zeros[:: view.strides[0] // 8 + 1][:2]\n            if view.strides[0] >= 320:\n                "
+            + DOUBLED,
+        ),
+        (
+            (
+                "zeros = np.zeros(999)\n    view = zeros[0:2]\n    def place(view):\n        view[0] = 1\n"
+                "        found = int(np.argmax(zeros))\n        view[0] = 0\n        return found"
+            ),
+            "view = zeros[place(view) + 1 :][:2]\n            if place(view) >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "views = [x[0:16] for _ in range(99)]\n    places = {view: k for k, view in enumerate(views)}\n    view = views[0]",
+            "view = views[places[view] + 1]\n            if places[view] >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "numbers = [float('1.5') for _ in range(99)]\n    one = numbers[0]\n    def place(one):\n        return [other is one for other in numbers].index(True)",
+            "one = numbers[place(one) + 1]\n            if place(one) >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "texts = [''.join(['a', 'b']) for _ in range(99)]\n    one = texts[0]\n    def place(one):\n        return [other is one for other in texts].index(True)",
+            "one = texts[place(one) + 1]\n            if place(one) >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "left = nl.tiles(x, tile_shape=(16, 1))",
+            "left = left[:, 1:]\n            if left.shape[1] < 240:\n                " + DOUBLED,
+        ),
+        (
+            "count = np.ma.zeros(1)",
+            "count += 1\n            if count[0] >= 40:\n                " + DOUBLED,
+        ),
+        ("pass", "if isinstance(j, int) and type(i) is int and not hasattr(i, 'shape'):\n                " + DOUBLED),
+        ("pass", "match i:\n                case int():\n                    " + DOUBLED),
+        (
+            "import copy",
+            "if copy.deepcopy([i, {'j': j}])[1]['j'] == 7 or copy.copy(i) > 6:\n                " + DOUBLED,
+        ),
+        ("zero = 0", "if zero is j:\n                " + DOUBLED),
         ("scales = [1.0 + (k == 9) for k in range(99)]", "nisa.tensor_scalar(tile, tile, nl.multiply, scales[j])"),
         ("scales = {k: float(k) for k in range(99)}", "nisa.tensor_scalar(tile, tile, nl.multiply, scales[i])"),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, float(i))"),

@@ -1,0 +1,29 @@
+# expect: pass
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""The index is a key, a position and text."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    names = {k: f"row{k}" for k in range(512)}
+    listed = list(range(512))
+    for tile in nl.affine_range(128):
+        at = tile * 64
+        row, column = tile // 64, tile % 64
+        data = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        done = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=data, src=x[nl.ds(128 * row, 128), nl.ds(8 * column, 8)])
+        pass
+        if names[tile] == f"row{tile}" and listed[tile] == tile and min(tile, 3) <= max(0, abs(tile)):
+            nisa.activation(dst=done, op=nl.silu, data=data)
+        else:
+            nisa.memset(dst=done, value=0.0)
+        nisa.dma_copy(dst=out[nl.ds(128 * row, 128), nl.ds(8 * column, 8)], src=done)
+    return out

@@ -1,0 +1,30 @@
+# expect: pass
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""Half of a tile is never written and never read."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in range(2):
+        tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        factor = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * row, 128), :])
+        nisa.activation(dst=done, op=nl.silu, data=tile)
+        sums = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=sums[:, 0:33], stationary=tile[:, 0:128], moving=tile[:, 0:33])
+        some = nl.ndarray((128, 9), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=some, src=sums[:, 12:21])
+        held = some[:, 8:9]
+        bits = nl.ndarray((128, 1), dtype=nl.uint32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=factor, data=held, op0=nl.multiply, operand0=0.0, op1=nl.add, operand1=1.0)
+        nisa.tensor_scalar(dst=done, data=done, op0=nl.multiply, operand0=factor)
+        nisa.dma_copy(dst=out[nl.ds(128 * row, 128), :], src=done)
+    return out
