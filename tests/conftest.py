@@ -1,14 +1,17 @@
-"""The user's folders and the Neuron software of the whole suite, and settings of the property tests: the same examples in
-every run of the suite, fresh ones under ``make fuzz``.
+"""The user's folders and the Neuron software of the whole suite, settings of the property tests (the same examples in every
+run of the suite, fresh ones under ``make fuzz``), and how much processor the suite itself needs.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow]  # a health check by the clock fails on a busy machine
@@ -32,3 +35,19 @@ from acceld.devices.neuron.tools import detection
 # A package on this machine would decide which kernels are refused.
 detection.VENVS = Path(os.devnull) / "none"
 detection.HOME = lambda: detection.VENVS
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect tests without searching them for garbage, which takes as long as collecting them, nor search them later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return three workers for two processors: about half of a worker's time is waiting for children, clocks and sockets."""
+    return max(2, len(os.sched_getaffinity(0)) * 3 // 2)

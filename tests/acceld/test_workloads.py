@@ -34,8 +34,13 @@ NKIBENCH = {
     "adamw", "add_rmsnorm_matmul", "bmm", "bmm_softmax", "gqa_full", "lora", "mamba", "matmul", "matmul_add_rmsnorm",
     "rmsnorm_matmul", "rope_single_freq_apply", "silu", "swiglu", "transpose_matmul",
 }  # fmt: skip
-QUICK = ["conv2d_maxpool_small", "rmsnorm_matmul"]
-"""Workloads whose reference takes well under a second."""
+QUICK: dict[str, dict[str, int]] = {"conv2d_maxpool_small": {}, "rmsnorm_matmul": {"M": 512, "N": 256}}
+"""Workloads, and the values that make them small."""
+
+
+def small(name: str, **values: int) -> Workload:
+    """Return a workload of the repository at other shapes."""
+    return load_workload(workload(name).folder, values)
 
 
 def relative_distance(one: np.ndarray, other: np.ndarray) -> float:
@@ -77,7 +82,7 @@ def test_workloads_with_a_current_baseline_do_not_import_the_old_namespace(name:
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("distribution", list(DISTRIBUTIONS))
 def test_a_reference_stays_finite_and_follows_float64(name: str, distribution: str) -> None:
-    one = workload(name)
+    one = small(name, **QUICK[name])
     inputs = make_inputs(one, 7, distribution)
     narrow, wide = reference_outputs(one, inputs, float64=False), reference_outputs(one, inputs, float64=True)
     for output, declared, exact in zip(narrow, one.outputs, wide, strict=True):
@@ -88,7 +93,7 @@ def test_a_reference_stays_finite_and_follows_float64(name: str, distribution: s
 
 @pytest.mark.parametrize("name", QUICK)
 def test_the_declared_metamorphic_checks_hold_for_the_reference(name: str) -> None:
-    one = workload(name)
+    one = small(name, **QUICK[name])
     inputs = make_inputs(one, 3)
     before = reference_outputs(one, inputs)
     assert one.metamorphic
@@ -148,7 +153,7 @@ def test_derived_distributions_are_what_they_say() -> None:
 
 
 def test_arrays_that_are_never_negative_stay_so() -> None:
-    one = workload("adamw")
+    one = small("adamw", M=256)
     position = [argument.name for argument in one.arguments].index("v")
     assert make_inputs(one, 5, "special")[position].min() >= 0
 
@@ -182,7 +187,7 @@ def test_scalars_reach_the_kernel_as_numbers() -> None:
 
 
 def test_bfloat16_inputs_have_that_type() -> None:
-    one = workload("rmsnorm_bf16")
+    one = small("rmsnorm_bf16", M=128)
     assert one.dtype == "bfloat16"
     inputs = make_inputs(one, 1, "integers")
     assert inputs[0].dtype.name == "bfloat16" and inputs[2] == 1e-5
