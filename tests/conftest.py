@@ -49,6 +49,7 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return three workers for two processors: about half of a worker's time is waiting for children, clocks and sockets."""
     return max(2, len(os.sched_getaffinity(0)) * 3 // 2)
