@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import combinations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -88,10 +87,12 @@ def _alike(texts: list[tuple[int, str]]) -> list[Fault]:
     long = [(number, text) for number, text in plain if len(text) > LONG]
     found = []
     matcher = SequenceMatcher(autojunk=False)
-    for (first, one), (second, other) in combinations(long, 2):
-        matcher.set_seqs(one, other)
-        if matcher.real_quick_ratio() > ALIKE and matcher.quick_ratio() > ALIKE and matcher.ratio() > ALIKE:
-            found.append(Fault(second, f"nearly repeats line {first}: {other[:LONG]}"))
+    for place, (second, other) in enumerate(long):
+        matcher.set_seq2(other)  # the matcher indexes this text once, for all earlier ones
+        for first, one in long[:place]:
+            matcher.set_seq1(one)
+            if matcher.real_quick_ratio() > ALIKE and matcher.quick_ratio() > ALIKE and matcher.ratio() > ALIKE:
+                found.append(Fault(second, f"nearly repeats line {first}: {other[:LONG]}"))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import grimp
@@ -65,9 +66,13 @@ def test_no_modules_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> N
 
 def test_nothing_imports_the_store_or_the_terminal_ui_by_a_top_level_name() -> None:
     """In a checkout ``store`` and ``tui`` would import too, as second copies of ``acceld.store`` and ``acceld.tui``."""
+    named = re.compile(rb"\b(from|import)\s[^\n]*(?<![.\w])(store|tui)\b|\b(from|import)\s[^\n]*\\\r?\n")
     for folder in ("acceld", "store", "tui", "tests", "scripts"):
         for path in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_bytes())) if "adversarial" not in path.parts else ():
+            text = path.read_bytes()
+            if "adversarial" in path.parts or not named.search(text):
+                continue  # parsing every file takes five seconds
+            for node in ast.walk(ast.parse(text)):
                 names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
                 names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 assert not {name.partition(".")[0] for name in names} & {"store", "tui"}, path

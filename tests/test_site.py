@@ -78,11 +78,14 @@ def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(copy: Path) -
     assert not [page.name for page in built if LOADED.search(page.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("link", ["[x](nowhere.md)", "[x](tui.md#nowhere)"])
-def test_a_broken_link_or_anchor_fails_the_build(copy: Path, link: str) -> None:
+def test_a_broken_link_or_anchor_fails_the_build(copy: Path) -> None:
     page = copy / "docs" / "watch.md"
-    page.write_text(f"{page.read_text(encoding='utf-8')}\n{link}\n", encoding="utf-8")
-    assert build(copy).returncode != 0
+    links = "[x](nowhere.md)\n\n[x](tui.md#nowhere)"
+    page.write_text(f"{page.read_text(encoding='utf-8')}\n{links}\n", encoding="utf-8")
+    done = build(copy)
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "page does not exist" in said and "anchor does not exist" in said and "2 issues found" in said
 
 
 def test_pictures_are_there_and_load_no_fonts() -> None:

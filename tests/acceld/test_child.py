@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -149,13 +150,20 @@ print("done")
 """
 
 
+STARTING = re.compile(
+    r"\b(subprocess|asyncio|os|pty|multiprocessing|ProcessPoolExecutor|ForkServer|acceld\.child|executable|_base_executable)\b"
+)
+"""A word of every module that could start a program."""
+
+
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Yield each module of the package, with its tree."""
+    """Yield each module of the package that could start a program, with its tree."""
     for folder, _, names in os.walk(PACKAGE, followlinks=True):
         for name in names:
             path = Path(folder) / name
-            if path.suffix == ".py":
-                yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8") if path.suffix == ".py" else ""
+            if STARTING.search(text):
+                yield str(path.relative_to(PACKAGE)), ast.parse(text)
 
 
 def starts(tree: ast.Module) -> Iterator[str]:

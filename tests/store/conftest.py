@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,8 +19,9 @@ def database(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(database: Path) -> AsyncIterator[Store]:
+async def store(database: Path, empty_database: Path) -> AsyncIterator[Store]:
     """Yield an open store."""
+    await asyncio.to_thread(shutil.copy, empty_database, database)
     opened = await asyncio.to_thread(Store.open, database)
     yield opened
     await opened.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from acceld.errors import DaemonError
@@ -293,19 +294,24 @@ def vars_of(record: Any) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__slots__}
 
 
-def history() -> list[Event]:
-    """Return three runs: one that ended, one with a larger beam, and one that is active."""
+@cache
+def _history() -> tuple[Event, ...]:
     found = renumbered(events_of(1, iterations=2, width=2, seed=5, proposer="rules", ends="finished"), 1)
     first = len(found) + 1
     found += renumbered(events_of(2, iterations=2, seed=3, first_candidate=1001, ends="cancelled"), first)
     first = len(found) + 1
     found += renumbered(events_of(3, iterations=5, seed=11, first_candidate=2001), first)
-    return found
+    return tuple(found)
+
+
+def history() -> list[Event]:
+    """Return three runs: one that ended, one with a larger beam, and one that is active."""
+    return list(_history())
 
 
 def now() -> float:
     """Return a fixed time, ten minutes after the last event."""
-    return history()[-1].at + 600
+    return _history()[-1].at + 600
 
 
 TABLES = [

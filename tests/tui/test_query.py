@@ -137,8 +137,9 @@ async def test_an_error_stands_where_the_rows_would_be(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "md"])
-async def test_rows_are_written_whole(tmp_path: Path, suffix: str) -> None:
-    file = tmp_path / f"rows.{suffix}"
+async def test_rows_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path(f"rows.{suffix}")
 
     async def press(pilot: Pilot[None], screen: QueryScreen) -> None:
         await pilot.press("ctrl+r")
@@ -147,7 +148,7 @@ async def test_rows_are_written_whole(tmp_path: Path, suffix: str) -> None:
         await pilot.pause()
 
     await asked(press)(CannedClient())
-    lines = file.read_text().splitlines()
+    lines = file.read_text().splitlines()  # noqa: ASYNC240  the console is closed
     match suffix:
         case "csv":
             assert lines[:2] == [

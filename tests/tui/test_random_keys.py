@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import subprocess
@@ -42,25 +43,38 @@ KEYS = (
 """Every key but those that leave the console, open the palette (it can leave too) or begin a search of another workload."""
 
 
-@pytest.fixture
-def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """Yield the client of a daemon with finished runs, which searches by rules on a small workload."""
-    (tmp_path / "run").mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("ACCELD_HOME", str(tmp_path / ".acceld"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Input, "cursor_blink", False)
-    state_with_runs(tmp_path, RUNS)
-    folder = small_silu(tmp_path)
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[Client]:
+    """Yield the client of a daemon with finished runs; commands and consoles find that daemon."""
+    (folder / "run").mkdir(mode=0o700)
     acceld = [sys.executable, "-m", "acceld"]
-    subprocess.run([*acceld, "start"], env=dict(os.environ), check=True, capture_output=True, timeout=300)
-    try:
-        client = client_of(Home(tmp_path / ".acceld"))
-        begin_search(client, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder / "run"))
+        patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+        patch.setenv("ACCELD_HOME", str(folder / ".acceld"))
+        patch.chdir(folder)
+        patch.setattr(Input, "cursor_blink", False)
+        state_with_runs(folder, RUNS)
+        subprocess.run([*acceld, "start"], env=dict(os.environ), check=True, capture_output=True, timeout=300)
+        try:
+            yield client_of(Home(folder / ".acceld"))
+        finally:
+            subprocess.run([*acceld, "stop"], env=dict(os.environ), check=False, capture_output=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Yield the client of a daemon with finished runs, which tests only read."""
+    with serving(tmp_path_factory.mktemp("finished")) as client:
         yield client
-    finally:
-        subprocess.run([*acceld, "stop"], env=dict(os.environ), check=False, capture_output=True, timeout=300)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Client]:
+    """Yield the client of a daemon with finished runs, which searches by rules on a small workload."""
+    with serving(tmp_path) as client:
+        begin_search(client, small_silu(tmp_path))
+        yield client
 
 
 def begin_search(client: Client, folder: Path) -> None:
@@ -160,7 +174,7 @@ async def test_ten_minutes_of_random_keys_while_runs_are_searched(
     assert await pressed(live, monkeypatch, 2, more) > 0
 
 
-async def test_a_run_seen_earlier_is_read_again(live: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_seen_earlier_is_read_again(finished: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     edited: list[tuple[str, str]] = []
     monkeypatch.setattr("acceld.tui.screens.candidate.edit", lambda app, text, name: edited.append((name, text)))
     app = ConsoleApp(HttpClient.of(Home(Path(os.environ["ACCELD_HOME"]))), run=1)
@@ -186,7 +200,7 @@ async def test_a_run_seen_earlier_is_read_again(live: Client, monkeypatch: pytes
         assert edited == [(f"c{view.best.candidate}.py", found)]
 
 
-async def test_another_runs_candidate_is_never_in_view(live: Client) -> None:
+async def test_another_runs_candidate_is_never_in_view(finished: Client) -> None:
     app = ConsoleApp(HttpClient.of(Home(Path(os.environ["ACCELD_HOME"]))), run=1)
     async with app.run_test(size=(120, 40)) as pilot:
         app.switch_mode("candidate")

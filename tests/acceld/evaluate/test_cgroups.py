@@ -171,9 +171,9 @@ async def test_a_jailed_tree_is_in_its_cgroup_and_gone_with_it(real: Path) -> No
 @pytest.mark.parametrize(
     ("task", "jail", "cause"),
     [
-        ("allocate_in_children", Jail(wall_s=20, memory_bytes=100 << 20, processes=8), "memory"),
-        ("allocate_shared", Jail(wall_s=20, memory_bytes=100 << 20, processes=8, wide=True), "memory"),
-        ("bomb", Jail(wall_s=20, processes=20), "processes"),
+        ("allocate_in_children", Jail(wall_s=300, memory_bytes=100 << 20, processes=8), "memory"),
+        ("allocate_shared", Jail(wall_s=300, memory_bytes=100 << 20, processes=8, wide=True), "memory"),
+        ("bomb", Jail(wall_s=300, processes=20), "processes"),
     ],
 )
 async def test_the_limits_of_a_delegated_cgroup_hold_for_the_whole_tree(task: str, jail: Jail, cause: str) -> None:
@@ -216,7 +216,7 @@ async def test_two_zygotes_of_a_process_make_cgroups_of_their_own() -> None:
     for zygote in zygotes:
         await zygote.start()
     try:
-        ended = await asyncio.gather(*(zygote.run("bomb", b"", Jail(wall_s=20, processes=20)) for zygote in zygotes))
+        ended = await asyncio.gather(*(zygote.run("bomb", b"", Jail(wall_s=300, processes=20)) for zygote in zygotes))
     finally:
         for zygote in zygotes:
             await zygote.stop()

@@ -49,12 +49,15 @@ async def booked(
     return ledger.outcomes[1], server
 
 
-@pytest.mark.parametrize("api", APIS)
-async def test_a_try_that_stayed_silent_is_booked_beside_the_answer_of_the_next(api: Api) -> None:
-    outcome, server = await booked(api, [Reply(kind="slow_first_token"), Reply()], Budget())
-    assert len(server.seen) == 2 and outcome.outcome == "answered" and outcome.retries == 1
-    assert outcome.usage.output_tokens + outcome.usage.uncertain_output_tokens >= 100 + 20
-    assert outcome.usage.input_tokens > 100 and outcome.usage.estimated
+async def test_a_try_that_stayed_silent_is_booked_beside_the_answer_of_the_next() -> None:
+    """The APIs wait for their silent servers at the same time."""
+    replies = [Reply(kind="slow_first_token"), Reply()]
+    for api, (outcome, server) in zip(
+        APIS, await asyncio.gather(*(booked(api, replies, Budget()) for api in APIS)), strict=True
+    ):
+        assert len(server.seen) == 2 and outcome.outcome == "answered" and outcome.retries == 1, api
+        assert outcome.usage.output_tokens + outcome.usage.uncertain_output_tokens >= 100 + 20, api
+        assert outcome.usage.input_tokens > 100 and outcome.usage.estimated, api
 
 
 async def test_no_second_try_is_sent_that_the_budget_can_not_pay() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -149,8 +150,11 @@ class RepairingProposer(ListedProposer):
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
+async def store(tmp_path: Path, empty_database: Path) -> AsyncIterator[Store]:
+    """Yield an open store."""
+    database = tmp_path / "acceld.db"
+    await asyncio.to_thread(shutil.copy, empty_database, database)
+    opened = await asyncio.to_thread(Store.open, database)
     yield opened
     await opened.close()
 

@@ -160,7 +160,7 @@ async def test_the_wide_jail_reaches_nothing_outside_of_its_own_tree(namespaces:
     zygote = Zygote(tasks, level=Level.L3, cgroup_folder=namespaces)
     await zygote.start()
     try:
-        jail = Jail(processes=8, wide=True, wall_s=20)
+        jail = Jail(processes=8, wide=True, wall_s=300)
         outcome, reply = await zygote.run("look", str(os.getpid()).encode(), jail)
         with reply:
             reported = json.loads(reply.read(10_000))

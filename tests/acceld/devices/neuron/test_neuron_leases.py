@@ -328,7 +328,7 @@ async def test_thirty_two_cores_are_busy_while_kernels_wait(isolation: Isolation
             heapq.heappush(asleep, (pool.now + random.uniform(0.5, 1.5), number, done))
             await done
 
-    jobs = [asyncio.create_task(job(number)) for number in range(256)]
+    jobs = [asyncio.create_task(job(number)) for number in range(128)]
     while not all(one.done() for one in jobs):
         await _turns()
         pool.now, _, done = heapq.heappop(asleep)

@@ -69,8 +69,8 @@ async def _runner(tmp_path: Path, scenario: str = "", runtime: str = "capture", 
 @pytest.mark.parametrize("runtime", ["capture", "nrtpy", "spike"])
 async def test_a_neff_is_run_on_data_and_timed(runtime: str, tmp_path: Path) -> None:
     runner = await _runner(tmp_path, runtime=runtime)
-    assert await runner.run([ONES, ONES], deadline_s=20) == (array.array("f", [2.0] * 6).tobytes(),)
-    measured = await runner.time("trn1", deadline_s=60)
+    assert await runner.run([ONES, ONES], deadline_s=300) == (array.array("f", [2.0] * 6).tobytes(),)
+    measured = await runner.time("trn1", deadline_s=300)
     assert isinstance(measured, Measurement)
     assert measured.steady
     assert len(measured.best.samples_us) == 10
@@ -95,14 +95,14 @@ async def test_libnrt_runs_and_the_profiler_times_where_no_package_is_installed(
     named = _library(tmp_path)
     runner = await _runner(tmp_path, runtime="", named=named)
     assert runner.runtime == "libnrt"
-    assert await runner.run([ONES, ONES], deadline_s=20) == (array.array("f", [2.0] * 6).tobytes(),)
-    measured = await runner.time("trn1", deadline_s=60, iterations=2)
+    assert await runner.run([ONES, ONES], deadline_s=300) == (array.array("f", [2.0] * 6).tobytes(),)
+    measured = await runner.time("trn1", deadline_s=300, iterations=2)
     assert isinstance(measured, Measurement)
     assert measured.best.method == "neuron-profile total_time"
     await runner.close()
     (tmp_path / "second").mkdir()
     bad = await _runner(tmp_path / "second", "oob", runtime="libnrt", named=named, profiler="")
-    result = await bad.run([ONES, ONES], deadline_s=20)
+    result = await bad.run([ONES, ONES], deadline_s=300)
     assert isinstance(result, Failed)
     assert result.failure.rule == "out_of_bounds"
     await bad.close()
@@ -116,23 +116,23 @@ async def test_the_runner_works_under_the_oldest_python_there_is(tmp_path: Path)
         folder = tmp_path / runtime
         folder.mkdir()
         runner = await _runner(folder, runtime=runtime, python=pythons[0], named=named)
-        assert await runner.run([ONES, ONES], deadline_s=20) == (array.array("f", [2.0] * 6).tobytes(),)
-        assert isinstance(await runner.time("trn1", deadline_s=60, iterations=1), Measurement)
+        assert await runner.run([ONES, ONES], deadline_s=300) == (array.array("f", [2.0] * 6).tobytes(),)
+        assert isinstance(await runner.time("trn1", deadline_s=300, iterations=1), Measurement)
         await runner.close()
 
 
 async def test_without_a_profiler_libnrt_has_no_clock(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, runtime="libnrt", named=_library(tmp_path), profiler="")
-    await runner.run([ONES, ONES], deadline_s=20)
+    await runner.run([ONES, ONES], deadline_s=300)
     with pytest.raises(DeviceError, match="no clock of the device"):
-        await runner.time("trn1", deadline_s=20)
+        await runner.time("trn1", deadline_s=300)
     await runner.close()
 
 
 async def test_a_stand_in_is_never_called_measured_and_its_profile_tells_how_it_was_timed(tmp_path: Path) -> None:
     runner = await _runner(tmp_path)
-    await runner.run([ONES, ONES], deadline_s=20)
-    measured = await runner.time("trn1", deadline_s=60)
+    await runner.run([ONES, ONES], deadline_s=300)
+    measured = await runner.time("trn1", deadline_s=300)
     assert isinstance(measured, Measurement)
     profile = profile_from(measured, _compiled(tmp_path), REQUEST)
     assert profile.source is Source.SIMULATED
@@ -146,7 +146,7 @@ async def test_a_stand_in_is_never_called_measured_and_its_profile_tells_how_it_
 
 async def test_the_newer_profiler_is_another_method(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, profiler=_tool(tmp_path / "bin", "neuron-explorer"))
-    measured = await runner.time("trn2", deadline_s=60, iterations=2)
+    measured = await runner.time("trn2", deadline_s=300, iterations=2)
     assert isinstance(measured, Measurement)
     assert measured.best.method == "neuron-explorer total_time"
     assert measured.best.resolution_us is None
@@ -156,7 +156,7 @@ async def test_the_newer_profiler_is_another_method(tmp_path: Path) -> None:
 
 async def test_rounds_repeat_until_one_is_steady_and_all_samples_are_kept(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, "settles")
-    measured = await runner.time("trn1", deadline_s=60)
+    measured = await runner.time("trn1", deadline_s=300)
     assert isinstance(measured, Measurement)
     assert (len(measured.rounds), measured.chosen, measured.steady) == (3, 2, True)
     assert not measured.rounds[0].steady("trn1")
@@ -165,7 +165,7 @@ async def test_rounds_repeat_until_one_is_steady_and_all_samples_are_kept(tmp_pa
 
 async def test_rounds_end_at_the_most_allowed_and_the_unsteady_result_says_so(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, "noisy")
-    measured = await runner.time("trn1", deadline_s=60, max_rounds=2)
+    measured = await runner.time("trn1", deadline_s=300, max_rounds=2)
     assert isinstance(measured, Measurement)
     assert (len(measured.rounds), measured.steady) == (2, False)
     assert "not steady after 2 rounds" in measured.notes
@@ -183,7 +183,7 @@ async def test_a_kernels_own_runtime_error_is_a_result(
     scenario: str, status: Status, rule: str, clean: bool, tmp_path: Path
 ) -> None:
     runner = await _runner(tmp_path, scenario)
-    result = await runner.run([ONES, ONES], deadline_s=20)
+    result = await runner.run([ONES, ONES], deadline_s=300)
     assert isinstance(result, Failed)
     assert (result.status, result.failure.rule) == (status, rule)
     assert await runner.close() is clean
@@ -191,7 +191,7 @@ async def test_a_kernels_own_runtime_error_is_a_result(
 
 async def test_nrtpys_error_is_the_same_result(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, "oob", "nrtpy")
-    result = await runner.run([ONES, ONES], deadline_s=20)
+    result = await runner.run([ONES, ONES], deadline_s=300)
     assert isinstance(result, Failed)
     assert result.failure.rule == "out_of_bounds"
     await runner.close()
@@ -208,15 +208,15 @@ async def test_nrtpys_error_is_the_same_result(tmp_path: Path) -> None:
 async def test_a_time_without_proof_that_the_device_ran_is_an_error(scenario: str, said: str, tmp_path: Path) -> None:
     runner = await _runner(tmp_path, scenario)
     with pytest.raises(DeviceError, match=said):
-        await runner.time("trn1", deadline_s=60)
+        await runner.time("trn1", deadline_s=300)
     await runner.close()
 
 
 async def test_device_time_stamps_that_are_missing_are_an_error(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, "lost events", "nrtpy")
-    await runner.run([ONES, ONES], deadline_s=20)
+    await runner.run([ONES, ONES], deadline_s=300)
     with pytest.raises(DeviceError, match="the device may not have run 10 times"):
-        await runner.time("trn2", deadline_s=60)
+        await runner.time("trn2", deadline_s=300)
     await runner.close()
 
 
@@ -224,7 +224,7 @@ async def test_device_time_stamps_that_are_missing_are_an_error(tmp_path: Path) 
 async def test_a_device_that_fails_is_an_error_and_leaves_its_core_unclean(scenario: str, tmp_path: Path) -> None:
     runner = await _runner(tmp_path, scenario)
     with pytest.raises(DeviceError):
-        await runner.run([ONES, ONES], deadline_s=20)
+        await runner.run([ONES, ONES], deadline_s=300)
     assert not await runner.close()
 
 
@@ -250,7 +250,7 @@ async def main(folder, profiler):
     (folder / "kernel.neff").write_text('{"inputs": ["a"]}')
     one = Tensor("a", "float32", (1,))
     await runner.load(Compiled("k", folder / "kernel.neff", "", "", ""), [one], [one])
-    await runner.run([b"1234"], deadline_s=60)
+    await runner.run([b"1234"], deadline_s=300)
 
 asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
 """
@@ -287,12 +287,12 @@ def _holds(pid: str, text: str) -> bool:
 
 async def test_a_busy_core_is_waited_for_and_only_for_so_long(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, "busy")
-    assert not isinstance(await runner.run([ONES, ONES], deadline_s=20), Failed)
+    assert not isinstance(await runner.run([ONES, ONES], deadline_s=300), Failed)
     assert await runner.close()
     (tmp_path / "second").mkdir()
     stubborn = await _runner(tmp_path / "second", "always busy", busy_s=0.1)
     with pytest.raises(DeviceError, match="stayed busy"):
-        await stubborn.run([ONES, ONES], deadline_s=20)
+        await stubborn.run([ONES, ONES], deadline_s=300)
     await stubborn.close()
 
 
