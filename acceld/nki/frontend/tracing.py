@@ -22,7 +22,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from acceld.chips import API_CHIPS, chip_spec
-from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.errors import AcceldError, UsageError, did_you_mean, nearest_of
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
 from acceld.nki.frontend.entry import entry_in, parse
 from acceld.nki.frontend.guarded import Guard
@@ -262,7 +262,7 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
                 f"an argument of shape {value.shape} has no elements", hint="every dimension is at least 1"
             )
         if isinstance(value, TensorSpec) and value.dtype not in DTYPE_BYTES:
-            raise UsageError(f"unknown dtype {value.dtype!r}", hint=did_you_mean(value.dtype, DTYPE_BYTES))
+            raise UsageError(f"unknown dtype {value.dtype!r}", hint=nearest_of(value.dtype, DTYPE_BYTES))
     signature = inspect.signature(target)
     try:
         bound = signature.bind(**arguments) if isinstance(arguments, Mapping) else signature.bind(*arguments)
