@@ -53,6 +53,11 @@ def counted(counts: Mapping[Any, int]) -> str:
     return ", ".join(f"{count} {STATUS_WORDS[name]}" for name in STATUS_WORDS if (count := found.get(name)))
 
 
+def many(count: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 run`` and ``2 runs``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def duration(latency_us: float | None) -> str:
     """Format a latency with three significant digits: ``1.19 ms``, ``870 µs``, ``2.31 s``; ``—`` for None."""
     if latency_us is None:
@@ -248,7 +253,7 @@ def memory_did(insight: Mapping[str, Any]) -> str:
     if not saved:
         return f"{text}; no run without it to compare with"
     count, runs = saved["candidates"], saved["runs"]
-    against = f"against {runs} run{'s' * (runs != 1)} without it"
+    against = f"against {many(runs, 'run')} without it"
     return (
         f"{text}, saved {count} candidates {against}" if count >= 0 else f"{text}, cost {-count} candidates {against}"
     )

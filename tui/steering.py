@@ -200,6 +200,9 @@ class Steering:
             return "rewrite rules read no hints and cost nothing"
         if "best" in needs and run.best is None:
             return "nothing has passed yet"
+        best = run.best.candidate if "best" in needs and run.best is not None else None
+        if best is not None and run.baseline is not None and best == run.baseline.id:
+            return f"c{best} is the baseline of r{run.id} itself: nothing faster has passed"
         return ""
 
     def _mark(self, mark: str, done: str) -> None:

@@ -68,7 +68,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
             )
             if result[f"{key}_before"] is not None or result[f"{key}_after"] is not None
         ),
-        *([("bound by", " → ".join(bound))] if bound else []),
+        *([("bound by", " → ".join(dict.fromkeys(bound)))] if bound else []),
         ("candidates", counts),
         ("refused", _refused(result["refusals"], REASONS_OF_A_TIE if lost else REASONS_SHOWN)),
         ("rewrites", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
@@ -122,7 +122,7 @@ def _refused(refusals: list[dict[str, Any]], most: int) -> str:
         place = title.rpartition(", ")[2]  # a title ends with its line number, which the reason may repeat
         shown.append(f"{title}: {reason.removeprefix(f'{place}: ')}")
     count = sum(one["count"] for one in refusals)
-    return "\n".join([f"{count} proposal{'' if count == 1 else 's'} without code, such as", *shown])
+    return "\n".join([f"{figures.many(count, 'proposal')} without code, such as", *shown])
 
 
 def _rich_table(pairs: list[tuple[str, str]]) -> None:

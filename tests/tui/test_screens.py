@@ -194,6 +194,10 @@ async def test_no_key_of_a_small_screen_is_cut() -> None:
             assert all(key.region.right <= palette.region.x for key in seen), keys
             ends.append(seen[-1].description)
         assert ends == ["Detach", "Detach", "Help", "Detach", "Help", "Help"]
+        await pressing("8 question_mark")(pilot)
+        *others, palette = app.screen_stack[-2].query(FooterKey)
+        assert [key.description for key in others if key.visible][-1] == "Help", "behind a window too"
+        await pressing("escape 9 escape")(pilot)
         await pilot.resize_terminal(120, 24)
         await until(pilot, lambda: all(key.visible for key in app.screen.query(FooterKey)))
 
@@ -533,6 +537,17 @@ async def test_an_action_that_makes_no_sense_now_says_why(run: int, action: str,
         assert (f"not now: {why}" in helps.values()) == bool(why)
 
 
+async def test_a_baseline_is_not_offered_as_the_best() -> None:
+    app = console(run=1)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pressing("1")(pilot)
+        run = app.session.run_view
+        assert run is not None and run.best is not None and run.baseline is not None
+        run.bests.append(replace(run.best, candidate=run.baseline.id))
+        why = app.steering.refusal("apply_best")
+        assert why == f"c{run.baseline.id} is the baseline of r1 itself: nothing faster has passed"
+
+
 async def test_an_unexpected_answer_is_shown_and_the_console_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd(CannedClient):
         asked = 0
@@ -736,7 +751,7 @@ async def test_the_bottleneck_is_never_cut() -> None:
         await pressing("4")(pilot)
         panel = app.screen.query_one("#lanes")
         said = " ".join(str(panel.render()).split())
-        assert "bottleneck devices: all 2 are busy and 1234 candidates wait" in said
+        assert "bottleneck devices: 2 of 2 busy, 1,234 candidates waiting" in said
         assert max(map(len, str(panel.render()).splitlines()[:2])) <= panel.content_size.width
 
 

@@ -202,8 +202,12 @@ class ConsoleScreen(Screen[None]):
     def beyond_peak(self, share: float | None, width: int) -> Text:
         """Return the lines that say why a share of the peak is above 100 %; empty for a smaller share."""
         why = figures.beyond_peak(share)
-        lines = Text(why, style=self.palette.muted).wrap(self.app.console, width) if why else ()
-        return Text().join(line.append("\n") for line in lines)
+        return self.wrapped(why, self.palette.muted, width) if why else Text()
+
+    def wrapped(self, text: str, style: str, width: int, most: int | None = None) -> Text:
+        """Return a text in lines of at most ``width``, broken between words, each with its line end; ``most`` lines."""
+        lines = Text(text, style=style).wrap(self.app.console, width)
+        return Text().join(line.append("\n") for line in list(lines)[:most])
 
     # -- frame ---------------------------------------------------------------------------------------------------
 

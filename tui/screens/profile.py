@@ -96,7 +96,7 @@ class ProfileScreen(CandidateInView):
             source = (self.facts.get("text") or "").splitlines()
             for number, busy, engines in by_line(hottest)[:12]:
                 code = source[number - 1].strip() if 0 < number <= len(source) else ""
-                yield Text(f"{number:>5} {figures.duration(busy):>9}  {engines:<12} ").append(code, palette.muted)
+                yield Text(f"{number:>5} {figures.duration(busy):>9}  {engines:<13} ").append(code, palette.muted)
             yield Text("")
         counters = profile.get("counters") or {}
         if counters:
@@ -165,5 +165,5 @@ def _interleaved(pair: Mapping[str, Any], palette: Palette) -> Text:
     text = styled("paired    ", palette.accent)
     text.append(f"{pair['ratio']:.2f}x ({low:.2f} – {high:.2f}), {word}", palette.good if news else palette.text)
     return text.append(
-        f", {pair['rounds']} rounds in {sessions} session{'' if sessions == 1 else 's'}\n", palette.muted
+        f", {figures.many(pair['rounds'], 'round')} in {figures.many(sessions, 'session')}\n", palette.muted
     )

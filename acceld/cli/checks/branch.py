@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"holds": all(_holds(result) for _, result in found), "kernels": [_record(*one) for one in found]})
     elif not arguments.annotate:
         print_table([_row(*one) for one in found], HEADERS, right=frozenset({2, 3, 4, 5}))
-    say(f"{len(found)} kernels changed since {arguments.against}")
+    say(f"{figures.many(len(found), 'kernel')} changed since {arguments.against}")
     return 0 if all(_holds(result) for _, result in found) else NOT_PASSED
 
 
