@@ -96,7 +96,7 @@ class ProfileScreen(CandidateInView):
             source = (self.facts.get("text") or "").splitlines()
             for number, busy, engines in by_line(hottest)[:12]:
                 code = source[number - 1].strip() if 0 < number <= len(source) else ""
-                yield Text(f"{number:>5} {figures.duration(busy):>9}  {engines:<13} ").append(code, palette.muted)
+                yield Text(f"{number:>5} {figures.duration(busy):>9}  {engines:<12} ").append(code, palette.muted)
             yield Text("")
         counters = profile.get("counters") or {}
         if counters:
