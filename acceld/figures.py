@@ -143,6 +143,18 @@ def cores(statistics: Mapping[str, Any]) -> list[str]:
     return [f"{name}{': ' if name else ''}{_cores(reported)}" for name, reported in _with_cores(statistics)]
 
 
+DERIVED = {"instruction_count": "instructions", "dma_rows": "dma_descriptors", "short_dma_rows": "dma_descriptors"}
+"""Counters that are sums, each with the figure of the timeline that is summed."""
+
+
+def counter_class(details: Mapping[str, Any], counter: str) -> str:
+    """Return ``exact`` for a counter that follows from the program, ``modelled`` for one that depends on what the
+    compiler is assumed to do; empty for a profile that does not say it. ``details`` are the profile's.
+    """
+    classes = details.get("figure_class") or {}
+    return str(classes.get(DERIVED.get(counter, counter), ""))
+
+
 def beyond_peak(share: float | None) -> str:
     """Return the reason why a share of the peak is above 100 %; empty for a smaller share, or for None."""
     if share is None or share <= 100:

@@ -177,6 +177,10 @@ async def test_bytes_as_compiled_and_as_written_are_told_apart_and_not_cut(size:
     (read,) = [line.split() for line in lines if line.startswith("hbm_read_bytes")]
     (written,) = [line.split() for line in lines if line.startswith("written_read_bytes")]
     assert read[1:] == ["33,554,432", "as", "compiled"] and written[1:] == ["67,108,864", "as", "written"]
+    names = [line.split()[0] for line in lines if line]
+    exact, modelled = lines.index("exact: counted from the program"), lines.index("modelled: as compiled")
+    assert {line.split()[0] for line in lines[exact + 1 : modelled]} == {"written_read_bytes", "dma_descriptors"}
+    assert names.index("hbm_read_bytes") > names.index("modelled:"), "what depends on the compiler is not called exact"
 
 
 async def test_at_eighty_columns_no_price_of_a_call_is_cut() -> None:

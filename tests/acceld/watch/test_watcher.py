@@ -335,3 +335,13 @@ def test_the_first_line_of_a_failure_is_not_cut_inside_of_brackets() -> None:
     head, rest = first_line("own: output 0: relative L2 error 1.72 exceeds 1e-05; worst at [171, 891]: expected 10.67")
     assert head == "own: output 0: relative L2 error 1.72 exceeds 1e-05"
     assert rest == "worst at [171, 891]: expected 10.67"
+
+
+def test_a_change_is_exact_only_if_its_figure_follows_from_the_program() -> None:
+    classes = {"figure_class": {"instructions": "exact", "hbm_read_bytes": "modelled"}}
+    before = replace(profile(80.0, hbm=1e6), details=classes)
+    after = replace(before, counters={"hbm_read_bytes": 2e6, "instruction_count": 20.0})
+    assert {one.name: one.exact for one in deltas(before, after)} == {
+        "hbm_read_bytes": False,
+        "instruction_count": True,
+    }
