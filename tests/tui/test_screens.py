@@ -297,11 +297,12 @@ async def test_keys_steer_the_run_and_the_candidate_in_view() -> None:
     ]
 
 
-async def test_an_event_shows_without_a_key_being_pressed() -> None:
+@pytest.mark.parametrize("screen", ["2", "9"])
+async def test_an_event_shows_without_a_key_being_pressed(screen: str) -> None:
     client = CannedClient()
     app = console(client=client, refresh_hz=50.0)
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("2")
+        await pilot.press(screen)
         seq = client.console.seq
         best = BestChanged(2001, 100.0, 8.12, 90.0, "simulated", improved=True, verdict=Verdict.CERTAIN)
         await client.future.put([Event(best, 3, seq + 1, now())])
@@ -310,6 +311,17 @@ async def test_an_event_shows_without_a_key_being_pressed() -> None:
         assert "100 µs" in shown and "8.12x" in shown
         (toast,) = app._notifications
         assert (toast.title, toast.message) == ("new best kernel", "r3: c2001 ≈ 100 µs sim, 8.12x")
+
+
+async def test_events_have_one_order_on_every_screen() -> None:
+    app = console()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("1")(pilot)
+        short = app.screen.query_one("#events", LineList).keys
+        await pressing("8")(pilot)
+        every = app.screen.query_one("#log", LineList).keys
+        assert len(short) > 1 and [key for key in every if key in set(short)] == list(short)
+        assert short[-1] == every[-1], "the newest stands last"
 
 
 async def test_beside_the_tree_stands_what_the_candidate_changed() -> None:
