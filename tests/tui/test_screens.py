@@ -27,6 +27,7 @@ from acceld.tui.replay import Replay
 from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.screens.beam import changes
 from acceld.tui.state import Roof
+from acceld.tui.steering import origin
 from acceld.tui.widgets.frame import Line, Tab
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.widgets.plot import PlotPane
@@ -844,6 +845,28 @@ async def test_apply_offers_the_file_that_the_run_began_with_and_can_be_undone(
         assert mine.read_text() == "better" and len(os.listdir(tmp_path)) == 2
         await pressing("U")(pilot)
         assert mine.read_text() == before and os.listdir(tmp_path) == ["mine.py"]
+
+
+async def test_apply_offers_no_file_of_the_state_folder_and_says_how_a_new_one_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, text = tmp_path / "state", "def kernel(x):\n    return x\n"
+    lowered, mine = state / "workloads" / "formula-1" / "kernel.py", tmp_path / "mine" / "kernel.py"
+    for path in (lowered, mine):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    baseline = {"filename": "kernel.py", "text": text}
+    assert origin(baseline, str(lowered.parent), str(state)) == ""
+    assert origin(baseline, str(mine.parent), str(state)) == str(mine)
+    monkeypatch.chdir(tmp_path)
+    app = console(run=1)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("A")(pilot)
+        app.screen.query_one(Input).value = "none.py"
+        await pressing("enter")(pilot)
+        assert [toast.message for toast in app._notifications] == [
+            f"there is no file {tmp_path}/none.py; acceld apply r1 -o FILE writes a new one"
+        ]
 
 
 async def test_rules_alone_have_no_tabs_for_memory_and_costs() -> None:
