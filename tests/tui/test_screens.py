@@ -925,3 +925,12 @@ async def test_chosen_columns_are_drawn_in_their_order_and_their_headers_sort() 
         await pilot.click("#runs", offset=(1 + runs.render_line(0).text.index("state"), 1))
         await pilot.pause()
         assert runs.border_subtitle == "by state"
+
+
+async def test_a_number_stays_beside_its_unit_where_a_text_is_wrapped() -> None:
+    app = console()
+    async with app.run_test(size=(80, 24)):
+        assert isinstance(app.screen, ConsoleScreen)
+        text = app.screen.wrapped("bound by waiting: vector 38 %, DMA 32 %, 512 B rows", "", 38)
+        assert text.plain == "bound by waiting: vector 38 %, DMA\n32 %, 512 B rows\n"
+        assert app.screen.wrapped("one two three", "", 4, 2).plain == "one\ntwo\n"
