@@ -217,7 +217,7 @@ class ConsoleScreen(Screen[None]):
         """
         lines = Text(BEFORE_UNIT.sub(GLUE, text), style=style).wrap(self.app.console, width)
         for line in lines:
-            line.plain = line.plain.replace(GLUE, " ")
+            line.plain = line.plain.replace(GLUE, " ").rstrip()
         return Text().join(line.append("\n") for line in list(lines)[:most])
 
     # -- frame ---------------------------------------------------------------------------------------------------
