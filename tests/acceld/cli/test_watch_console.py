@@ -83,7 +83,7 @@ def test_on_a_terminal_lines_break_between_words_under_their_step(
     path, shown = tmp_path / "kernel.py", Terminal()
     console = WatchConsole(shown, [path], as_json=False, notify="off", kept=tmp_path)
     console.step(
-        Step(path, "incorrect_numerical", "output 0: relative L2 error 1.72 exceeds 1e-05", False, generation=2)
+        SaveResult(path, "incorrect_numerical", "output 0: relative L2 error 1.72 exceeds 1e-05", False, generation=2)
     )
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()).splitlines()[1:]
     assert plain == ["  ✗ output 0: relative L2 error 1.72", "    exceeds 1e-05   0.0 s"]
