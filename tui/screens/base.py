@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
+from rich.style import Style
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
@@ -210,7 +211,7 @@ class ConsoleScreen(Screen[None]):
         why = figures.beyond_peak(share)
         return self.wrapped(why, self.palette.muted, width) if why else Text()
 
-    def wrapped(self, text: str, style: str, width: int, most: int | None = None) -> Text:
+    def wrapped(self, text: str, style: str | Style, width: int, most: int | None = None) -> Text:
         """Return a text in lines of at most ``width``, broken between words, each with its line end; ``most`` lines.
 
         A number stays beside its unit.
