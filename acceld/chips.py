@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from acceld.errors import UsageError, did_you_mean
+from acceld.errors import UsageError, nearest_of
 
 API_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")})
 """Chips that each API of NKI compiles for; the first is the default."""
@@ -239,7 +239,5 @@ def chip_spec(name: str) -> ChipSpec:
     """Return the chip called ``name``. Raises UsageError for an unknown name."""
     spec = CHIPS.get(name)
     if spec is None:
-        raise UsageError(
-            f"no chip is called {name!r}", hint=did_you_mean(name, CHIPS) or f"known chips: {', '.join(CHIPS)}"
-        )
+        raise UsageError(f"no chip is called {name!r}", hint=nearest_of(name, CHIPS))
     return spec

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from acceld.child import Child, child
 from acceld.chips import CURRENT_API
-from acceld.errors import UsageError, WorkloadError, did_you_mean, no_file
+from acceld.errors import UsageError, WorkloadError, nearest_of, no_file
 from acceld.workloads.records import BASELINE_FILES, DISTRIBUTIONS, DTYPE_BYTES, Precision
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def parse_argument(text: str, place: int) -> DraftArgument:
         raise UsageError(f"argument {text!r} is not NAME=SHAPE:DTYPE", hint="for example x=4096x8192:bfloat16")
     dtype = match["dtype"]
     if dtype not in DTYPE_BYTES:
-        raise UsageError(f"argument {text!r}: dtype {dtype!r} is unknown.", hint=did_you_mean(dtype, DTYPE_BYTES))
+        raise UsageError(f"argument {text!r}: dtype {dtype!r} is unknown", hint=nearest_of(dtype, DTYPE_BYTES))
     shape = tuple(map(int, match["shape"].split("x")))
     if 0 in shape:
         raise UsageError(f"argument {text!r} has no elements", hint="every dimension is at least 1")

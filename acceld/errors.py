@@ -26,6 +26,7 @@ machine, for bad input, and for refusals.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 
@@ -112,12 +113,25 @@ def refuse_notebook(name: str) -> None:
         )
 
 
+MOST_NAMED = 40
+"""Greatest number of known names that the hint for an unknown name lists."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known name; empty if none is near."""
     import difflib  # imported here, because most commands get only known names
 
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"Did you mean {near[0]!r}?" if near else ""
+
+
+def nearest_of(name: str, known: Iterable[str]) -> str:
+    """Return the hint for an unknown name: the nearest known name, else the known names, of which at most
+    :data:`MOST_NAMED` are listed.
+    """
+    known = sorted(known) if isinstance(known, AbstractSet) else list(known)
+    more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+    return did_you_mean(name, known) or f"Known: {', '.join(known[:MOST_NAMED]) or 'none'}{more}."
 
 
 def no_file(path: Path | str, *, hint: str = "") -> UsageError:

@@ -53,6 +53,11 @@ def counted(counts: Mapping[Any, int]) -> str:
     return ", ".join(f"{count} {STATUS_WORDS[name]}" for name in STATUS_WORDS if (count := found.get(name)))
 
 
+def many(count: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 run`` and ``2 runs``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def duration(latency_us: float | None) -> str:
     """Format a latency with three significant digits: ``1.19 ms``, ``870 µs``, ``2.31 s``; ``—`` for None."""
     if latency_us is None:
@@ -136,6 +141,18 @@ def cores(statistics: Mapping[str, Any]) -> list[str]:
     service``.
     """
     return [f"{name}{': ' if name else ''}{_cores(reported)}" for name, reported in _with_cores(statistics)]
+
+
+DERIVED = {"instruction_count": "instructions", "dma_rows": "dma_descriptors", "short_dma_rows": "dma_descriptors"}
+"""Counters that are sums, each with the figure of the timeline that is summed."""
+
+
+def counter_class(details: Mapping[str, Any], counter: str) -> str:
+    """Return ``exact`` for a counter that follows from the program, ``modelled`` for one that depends on what the
+    compiler is assumed to do; empty for a profile that does not say it. ``details`` are the profile's.
+    """
+    classes = details.get("figure_class") or {}
+    return str(classes.get(DERIVED.get(counter, counter), ""))
 
 
 def beyond_peak(share: float | None) -> str:
@@ -248,7 +265,7 @@ def memory_did(insight: Mapping[str, Any]) -> str:
     if not saved:
         return f"{text}; no run without it to compare with"
     count, runs = saved["candidates"], saved["runs"]
-    against = f"against {runs} run{'s' * (runs != 1)} without it"
+    against = f"against {many(runs, 'run')} without it"
     return (
         f"{text}, saved {count} candidates {against}" if count >= 0 else f"{text}, cost {-count} candidates {against}"
     )

@@ -393,7 +393,7 @@ class RunView:
         gained = figures.brief_gain(best.speedup or base.latency_us / best.latency_us, best.verdict)
         titles = [self.title(self.candidates[number]) for number in steps]
         made = "one change" if len(steps) == 1 else f"{len(steps)} changes"
-        applies = f"{apply_key} applies it" if best.verdict.worth_applying else "no win, so nothing to apply"
+        applies = f"{apply_key} applies it" if best.verdict.worth_applying else "no win"
         return f"{gained} by {made}: {', then '.join(titles)}; {applies}"
 
     def path(self, candidate: int) -> tuple[int, ...]:

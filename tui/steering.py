@@ -23,21 +23,21 @@ from acceld.watch.apply import backup_of, restore
 NOT_APPLIED = "this console has written no file for the run"
 
 
-def origin(baseline: Mapping[str, Any], folder: str) -> str:
+def origin(baseline: Mapping[str, Any], folder: str, state: str = "") -> str:
     """Return the path of the file that a run began with; empty if no such file is found.
 
-    The file has the name and still the text of the baseline, lies in the workload's folder or the current folder, and
-    does not belong to acceld's own workloads.
+    The file has the name and still the text of the baseline, and lies in the workload's folder or the current folder.
+    It does not belong to acceld: neither to its workloads nor to those that it wrote to the folder ``state``.
     """
     name, text = baseline.get("filename") or "", baseline.get("text")
-    own = workloads_folder().resolve()
+    own = [workloads_folder().resolve(), *([Path(state).resolve()] if state else [])]
     for place in dict.fromkeys((Path(folder) if folder else Path.cwd(), Path.cwd())):
         path = (place / name).resolve()
         try:
             same = bool(name) and path.read_text(encoding="utf-8") == text
         except (OSError, UnicodeDecodeError):
             continue
-        if same and not path.is_relative_to(own):
+        if same and not any(path.is_relative_to(one) for one in own):
             return str(path)
     return ""
 
@@ -134,6 +134,10 @@ class Steering:
             path = Path(name).expanduser().absolute()
             try:
                 expected = hashlib.sha256(path.read_bytes()).hexdigest()
+            except FileNotFoundError:
+                text = f"there is no file {path}; acceld apply r{number} -o FILE writes a new one"
+                self._app.notify(text, severity="error")
+                return
             except OSError as error:
                 self._app.notify(f"{path}: {error.strerror}", severity="error")
                 return
@@ -155,7 +159,7 @@ class Steering:
                 row = await self._session.client.get(f"/v1/runs/{number}")
             except AcceldError:
                 facts = row = {}
-            offered = offered or origin(facts, row.get("workload_folder") or "")
+            offered = offered or origin(facts, row.get("workload_folder") or "", self._session.client.where)
             word = ", although it is a tie," if tied else ""
             title = f"Write c{best.candidate}{word} over which file?"
             self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it", offered), write)
@@ -200,6 +204,9 @@ class Steering:
             return "rewrite rules read no hints and cost nothing"
         if "best" in needs and run.best is None:
             return "nothing has passed yet"
+        best = run.best.candidate if "best" in needs and run.best is not None else None
+        if best is not None and run.baseline is not None and best == run.baseline.id:
+            return f"c{best} is the baseline of r{run.id} itself: nothing faster has passed"
         return ""
 
     def _mark(self, mark: str, done: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from acceld import drafts
 from acceld.agents.places import Places
 from acceld.drafts import DraftArgument
-from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.errors import AcceldError, UsageError, nearest_of
 from acceld.evaluate import policy
 from acceld.parsing import parse
 from acceld.workloads.records import Precision
@@ -49,7 +49,7 @@ def made(places: Places, folder: str, reference: str, arguments: Sequence[str], 
     if parameters is not None and len(given) == len(arguments):
         given = _named(given, arguments, parameters, wrong)
     if precision and precision not in list(Precision):
-        wrong.append(f"precision: {precision!r} is unknown. {did_you_mean(precision, list(Precision))}".rstrip())
+        wrong.append(f"precision: {precision!r} is unknown. {nearest_of(precision, list(Precision))}")
     if wrong or path is None:
         raise UsageError(
             f"{len(wrong)} thing{'s are' if len(wrong) > 1 else ' is'} wrong, nothing was written:\n"

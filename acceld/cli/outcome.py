@@ -9,7 +9,7 @@ from typing import Any
 from acceld import figures
 from acceld.cli.output import print_pairs, say
 from acceld.model import OWN_ORACLE, Source
-from acceld.report.endings import deciding, next_steps, why
+from acceld.report.endings import applying, deciding, next_steps, why
 from acceld.roofline import peak_source
 
 REASONS_SHOWN = 2
@@ -68,7 +68,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
             )
             if result[f"{key}_before"] is not None or result[f"{key}_after"] is not None
         ),
-        *([("bound by", " → ".join(bound))] if bound else []),
+        *([("bound by", " → ".join(dict.fromkeys(bound)))] if bound else []),
         ("candidates", counts),
         ("refused", _refused(result["refusals"], REASONS_OF_A_TIE if lost else REASONS_SHOWN)),
         ("rewrites", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
@@ -85,14 +85,14 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
         _rich_table(pairs)
     if lost:
         own = f"acceld show r{result['run']}" if listed else ""
-        _say_next(step for step in next_steps(result) if step[0] != own)
+        _say_next(step for step in next_steps(result, database) if step[0] != own)
     elif result["best"] is not None:
         show = f"acceld show c{result['best']}"
         ways = [(show, "the best kernel's checks, profile and diff")]
         if deciding(result):
             ways.append((f"acceld check r{result['run']} --on device", "measure the steps that are not certain"))
         if result["improved"]:
-            ways.append((f"acceld apply r{result['run']} FILE", "write it over your file; a copy of FILE is kept"))
+            ways.append(applying(result, database))
         _say_next([*ways, ("acceld attach", "the terminal UI")])
 
 
@@ -122,7 +122,7 @@ def _refused(refusals: list[dict[str, Any]], most: int) -> str:
         place = title.rpartition(", ")[2]  # a title ends with its line number, which the reason may repeat
         shown.append(f"{title}: {reason.removeprefix(f'{place}: ')}")
     count = sum(one["count"] for one in refusals)
-    return "\n".join([f"{count} proposal{'' if count == 1 else 's'} without code, such as", *shown])
+    return "\n".join([f"{figures.many(count, 'proposal')} without code, such as", *shown])
 
 
 def _rich_table(pairs: list[tuple[str, str]]) -> None:

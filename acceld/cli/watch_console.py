@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from acceld.watch.watcher import Watcher
 
 GLYPHS = {True: "✓", False: "✗", None: "·"}
+INDENT = "    "
+"""Begins a line that belongs to the step above."""
 DISAGREEMENTS = "disagreements.jsonl"
 """File in the state folder for measurements outside the band of their prediction."""
 
@@ -94,9 +96,9 @@ class WatchConsole:
         line = Text(f"  {GLYPHS[step.good]} ", style=style).append(f"{step.text}", style if step.good is False else "")
         if step.data.get("memory"):
             line.append(f"   {step.data['memory']}", "dim")
-        self._print(line.append(f"   {step.seconds:.1f} s", "dim"))
+        self._print(line.append(f"   {step.seconds:.1f} s", "dim"), len(INDENT))
         for more in step.data.get("more", ()):
-            self._print(Text(f"    {more}", style="dim"))
+            self._print(Text(f"{INDENT}{more}", style="dim"), len(INDENT))
         if step.stage == "predicted" and self._live:
             self._check()
 
@@ -123,8 +125,17 @@ class WatchConsole:
             self._stream.write("\r\x1b[2K")
             self._checking = False
 
-    def _print(self, line: Text) -> None:
-        self._screen.print(line, soft_wrap=True, highlight=False)
+    def _print(self, line: Text, start: int = 0) -> None:
+        """Print a line. On a terminal break it between words; what follows begins at column ``start``."""
+        if self._live:
+            first, rest = line[:start], line[start:]
+            parts = rest.wrap(self._screen, max(20, self._screen.width - start))
+            for at, part in enumerate(parts):
+                part.rstrip()
+                line = (first if at == 0 else Text(" " * start)) + part
+                self._screen.print(line, soft_wrap=True, highlight=False)
+        else:
+            self._screen.print(line, soft_wrap=True, highlight=False)
 
     def _ring(self, step: SaveResult) -> None:
         if sys.stderr.isatty() and (step.good is False or step.stage == "optimized"):

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 import msgspec
 
 from acceld.config import Config
-from acceld.errors import ConfigError, UsageError, did_you_mean
+from acceld.errors import ConfigError, UsageError, nearest_of
 from acceld.kernel_files import api_of_text
 from acceld.model import PRESETS, PROPOSERS, SEARCH_OPTIONS, Gate, Kernel, MemoryPolicy, RunSpec, SearchParameters
 from acceld.targets import Choice, choose
@@ -39,7 +39,7 @@ def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[st
         raise UsageError("a run needs a workload", hint="acceld workloads lists them.")
     for name, allowed in (("preset", PRESETS), ("proposer", PROPOSERS)):
         if values[name] not in allowed:
-            raise UsageError(f"there is no {name} {values[name]!r}. {did_you_mean(values[name], allowed)}".rstrip())
+            raise UsageError(f"there is no {name} {values[name]!r}", hint=nearest_of(values[name], allowed))
     found, api, root = workload_of(asked, config), _asked(asked, "api"), asked.get("root")
     given = kernel(root, api, config.search.api) if root is not None else None
     where = choose(
@@ -157,7 +157,7 @@ def _record(raw: Any, kind: type[T], what: str) -> T:
 def _refuse_unknown(what: str, asked: Mapping[str, Any], known: Collection[str]) -> None:
     for name in asked:
         if name not in known:
-            raise UsageError(f"{what} has no key {name!r}. {did_you_mean(name, known)}".rstrip())
+            raise UsageError(f"{what} has no key {name!r}", hint=nearest_of(name, known))
 
 
 def _asked(asked: Mapping[str, Any], name: str) -> str | None:

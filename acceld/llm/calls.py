@@ -16,7 +16,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Protocol
 
-from acceld.errors import BudgetError, ConfigError, did_you_mean
+from acceld.errors import BudgetError, ConfigError, nearest_of
 from acceld.llm.batches import Batcher
 from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role
 from acceld.llm.errors import LLMError
@@ -178,7 +178,7 @@ class Calls:
 
     def _model(self, name: str) -> tuple[ModelSettings, LLMClient]:
         if name not in self._models:
-            raise ConfigError(f"there is no model {name!r}", hint=did_you_mean(name, self._models))
+            raise ConfigError(f"there is no model {name!r}", hint=nearest_of(name, self._models))
         return self._models[name]
 
     @staticmethod

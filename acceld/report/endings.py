@@ -87,8 +87,19 @@ def deciding(result: Mapping[str, Any]) -> str:
     return f"c{win['candidate']} against its parent ({figures.brief_gain(win['speedup'], win['verdict'])}{part})"
 
 
-def next_steps(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield commands that may lead on after a run without a win, each with a description."""
+def applying(result: Mapping[str, Any], database: str) -> tuple[str, str]:
+    """Return the command that writes a run's best kernel, with a description. A run that began with a formula has no
+    file of the user: its workload lies beside ``database``, the history.
+    """
+    folder, run = result.get("workload_folder"), f"r{result['run']}"
+    if folder and Path(folder).is_relative_to(Path(database).parent.absolute()):
+        return f"acceld apply {run} -o NEW.py", "write it to a new file"
+    tied = " --even-if-tied" if result["verdict"] not in (Verdict.CERTAIN, Verdict.LIKELY) else ""
+    return f"acceld apply {run} FILE{tied}", "write it over your file; a copy of FILE is kept"
+
+
+def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, str]]:
+    """Yield commands that may lead on after a run without a win, each with a description. ``database`` is the history."""
     run, best, baseline = f"r{result['run']}", result["best"], result["baseline"]
     models = PROPOSERS[result["proposer"]].uses_models
     if result["baseline_latency_us"] is None:
@@ -100,10 +111,7 @@ def next_steps(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"acceld check {run} --on device", "measure both kernels on a device, in alternation"
     if tied:
         yield f"acceld diff {run}", "what the tied kernel changes"
-        if result["verdict"] == Verdict.LIKELY:
-            yield f"acceld apply {run} FILE", "use it; a copy of FILE is kept"
-        else:
-            yield f"acceld apply {run} FILE --even-if-tied", "use it nevertheless; a copy of FILE is kept"
+        yield applying(result, database)
     elif sum(result["counts"].values()):
         yield f"acceld show {run}", "each candidate, and why it failed or was no faster"
     if not models and result["refusals"]:

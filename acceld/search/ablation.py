@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from acceld.errors import UsageError, did_you_mean
+from acceld.errors import UsageError, did_you_mean, nearest_of
 from acceld.gains import Verdict
 from acceld.model import PROPOSERS, KnowledgeLevel, SearchParameters
 from acceld.search.comparison import Compared
@@ -216,7 +216,7 @@ def _value(name: str, text: str) -> Any:
     }.get(name)
     if known is not None:
         if text not in known:
-            raise UsageError(f"{name}={text}: {text!r} is unknown. {did_you_mean(text, known)}".rstrip())
+            raise UsageError(f"{name}={text}: {text!r} is unknown", hint=nearest_of(text, known))
         return ON.get(text, text) if name in ("planner", "tools") else text
     least = 0 if name in ("fixer", "top_k") else 1
     try:

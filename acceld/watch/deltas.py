@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from acceld import figures
 from acceld.model import Profile
 
-EXACT: Mapping[str, str] = {
+SHOWN: Mapping[str, str] = {
     "hbm_read_bytes": "read from HBM",
     "hbm_write_bytes": "written to HBM",
     "short_dma_rows": "DMA rows below 512 B",
     "instruction_count": "instructions",
     "sbuf_peak_bytes_per_partition": "SBUF peak a partition",
     "psum_peak_banks": "PSUM peak banks",
+    "spill_save_bytes": "spilled",
+    "spill_reload_bytes": "reloaded",
 }
-MODELLED: Mapping[str, str] = {"spill_save_bytes": "spilled", "spill_reload_bytes": "reloaded"}
+"""Counters whose changes are reported, each with its title."""
 LEAST = 0.005
 """Least relative change that is reported."""
 
@@ -30,6 +32,7 @@ class Delta:
     before: float
     after: float
     exact: bool
+    """False if the figure depends on what the compiler is assumed to do."""
 
     @property
     def columns(self) -> tuple[str, str, str, str]:
@@ -48,13 +51,13 @@ class Delta:
 
 
 def deltas(before: Profile, after: Profile) -> tuple[Delta, ...]:
-    """Return the figures that changed, exact figures first; an empty tuple for profiles of different chips or sources."""
+    """Return the figures that changed, counters first; an empty tuple for profiles of different chips or sources."""
     if (before.chip, before.source) != (after.chip, after.source):
         return ()
     pairs: list[Delta] = []
-    for names, exact in ((EXACT, True), (MODELLED, False)):
-        for name, title in names.items():
-            pairs.append(Delta(name, title, before.counters.get(name, 0.0), after.counters.get(name, 0.0), exact))
+    for name, title in SHOWN.items():
+        exact = figures.counter_class(after.details, name) == "exact"
+        pairs.append(Delta(name, title, before.counters.get(name, 0.0), after.counters.get(name, 0.0), exact))
     for engine_name in sorted({*before.engines_us, *after.engines_us}):
         old, new = before.engines_us.get(engine_name, 0.0), after.engines_us.get(engine_name, 0.0)
         pairs.append(Delta(f"engine {engine_name}", title_of(f"engine {engine_name}"), old, new, False))
@@ -63,7 +66,7 @@ def deltas(before: Profile, after: Profile) -> tuple[Delta, ...]:
 
 def title_of(name: str) -> str:
     """Return the title that people are shown for a figure's name."""
-    return EXACT.get(name) or MODELLED.get(name) or f"{name.removeprefix('engine ')} busy"
+    return SHOWN.get(name) or f"{name.removeprefix('engine ')} busy"
 
 
 def new_notes(before: Profile | None, after: Profile) -> Sequence[str]:

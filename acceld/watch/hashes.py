@@ -1,4 +1,5 @@
-"""Compute three hashes of a kernel file: of its bytes, of its meaning, and of its interface.
+"""Compute hashes of a kernel file: of its bytes, of its meaning, and of its interface, which is its signature and its
+workload.
 
 The canonical hash, of the meaning, leaves out comments, formatting, docstrings and the names of locals. A save that
 does not change this hash needs no evaluation. If a file asks for names at run time (``locals``, ``eval``), the names
@@ -27,7 +28,14 @@ class Hashes:
 
     content: str
     canonical: str
-    interface: str
+    signature: str
+    contract: str
+    """Of the workload's files."""
+
+    @property
+    def interface(self) -> str:
+        """Return signature and contract as one text."""
+        return self.signature + self.contract
 
 
 def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, python: bool = True) -> Hashes:
@@ -38,7 +46,7 @@ def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, 
     """
     if not python:
         meaning_of_c = " ".join(without_comments(text).split())
-        return Hashes(_digest(text), _digest(meaning_of_c), _digest(contract))
+        return Hashes(_digest(text), _digest(meaning_of_c), "", _digest(contract))
     content = _digest(text, *(part for item in sorted(closure.items()) for part in item))
     meaning = [canonical(text)]
     for name, source in sorted(closure.items()):
@@ -46,7 +54,7 @@ def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, 
             meaning += [name, canonical(source)]
         except SyntaxError:
             meaning += [name, source]
-    return Hashes(content, _digest(*meaning), _digest(signature(text, entry), contract))
+    return Hashes(content, _digest(*meaning), _digest(signature(text, entry)), _digest(contract))
 
 
 def canonical(text: str) -> str:

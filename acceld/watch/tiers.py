@@ -264,10 +264,16 @@ def first_line(message: str) -> tuple[str, str]:
     """
     head, _, rest = message.partition("\n")
     if len(head) > LINE:
-        end = max(head.rfind(mark, 0, LINE) for mark in (". ", "; ", ": ", ", "))
+        marks = (at for at in range(LINE) if head[at : at + 2] in (". ", "; ", ": ", ", "))
+        end = max((at for at in marks if _is_whole(head[:at])), default=0)
         if end > LINE // 3:
             head, rest = head[:end], "\n".join(filter(None, (head[end + 2 :], rest)))
     return head, " ".join(rest.split())
+
+
+def _is_whole(text: str) -> bool:
+    """Return True if every bracket that ``text`` opens is closed in ``text``."""
+    return all(text.count(one) == text.count(other) for one, other in ("()", "[]", "{}"))
 
 
 def memory_text(profile: Profile) -> str:

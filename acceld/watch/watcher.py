@@ -69,6 +69,8 @@ class Watcher:
         self._closures: dict[Path, set[Path]] = {}
         self._by_many = False
         """True if too many files changed at once and paused the watch. The next save ends such a pause."""
+        self._missed: set[Path] = set()
+        """Files saved during a pause, which are evaluated after it."""
         self._saved = SavedFiles(self._all_files(), quiet_s=quiet_s)
 
     async def run(self) -> None:
@@ -90,6 +92,12 @@ class Watcher:
     async def settled(self) -> None:
         """Wait for every evaluation that the saves so far have started."""
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def toggle_pause(self) -> None:
+        """Pause, or go on and evaluate the watched files that were saved meanwhile."""
+        self._by_many, self.paused = False, not self.paused
+        if not self.paused:
+            self._evaluate()
 
     def wrote(self, path: Path) -> None:
         """Record that acceld itself wrote a file, so that this is not taken for a save."""
@@ -137,6 +145,7 @@ class Watcher:
         return self._closures[watched.path]
 
     def _take(self, batch: frozenset[Path]) -> None:
+        self._missed |= batch
         if len(batch) > MANY:
             self.paused = self._by_many = True
             first = next(iter(self.files.values()))
@@ -148,8 +157,12 @@ class Watcher:
         if self._settings is not None:
             for found in self._settings.check(batch & self._settings_files):
                 self._report(SaveResult(found.path, "settings", found.text, None if found.good else False))
-        if self.paused:
-            return
+        if not self.paused:
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        """Evaluate the watched files of which a part was saved since the last call."""
+        batch, self._missed = self._missed, set()
         self._saved.watch(self._all_files())
         for path, watched in self.files.items():
             parts = {path, *(one.resolve() for one in watched.contract), *self._closures.get(watched.path, ())}
@@ -183,14 +196,18 @@ class Watcher:
             if watched.path.is_file():
                 report("unreadable", error.message, False)
             else:
-                report("gone", f"{watched.path} was deleted, moved or renamed; it is watched until it is back", False)
+                text = f"{watched.path.name} was deleted, moved or renamed; watching goes on when it is back"
+                report("gone", text, False)
             return
         before, watched.hashes = watched.hashes, now
         if before is not None and (before.canonical, before.interface) == (now.canonical, now.interface):
             report("unchanged", "the code's meaning has not changed: nothing to do")
             return
         if before is not None and before.interface != now.interface:
-            report("interface", "the interface changed: earlier timings are not comparable")
+            parts = ["the signature"] if before.signature != now.signature else []
+            if before.contract != now.contract:
+                parts += [" or ".join(sorted(one.name for one in watched.contract))]
+            report("interface", f"{' and '.join(parts)} changed: earlier timings are not comparable")
             watched.last = watched.measured = watched.best = None
         watched.kernel = kernel
         known = watched.seen.get(now.canonical + now.interface)

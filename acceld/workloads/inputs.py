@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from acceld.cores import on_several_cores
-from acceld.errors import WorkloadError, did_you_mean
+from acceld.errors import WorkloadError, nearest_of
 from acceld.workloads.oracle import load_reference
 from acceld.workloads.records import DISTRIBUTIONS, Argument, Distribution, Workload
 
@@ -52,7 +52,7 @@ def make_inputs(
 
     state = workload.distributions.get(distribution)
     if state is None:
-        hint = did_you_mean(distribution, DISTRIBUTIONS)
+        hint = nearest_of(distribution, DISTRIBUTIONS)
         raise WorkloadError(f"there is no input distribution {distribution!r}.", hint=hint)
     if not state.declared:
         raise WorkloadError(f"workload {workload.name!r} refuses {distribution!r} inputs: {state.reason}")

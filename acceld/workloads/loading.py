@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from acceld.errors import WorkloadError, did_you_mean
+from acceld.errors import WorkloadError, nearest_of
 from acceld.workloads.checks import METAMORPHIC_KINDS
 from acceld.workloads.expressions import evaluate
 from acceld.workloads.records import (
@@ -56,7 +56,7 @@ class _Table:
         known = list(known)
         for key in self.data:
             if key not in known:
-                hint = did_you_mean(key, known) or f"Known keys: {', '.join(sorted(known))}."
+                hint = nearest_of(key, sorted(known))
                 raise self.fail(f"key {key!r}", "is unknown.", hint)
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -89,9 +89,7 @@ class _Table:
         value = self.text(key, default)
         known = list(known)
         if value not in known:
-            raise self.fail(
-                key, f"{value!r} is unknown.", did_you_mean(value, known) or f"Known: {', '.join(sorted(known))}."
-            )
+            raise self.fail(key, f"{value!r} is unknown.", nearest_of(value, sorted(known)))
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -161,7 +159,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
         raise top.fail("tolerance", f"is {tolerance}; it must lie between 0 and 1")
     for name in kernel.texts("mutates"):
         if name not in names:
-            raise kernel.fail("mutates", f"names {name!r}, which is not an argument.", did_you_mean(name, names))
+            raise kernel.fail("mutates", f"names {name!r}, which is not an argument.", nearest_of(name, names))
     shapes = _shapes(top, _values(top.table("values")))
     outputs = _outputs(top.table("outputs"), values)
     return Workload(
@@ -430,7 +428,7 @@ def _definition(table: _Table, values: Mapping[str, int]) -> Definition:
     for where, named in (("free", free), *((f"shapes.{name}", shape) for name, shape in shapes.items())):
         for axis in named:
             if axis not in axes:
-                raise table.fail(where, f"names {axis!r}, which is not an axis.", did_you_mean(axis, axes))
+                raise table.fail(where, f"names {axis!r}, which is not an axis.", nearest_of(axis, axes))
     return Definition(table.text("definition"), table.text("op_type"), axes, frozenset(free), shapes)
 
 
@@ -441,7 +439,7 @@ def _metamorphic(top: _Table, names: list[str]) -> tuple[Metamorphic, ...]:
         arguments = one.texts("arguments")
         for name in arguments:
             if name not in names:
-                raise one.fail("arguments", f"names {name!r}, which is not an argument.", did_you_mean(name, names))
+                raise one.fail("arguments", f"names {name!r}, which is not an argument.", nearest_of(name, names))
         kind = one.choice("kind", METAMORPHIC_KINDS)
         checks.append(
             Metamorphic(kind, arguments, one.whole("axis", 0), one.whole("output_axis", 0), one.whole("power", 1))

@@ -144,11 +144,15 @@ def query(
             raise DeadlineError(
                 f"the query took longer than {time_limit_s:g} s", hint="Narrow it, or give more time."
             ) from error
-        if "readonly" in str(error):
+        if "readonly" in str(error) or "cannot modify" in str(error):
             raise UsageError(
                 "the history can not be changed by SQL", hint="Only statements that read are run."
             ) from error
         connection.set_authorizer(None)
+        if sql.strip() in SAVED:
+            raise UsageError(
+                f"{sql.strip()} is the name of a saved query, not SQL", hint=f"acceld runs --saved {sql.strip()}"
+            ) from error
         hint = _nearest(connection, str(error)) or "acceld query --tables lists tables, views and columns."
         raise UsageError(f"SQL: {error}", hint=hint) from error
     except UnicodeEncodeError as error:

@@ -9,10 +9,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from acceld import child
+from acceld.cli.commands.status import lines
 from acceld.daemon.process import allow_open_files, check_addresses
 from acceld.errors import DaemonError
 
@@ -161,3 +163,16 @@ def test_too_few_addresses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for soft in (1 << 30, resource.RLIM_INFINITY):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
         check_addresses()
+
+
+def test_the_status_says_what_a_share_of_busy_slots_refers_to() -> None:
+    storage = {"bytes": 1, "free_bytes": 1, "degraded": "", "data_bytes": 1, "data_cap_bytes": 1}
+    told: dict[str, Any] = {"version": "1", "state": "running", "pid": 7, "uptime_s": 1, "home": "h", "runs": {}}
+    told |= {"active": [], "storage": storage, "cost_usd": 0.0, "waits_for": [], "idle_exit_s": None}
+    queue = {"slots": 2, "slots_in_use": 1, "waiting": 0, "sandbox_level": "L4"}
+
+    def shown(**more: Any) -> str:
+        return next(line for line in lines({**told, "queue": queue | more}) if line.startswith("queue"))
+
+    assert shown(busy_share=None) == "queue     1/2 slots busy now, 0 waiting, sandbox L4"
+    assert "1/2 slots busy now (100 % on average while kernels waited), 0 waiting" in shown(busy_share=1.0)

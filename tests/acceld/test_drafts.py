@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from acceld import drafts
-from acceld.errors import UsageError, WorkloadError
+from acceld.errors import MOST_NAMED, UsageError, WorkloadError, nearest_of
 from acceld.workloads import load_workload
+from acceld.workloads.records import DTYPE_BYTES
 
 
 def test_arguments_and_scalars_are_read() -> None:
@@ -68,3 +69,17 @@ def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no file .*nothing\.py") as refused:
         drafts.reference_facts(tmp_path / "nothing.py")
     assert "forward" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("dtype", "hint"), [("float31", "Did you mean 'float32'?"), ("q", f"Known: {', '.join(DTYPE_BYTES)}.")]
+)
+def test_an_unknown_dtype_is_answered_with_the_nearest_or_with_all(dtype: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        drafts.parse_argument(f"x=128:{dtype}", 0)
+    assert f"dtype {dtype!r} is unknown" in refused.value.message and refused.value.hint == hint
+
+
+def test_of_very_many_known_names_some_are_listed() -> None:
+    hint = nearest_of("q", {f"name{number:02}" for number in range(MOST_NAMED + 2)})
+    assert hint.startswith("Known: name00, name01") and hint.endswith("name39 and 2 more.")

@@ -93,3 +93,8 @@ def test_more_than_all_of_the_peak_has_a_reason() -> None:
 def test_a_change_begins_with_its_parameter() -> None:
     assert figures.change("1024 columns", "widen tiles, line 15") == "1024 columns: widen tiles, l. 15"
     assert (figures.change("", "fuse the loops"), figures.change("x", "")) == ("fuse the loops", "x")
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs"), (1234, "1,234 runs")])
+def test_a_noun_agrees_with_its_number(count: int, text: str) -> None:
+    assert figures.many(count, "run") == text

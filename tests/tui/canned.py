@@ -129,7 +129,15 @@ class CannedClient:
                 "dma_descriptors": 65_536.0,
             },
             "notes": [],
-            "details": {"hot_spots": [{"line": 9, "busy_us": 310.2}, {"line": 12, "busy_us": 88.0}]},
+            "details": {
+                "hot_spots": [{"line": 9, "busy_us": 310.2}, {"line": 12, "busy_us": 88.0}],
+                "figure_class": {
+                    "hbm_read_bytes": "modelled",
+                    "hbm_write_bytes": "modelled",
+                    "written_read_bytes": "exact",
+                    "dma_descriptors": "exact",
+                },
+            },
         }
         return {
             **vars_of(one),

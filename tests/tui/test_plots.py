@@ -94,6 +94,12 @@ def test_a_difference_is_dedented_and_its_long_lines_go_on() -> None:
     assert max(map(len, sides)) <= 43 and sum(one.count("a") for one in sides[-4:]) >= 80, "both halves are whole"
 
 
+def test_a_long_line_of_a_difference_breaks_after_a_blank() -> None:
+    palette = Palette(*(Style(),) * 12)
+    lines = [one.plain for one in diff_lines("", "call(dst=tile, data=other, operand=last)\n", palette, width=24)]
+    assert lines[-3:] == ["+call(dst=tile, ", " data=other, ", " operand=last)"]
+
+
 def test_a_kernel_that_was_only_timed_is_not_called_not_passed() -> None:
     run = RunView(1)
     for number, status in ((1, Status.PASSED), (2, Status.UNTESTED), (3, Status.INCORRECT_NUMERICAL)):

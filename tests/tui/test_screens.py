@@ -27,6 +27,7 @@ from acceld.tui.replay import Replay
 from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.screens.beam import changes
 from acceld.tui.state import Roof
+from acceld.tui.steering import origin
 from acceld.tui.widgets.frame import Line, Tab
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.widgets.plot import PlotPane
@@ -177,6 +178,10 @@ async def test_bytes_as_compiled_and_as_written_are_told_apart_and_not_cut(size:
     (read,) = [line.split() for line in lines if line.startswith("hbm_read_bytes")]
     (written,) = [line.split() for line in lines if line.startswith("written_read_bytes")]
     assert read[1:] == ["33,554,432", "as", "compiled"] and written[1:] == ["67,108,864", "as", "written"]
+    names = [line.split()[0] for line in lines if line]
+    exact, modelled = lines.index("exact: counted from the program"), lines.index("modelled: as compiled")
+    assert {line.split()[0] for line in lines[exact + 1 : modelled]} == {"written_read_bytes", "dma_descriptors"}
+    assert names.index("hbm_read_bytes") > names.index("modelled:"), "what depends on the compiler is not called exact"
 
 
 async def test_at_eighty_columns_no_price_of_a_call_is_cut() -> None:
@@ -194,6 +199,10 @@ async def test_no_key_of_a_small_screen_is_cut() -> None:
             assert all(key.region.right <= palette.region.x for key in seen), keys
             ends.append(seen[-1].description)
         assert ends == ["Detach", "Detach", "Help", "Detach", "Help", "Help"]
+        await pressing("8 question_mark")(pilot)
+        *others, palette = app.screen_stack[-2].query(FooterKey)
+        assert [key.description for key in others if key.visible][-1] == "Help", "behind a window too"
+        await pressing("escape 9 escape")(pilot)
         await pilot.resize_terminal(120, 24)
         await until(pilot, lambda: all(key.visible for key in app.screen.query(FooterKey)))
 
@@ -289,11 +298,12 @@ async def test_keys_steer_the_run_and_the_candidate_in_view() -> None:
     ]
 
 
-async def test_an_event_shows_without_a_key_being_pressed() -> None:
+@pytest.mark.parametrize("screen", ["2", "9"])
+async def test_an_event_shows_without_a_key_being_pressed(screen: str) -> None:
     client = CannedClient()
     app = console(client=client, refresh_hz=50.0)
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("2")
+        await pilot.press(screen)
         seq = client.console.seq
         best = BestChanged(2001, 100.0, 8.12, 90.0, "simulated", improved=True, verdict=Verdict.CERTAIN)
         await client.future.put([Event(best, 3, seq + 1, now())])
@@ -302,6 +312,17 @@ async def test_an_event_shows_without_a_key_being_pressed() -> None:
         assert "100 µs" in shown and "8.12x" in shown
         (toast,) = app._notifications
         assert (toast.title, toast.message) == ("new best kernel", "r3: c2001 ≈ 100 µs sim, 8.12x")
+
+
+async def test_events_have_one_order_on_every_screen() -> None:
+    app = console()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("1")(pilot)
+        short = app.screen.query_one("#events", LineList).keys
+        await pressing("8")(pilot)
+        every = app.screen.query_one("#log", LineList).keys
+        assert len(short) > 1 and [key for key in every if key in set(short)] == list(short)
+        assert short[-1] == every[-1], "the newest stands last"
 
 
 async def test_beside_the_tree_stands_what_the_candidate_changed() -> None:
@@ -533,6 +554,17 @@ async def test_an_action_that_makes_no_sense_now_says_why(run: int, action: str,
         assert (f"not now: {why}" in helps.values()) == bool(why)
 
 
+async def test_a_baseline_is_not_offered_as_the_best() -> None:
+    app = console(run=1)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pressing("1")(pilot)
+        run = app.session.run_view
+        assert run is not None and run.best is not None and run.baseline is not None
+        run.bests.append(replace(run.best, candidate=run.baseline.id))
+        why = app.steering.refusal("apply_best")
+        assert why == f"c{run.baseline.id} is the baseline of r1 itself: nothing faster has passed"
+
+
 async def test_an_unexpected_answer_is_shown_and_the_console_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd(CannedClient):
         asked = 0
@@ -736,7 +768,7 @@ async def test_the_bottleneck_is_never_cut() -> None:
         await pressing("4")(pilot)
         panel = app.screen.query_one("#lanes")
         said = " ".join(str(panel.render()).split())
-        assert "bottleneck devices: all 2 are busy and 1234 candidates wait" in said
+        assert "bottleneck devices: 2 of 2 busy, 1,234 candidates waiting" in said
         assert max(map(len, str(panel.render()).splitlines()[:2])) <= panel.content_size.width
 
 
@@ -815,6 +847,28 @@ async def test_apply_offers_the_file_that_the_run_began_with_and_can_be_undone(
         assert mine.read_text() == before and os.listdir(tmp_path) == ["mine.py"]
 
 
+async def test_apply_offers_no_file_of_the_state_folder_and_says_how_a_new_one_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, text = tmp_path / "state", "def kernel(x):\n    return x\n"
+    lowered, mine = state / "workloads" / "formula-1" / "kernel.py", tmp_path / "mine" / "kernel.py"
+    for path in (lowered, mine):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    baseline = {"filename": "kernel.py", "text": text}
+    assert origin(baseline, str(lowered.parent), str(state)) == ""
+    assert origin(baseline, str(mine.parent), str(state)) == str(mine)
+    monkeypatch.chdir(tmp_path)
+    app = console(run=1)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("A")(pilot)
+        app.screen.query_one(Input).value = "none.py"
+        await pressing("enter")(pilot)
+        assert [toast.message for toast in app._notifications] == [
+            f"there is no file {tmp_path}/none.py; acceld apply r1 -o FILE writes a new one"
+        ]
+
+
 async def test_rules_alone_have_no_tabs_for_memory_and_costs() -> None:
     events = [event for event in history() if event.run == 1]
     app = console(client=CannedClient(events))
@@ -871,3 +925,12 @@ async def test_chosen_columns_are_drawn_in_their_order_and_their_headers_sort() 
         await pilot.click("#runs", offset=(1 + runs.render_line(0).text.index("state"), 1))
         await pilot.pause()
         assert runs.border_subtitle == "by state"
+
+
+async def test_a_number_stays_beside_its_unit_where_a_text_is_wrapped() -> None:
+    app = console()
+    async with app.run_test(size=(80, 24)):
+        assert isinstance(app.screen, ConsoleScreen)
+        text = app.screen.wrapped("bound by waiting: vector 38 %, DMA 32 %, 512 B rows", "", 38)
+        assert text.plain == "bound by waiting: vector 38 %, DMA\n32 %, 512 B rows\n"
+        assert app.screen.wrapped("one two three", "", 4, 2).plain == "one\ntwo\n"

@@ -367,7 +367,7 @@ def test_a_run_that_has_ended_begins_with_its_verdict() -> None:
         "2.00x by one change: 128 columns: widen tiles, l. 15; f9 applies it"
     )
     assert verdict(3, Verdict.TIE, RunState.CANCELLED).startswith("1.01x tie by one change")
-    assert "nothing to apply" in verdict(3, Verdict.TIE, RunState.CANCELLED)
+    assert verdict(3, Verdict.TIE, RunState.CANCELLED).endswith("; no win")
     likely = verdict(3, Verdict.LIKELY, RunState.FINISHED)
     assert likely.startswith("1.01x likely by") and likely.endswith("f9 applies it"), "as acceld apply does"
     assert verdict(1, Verdict.TIE, RunState.FINISHED) == "no gain: nothing faster than the baseline passed"

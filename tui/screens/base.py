@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
+from rich.style import Style
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
@@ -33,6 +35,11 @@ from acceld.tui.work import start
 
 OF_MODELS = frozenset({"memory", "costs"})
 """Screens whose tabs are shown only after a run has used models. Their keys always work."""
+
+BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|B|KiB|MiB|ns|µs|ms|s)(?!\w))")
+"""Matches the blank between a number and its unit."""
+GLUE = "\ue000"
+"""Stands for that blank while a text is wrapped: one cell wide, and no blank."""
 
 
 class ConsoleScreen(Screen[None]):
@@ -202,8 +209,17 @@ class ConsoleScreen(Screen[None]):
     def beyond_peak(self, share: float | None, width: int) -> Text:
         """Return the lines that say why a share of the peak is above 100 %; empty for a smaller share."""
         why = figures.beyond_peak(share)
-        lines = Text(why, style=self.palette.muted).wrap(self.app.console, width) if why else ()
-        return Text().join(line.append("\n") for line in lines)
+        return self.wrapped(why, self.palette.muted, width) if why else Text()
+
+    def wrapped(self, text: str, style: str | Style, width: int, most: int | None = None) -> Text:
+        """Return a text in lines of at most ``width``, broken between words, each with its line end; ``most`` lines.
+
+        A number stays beside its unit.
+        """
+        lines = Text(BEFORE_UNIT.sub(GLUE, text), style=style).wrap(self.app.console, width)
+        for line in lines:
+            line.plain = line.plain.replace(GLUE, " ").rstrip()
+        return Text().join(line.append("\n") for line in list(lines)[:most])
 
     # -- frame ---------------------------------------------------------------------------------------------------
 

@@ -130,7 +130,9 @@ class BeamScreen(ConsoleScreen):
         self._path = frozenset(run.path(run.best.candidate)) if run.best else frozenset()
         self._beam = frozenset(run.beam)
         hidden = len(run.candidates) - sum(1 for one in lines if not one.folded)
-        tree.border_title = f"Candidates {len(run.candidates)}" + (f", {hidden} folded" if hidden > 0 else "")
+        tree.border_title = f"Candidates {len(run.candidates) - (run.baseline is not None)}" + (
+            f", {hidden} folded" if hidden > 0 else ""
+        )
         if self._folding.only_failed:
             tree.border_title = f"Failed candidates {len(lines)}"
         tree.show([one.key for one in lines], self._draw, header=self._header)
@@ -215,7 +217,7 @@ class BeamScreen(ConsoleScreen):
         text.append(best_line(run, max(8, width // 4)), palette.good)
         text.append("  best so far" if run.bests else "", palette.muted)
         share = f"{100 * usable // evaluated} % usable" if evaluated else ""
-        right = f"{evaluated + run.waiting} candidates  {share}  {run.waiting} waiting"
+        right = f"{figures.many(evaluated + run.waiting, 'candidate')}  {share}  {run.waiting} waiting"
         text.append(" " * max(2, width - text.cell_len - len(right) - 1)).append(right, palette.muted)
         return text
 
@@ -248,10 +250,9 @@ class BeamScreen(ConsoleScreen):
             text.append(f" {node.percent_of_peak:.1f} % of peak\n")
             text.append_text(self.beyond_peak(node.percent_of_peak, width))
         if node.bound:
-            text.append(fitted(f"bound: {node.bound}", width) + "\n", palette.muted)
+            text.append_text(self.wrapped(f"bound by {node.bound}", palette.muted, width, 2))
         if node.failure:
-            wrapped = Text(node.failure, style=palette.bad).wrap(self.app.console, width)
-            text.append_text(Text("\n").join(list(wrapped)[:4])).append("\n")
+            text.append_text(self.wrapped(node.failure, palette.bad, width, 4))
         if height > 10:
             self._lineage(run, node, width, text)
         return text

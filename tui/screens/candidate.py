@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
@@ -249,17 +250,17 @@ class CandidateScreen(CandidateInView):
             facts.get("interval_percent"),
         )
         gained = figures.gained(facts.get("speedup"), facts.get("verdict"), facts.get("tie_band"))
-        text.append(f"{latency}  {gained}\n")
+        beside = cell_len(f"{latency}  {gained}") <= width
+        text.append(f"{latency}  {gained}\n" if beside else f"{latency}\n{gained}\n")
         peak = facts.get("percent_of_peak")
         if peak is not None:
             text.append(bar(peak, 100, min(20, width - 18)), palette.primary).append(f" {peak:.1f} % of peak\n")
             text.append_text(self.beyond_peak(peak, width))
         if facts.get("bound"):
-            text.append(fitted(f"bound: {facts['bound']}", width) + "\n", palette.muted)
+            text.append_text(self.wrapped(f"bound by {facts['bound']}", palette.muted, width, 2))
         if facts.get("failure_message"):
             where = f"line {facts['failure_line']}: " if facts.get("failure_line") else ""
-            wrapped = Text(where + facts["failure_message"], style=palette.bad).wrap(self.app.console, width)
-            text.append_text(Text("\n").join(list(wrapped)[:3])).append("\n")
+            text.append_text(self.wrapped(where + facts["failure_message"], palette.bad, width, 3))
         engines = engine_bars(profile, width, palette.primary, palette.muted)
         if height >= 12:
             text.append_text(engines)
@@ -276,7 +277,7 @@ class CandidateScreen(CandidateInView):
         if cost:
             known = sum(value or 0.0 for value in cost)
             text.append(
-                f"{len(cost)} call{'' if len(cost) == 1 else 's'}, {figures.usd(known)}{'+?' if None in cost else ''}\n",
+                f"{figures.many(len(cost), 'call')}, {figures.usd(known)}{'+?' if None in cost else ''}\n",
                 palette.muted,
             )
         children = len(facts.get("children") or ())

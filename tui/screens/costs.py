@@ -138,7 +138,7 @@ class CostsScreen(ConsoleScreen):
         text = Text()
         text.append("spent    ", palette.muted).append(figures.usd(spent), palette.strong)
         if run.unpriced:
-            text.append(f" + {run.unpriced} calls without a known price", palette.warn)
+            text.append(f" + {figures.many(run.unpriced, 'call')} without a known price", palette.warn)
         if cap:
             text.append(f" of {figures.usd(cap)}  ").append(
                 bar(spent, cap, max(8, min(32, width - 40))), palette.primary

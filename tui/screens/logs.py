@@ -9,6 +9,7 @@ from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
 
+from acceld import figures
 from acceld.events import Event
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen
@@ -65,7 +66,9 @@ class LogsScreen(ConsoleScreen):
             filtered = self.query_text or self._level or self._one_run
             log.empty = self.nothing("No event matches." if filtered else "Nothing has happened yet.")
             log.show(keys, self._event)
-        log.border_subtitle = f"{LEVELS[self._level]}{', following' if self._followed else ''}, {len(keys)} lines"
+        log.border_subtitle = (
+            f"{LEVELS[self._level]}{', following' if self._followed else ''}, {figures.many(len(keys), 'line')}"
+        )
 
     def _matches(self, event: Event) -> bool:
         if self._one_run and self.run_view is not None and event.run != self.run_view.id:

@@ -26,6 +26,8 @@ few lines.
 """
 
 
+COUNTERS = {"exact": "exact: counted from the program", "modelled": "modelled: as compiled", "": "counted"}
+"""Headings of the counters, by class."""
 COUNTED = {
     "hbm_read_bytes": "as compiled",
     "written_read_bytes": "as written",
@@ -99,12 +101,14 @@ class ProfileScreen(CandidateInView):
                 yield Text(f"{number:>5} {figures.duration(busy):>9}  {engines:<12} ").append(code, palette.muted)
             yield Text("")
         counters = profile.get("counters") or {}
-        if counters:
-            yield styled("exact: counted from the program", palette.accent)
-        for name, value in counters.items():
-            shown = f"{value:,.0f}" if float(value) == int(value) else f"{value:,.3f}"
-            known = COUNTED.get(name, "")
-            yield styled(f"{name:<32}", palette.text).append(f"{shown:>18}  {known}", palette.muted)
+        for kind, heading in COUNTERS.items():
+            found = {name: value for name, value in counters.items() if figures.counter_class(details, name) == kind}
+            if found:
+                yield styled(heading, palette.accent)
+            for name, value in found.items():
+                shown = f"{value:,.0f}" if float(value) == int(value) else f"{value:,.3f}"
+                known = COUNTED.get(name, "")
+                yield styled(f"{name:<32}", palette.text).append(f"{shown:>18}  {known}", palette.muted)
         for note in profile.get("notes") or ():
             yield styled(f"note: {note}", palette.warn)
 
@@ -165,5 +169,5 @@ def _interleaved(pair: Mapping[str, Any], palette: Palette) -> Text:
     text = styled("paired    ", palette.accent)
     text.append(f"{pair['ratio']:.2f}x ({low:.2f} – {high:.2f}), {word}", palette.good if news else palette.text)
     return text.append(
-        f", {pair['rounds']} rounds in {sessions} session{'' if sessions == 1 else 's'}\n", palette.muted
+        f", {figures.many(pair['rounds'], 'round')} in {figures.many(sessions, 'session')}\n", palette.muted
     )

@@ -253,7 +253,7 @@ class QueryScreen(ConsoleScreen):
             for name, column in zip(self._columns, columns, strict=True)
         ]
         more = f", the first {len(self._rows)}" if answer.get("truncated") else ""
-        self._say("No row matches.", f"{len(self._rows)} row{'s' * (len(self._rows) != 1)}{more}")
+        self._say("No row matches.", f"{figures.many(len(self._rows), 'row')}{more}")
 
     def _say(self, empty: str, title: str) -> None:
         rows = self.query_one("#rows", LineList)

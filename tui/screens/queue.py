@@ -132,7 +132,7 @@ class QueueScreen(ConsoleScreen):
         text = Text("\n").join(said.wrap(self.app.console, width)).append("\n")
         room = max(8, min(30, width - 44))
         text.append("models    ", palette.muted).append(bar(calls, max(calls, 8), room), palette.primary)
-        text.append(f"  {calls} calls under way\n")
+        text.append(f"  {figures.many(calls, 'call')} under way\n")
         text.append("devices   ", palette.muted).append(bar(busy, slots, room), palette.primary)
         text.append(f"  {busy} of {slots} busy, {waiting} waiting\n")
         level = queue.get("sandbox_level") or app.hello.get("sandbox_level")
@@ -148,7 +148,7 @@ class QueueScreen(ConsoleScreen):
 def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
     """Return a text that names the stage for which all other stages wait."""
     if waiting and busy >= slots:
-        return f"devices: all {slots} are busy and {waiting} candidates wait"
+        return f"devices: {slots} of {slots} busy, {figures.many(waiting, 'candidate')} waiting"
     if waiting:
         return "dispatch: candidates wait although a device is free"
     if calls and not busy:

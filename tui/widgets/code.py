@@ -94,10 +94,18 @@ def _marked(mark: str, line: Text, style: Style) -> Text:
 
 
 def _pieces(line: Text, width: int) -> list[Text]:
-    """Return a line in pieces of at most ``width`` cells. Each piece after the first begins with a blank for the mark."""
+    """Return a line in pieces of at most ``width`` cells, broken after a blank if one is near the end. Each piece after
+    the first begins with a blank for the mark.
+    """
     if width < 2 or len(line) <= width:
         return [line]
-    first, *rest = line.divide(range(width, len(line), width - 1))
+    ends, at, room = [], 0, width
+    while len(line) - at > room:
+        blank = line.plain.rfind(" ", at + room // 2, at + room)
+        at = blank + 1 if blank >= 0 else at + room
+        ends.append(at)
+        room = width - 1
+    first, *rest = line.divide(ends)
     return [first, *(Text(" ").append_text(one) for one in rest)]
 
 

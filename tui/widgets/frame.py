@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -25,6 +26,10 @@ TABS = (
     ("query", "Query"),
 )
 """Screens by name, in the order of their keys 1 to 9."""
+
+
+BESIDE_PALETTE = 2
+"""Columns of the palette's key beside its text: a line on the left, a space on the right."""
 
 
 class Tab(Static):
@@ -89,17 +94,22 @@ class Keys(Footer):
 
     async def recompose(self) -> None:
         await super().recompose()
-        self.call_after_refresh(self._hide_cut)
+        self._hide_cut()
 
     def on_resize(self) -> None:
-        for key in self.query(FooterKey):
-            key.visible = True
-        self.call_after_refresh(self._hide_cut)
+        self._hide_cut()
 
     def _hide_cut(self) -> None:
-        end = min([self.region.right, *(key.region.x for key in self.query(FooterKey) if key.styles.dock == "right")])
-        for key in self.query(FooterKey):
-            key.visible = key.region.x == end or key.region.right <= end
+        """Hide each key that does not fit. Widths are those of the texts: keys behind a window have no places yet."""
+        widths = {key: cell_len(f"{key.key_display} {key.description}") for key in self.query(FooterKey)}
+        end = self.app.size.width - sum(
+            BESIDE_PALETTE + width for key, width in widths.items() if key.has_class("-command-palette")
+        )
+        at = 0
+        for key, width in widths.items():
+            if not key.has_class("-command-palette"):
+                key.visible = at + width <= end
+                at += width + 1
 
 
 class Panel(Static):

@@ -29,7 +29,7 @@ from acceld.cli.connect import connected
 from acceld.cli.kernels import NOT_PASSED
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.client import Client
-from acceld.errors import AcceldError, ConfigError, UsageError, did_you_mean
+from acceld.errors import AcceldError, ConfigError, UsageError, nearest_of
 from acceld.home import find_home
 from acceld.markup import literal
 from acceld.model import Evaluation
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"holds": all(_holds(result) for _, result in found), "kernels": [_record(*one) for one in found]})
     elif not arguments.annotate:
         print_table([_row(*one) for one in found], HEADERS, right=frozenset({2, 3, 4, 5}))
-    say(f"{len(found)} kernels changed since {arguments.against}")
+    say(f"{figures.many(len(found), 'kernel')} changed since {arguments.against}")
     return 0 if all(_holds(result) for _, result in found) else NOT_PASSED
 
 
@@ -105,13 +105,13 @@ def read_budgets(path: Path) -> list[Allowance]:
     entries = raw.pop("kernel", [])
     if raw:
         name = next(iter(raw))
-        raise ConfigError(f"{path}: unknown key {name!r}. {did_you_mean(name, ('most_percent', 'kernel'))}".rstrip())
+        raise ConfigError(f"{path}: unknown key {name!r}", hint=nearest_of(name, ("most_percent", "kernel")))
     found = []
     for place, entry in enumerate(entries, 1):
         where = f"{path}: kernel {place}"
         for name in entry:
             if name not in KEYS:
-                raise ConfigError(f"{where}: unknown key {name!r}. {did_you_mean(name, KEYS)}".rstrip())
+                raise ConfigError(f"{where}: unknown key {name!r}", hint=nearest_of(name, KEYS))
         if not isinstance(entry.get("path"), str) or not isinstance(entry.get("workload", ""), str):
             raise ConfigError(
                 f"{where}: path and workload must be texts, and path must be there",

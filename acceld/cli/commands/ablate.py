@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         _submitted(client, replace(spec, proposer=variant.proposer or spec.proposer), variant) for variant in planned
     ]
     every = [number for row in numbers for number in row]
-    say(f"{len(every)} runs of {len(planned)} variants: r{every[0]} to r{every[-1]}")
+    say(f"{figures.many(len(every), 'run')} of {figures.many(len(planned), 'variant')}: r{every[0]} to r{every[-1]}")
     try:
         for number in every:
             _wait(client, number)

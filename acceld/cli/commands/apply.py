@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -98,21 +99,22 @@ def _applied(
     daemon writes the file, as it does for the terminal UI. A measured kernel needs a daemon, which lends the device for
     the check.
     """
-    from acceld.watch.apply import apply, check_drop_in, seen
+    from acceld.watch.apply import apply, backup_of, check_drop_in, seen
 
     expected = seen(path)
+    undo = f"\nto undo: {shlex.join(['mv', str(backup_of(path.resolve(), expected)), str(path.resolve())])}"
     check_drop_in(path, _untrusted(candidate))
     if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
         _smoke_test(candidate, found, home)
         backup = apply(path, candidate["text"], expected)
         worth = judged(found)
         gained = figures.gained(found["speedup"], worth, found["tie_band"])
-        return f"wrote c{candidate['id']} ({gained}) to {path}; the former content is in {backup}"
+        return f"wrote c{candidate['id']} ({gained}) to {path}; the former content is in {backup}{undo}"
     place, _ = connected(home)
     asked: dict[str, Any] = {"action": "apply", "path": str(path), "expected_sha256": expected}
     asked |= {"even_if_tied": True} if even_if_tied else {}
     reported = Client(place, timeout_s=TRYING_S).send("POST", f"/v1/runs/{found['id']}/actions", asked)
-    return str(reported["result"])
+    return f"{reported['result']}{undo}"
 
 
 def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     longest = max(len(one.progress) for one in found)
     for step in (step for step in STEPS if step <= longest):
         best = (one.progress[step - 1] if step <= len(one.progress) else None for one in found)
-        rows.append([f"after {step} candidate{'s' * (step != 1)}", *(figures.speedup(value) for value in best)])
+        rows.append([f"after {figures.many(step, 'candidate')}", *(figures.speedup(value) for value in best)])
     print_table(rows, ["", *(f"r{number}" for number in numbers)], right=frozenset(range(1, len(numbers) + 1)))
     if not same:
         say(

@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from acceld import figures
 from acceld.cli.arguments import add_json
 from acceld.cli.connect import history_file, reading, records, run_number
 from acceld.cli.output import print_json, print_pairs, print_table, say
@@ -85,9 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _uncertain(found: Mapping[str, Any]) -> str:
     """Return a sentence on the amount that may have been billed without an answer. Caps count it, the costs do not."""
     calls = found["uncertain_calls"]
-    return (
-        f"up to {usd(found['uncertain_usd'])} more, for {calls} call{'s' * (calls != 1)} cut off unseen; caps count it"
-    )
+    return f"up to {usd(found['uncertain_usd'])} more, for {figures.many(calls, 'call')} cut off unseen; caps count it"
 
 
 def _print_gains(home: str | None, run: int) -> None:

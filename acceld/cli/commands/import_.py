@@ -9,7 +9,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from acceld import config
+from acceld import config, figures
 from acceld.cli.output import print_json, say
 from acceld.errors import DaemonError, UsageError, WorkloadError, no_file
 from acceld.home import Home, find_home
@@ -61,7 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"runs": runs})
     else:
-        say(f"{len(runs)} runs, {sum(one['candidates'] for one in runs)} kernels: acceld runs shows them")
+        say(
+            f"{figures.many(len(runs), 'run')}, {figures.many(sum(one['candidates'] for one in runs), 'kernel')}: see acceld runs"
+        )
     return 0
 
 

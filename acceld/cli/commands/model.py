@@ -132,7 +132,7 @@ def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
     shape = read_config(Path(arguments.spec), given["tp"])
     step = StepSize(given["batch"], given["seq"], arguments.decode)
     rows = [_timed(region, shape.dtype, arguments.chip) for region in regions_of(shape, step)]
-    what = f"one token of {step.batch} sequences" if step.decode else f"{step.tokens} tokens"
+    what = f"one token of {figures.many(step.batch, 'sequence')}" if step.decode else f"{step.tokens} tokens"
     return rows, f"a step ({what})", {"layers": shape.layers}
 
 

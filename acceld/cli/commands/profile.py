@@ -374,10 +374,6 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
     print_pairs(pairs)
     if profile is None:
         return
-    from acceld.evaluate.simulated.profiles import DERIVED
-
-    classes = dict(profile.details.get("figure_class", {}))
-    classes |= {counter: classes.get(figure, "") for counter, figure in DERIVED.items()}
     if profile.engines_us:
         print()
         latency = profile.latency_us or 0.0
@@ -386,7 +382,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
                 engine,
                 figures.duration(us),
                 f"{100 * us / latency:.0f} %" if latency else "—",
-                str(classes.get("engines", "")),
+                figures.counter_class(profile.details, "engines"),
             )
             for engine, us in sorted(profile.engines_us.items(), key=lambda item: -item[1])
             if us
@@ -395,7 +391,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
     if profile.counters:
         print()
         rows = [
-            (counter, f"{value:,.0f}", str(classes.get(counter, "")))
+            (counter, f"{value:,.0f}", figures.counter_class(profile.details, counter))
             for counter, value in sorted(profile.counters.items())
             if value
         ]

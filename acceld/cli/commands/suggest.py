@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from acceld import config
+from acceld import config, figures
 from acceld.cli.arguments import add_json, add_target
 from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of, workload_folders, workload_of
 from acceld.cli.output import print_json, say
@@ -62,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{path}:{place['line']}: {place['rule']} refuses: {place['reason']}")
     print(end="", flush=True)
     say(
-        f"{_many(suggestions, 'suggestion')}, {_many(places, 'place')} refused; nothing was changed. acceld optimize tries and checks them."
+        f"{figures.many(len(suggestions), 'suggestion')}, {figures.many(len(places), 'place')} refused; nothing was changed. acceld optimize tries and checks them."
     )
     return 0
 
@@ -77,10 +76,6 @@ def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config
             )
         return workload(arguments.kernel, workload_folders(settings))
     return workload_of(path, arguments.workload, settings)
-
-
-def _many(found: Sequence[object], name: str) -> str:
-    return f"{len(found)} {name}{'' if len(found) == 1 else 's'}"
 
 
 def _indented(text: str) -> str:

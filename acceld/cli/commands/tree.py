@@ -62,12 +62,14 @@ def run(arguments: argparse.Namespace) -> int:
             ]  # the baseline is not counted as a candidate, as in acceld show
             counts = Counter(node["status"] for node in made if node["status"])
             best = f", best c{found['best']}" if found["best"] else ""
-            say(f"r{number}: {len(made)} candidates{best}; {figures.counted(counts) or 'none evaluated yet'}")
+            say(
+                f"r{number}: {figures.many(len(made), 'candidate')}{best}; {figures.counted(counts) or 'none evaluated yet'}"
+            )
         children = _families(nodes)
         kept = {found["best"], *found["beam"]}
         folded = _print(children, kept, found["best"], found["source"], every=arguments.all)
         if folded:
-            say(f"{folded} candidates folded; --all shows them")
+            say(f"{figures.many(folded, 'candidate')} folded; --all shows all")
     return 0
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from acceld.watch.tiers import SaveResult, Watched
     from acceld.watch.watcher import Watcher
 
-HELP = "enter or o: optimize   d: diff of the best   A: apply it   u: undo that   p: pause   q: leave"
+HELP = """enter or o: optimize   d: diff of the best   A: apply the best   u: undo that
+p: pause or go on   ?: these keys   q: leave"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -155,8 +156,12 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
             case "u":
                 console.undo(watcher)
             case "p":
-                watcher.paused = not watcher.paused
-                console.say("paused" if watcher.paused else "going on")
+                watcher.toggle_pause()
+                console.say(
+                    "paused: saves are evaluated after the next p"
+                    if watcher.paused
+                    else "going on: saves are evaluated at once"
+                )
             case "q" | "\x03":
                 left.set()
             case "?" | "h":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from acceld import config, plugins
+from acceld import config, figures, plugins
 from acceld.cli.commands.status import size
 from acceld.cli.connect import records
 from acceld.cli.output import print_json
@@ -228,7 +228,7 @@ def _history(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("history", "note", f"{size(used)} in {home.database}, not checked", "acceld doctor database")
         return
     report = check(home.database, quick=True)
-    text = f"{report.rows.get('runs', 0)} runs, {size(used)} in {home.database}"
+    text = f"{figures.many(report.rows.get('runs', 0), 'run')}, {size(used)} in {home.database}"
     if report.problems:
         remedy = f"acceld db restore FILE puts a copy in its place; copies are in {home.backups}"
         yield Finding("history", "fail", f"{text} is damaged: {report.problems[0]}", remedy)
@@ -259,7 +259,7 @@ def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield Finding("data sets", "ok" if used <= cap else "note", text, "" if used <= cap else "acceld clean")
     yield Finding("sqlite", "ok", sqlite3.sqlite_version)
     for one in calibration.read(home.path):
-        text = f"{one.chip} {one.api}: calibrated on {one.kernels} kernels, {one.text}"
+        text = f"{one.chip} {one.api}: calibrated on {figures.many(one.kernels, 'kernel')}, {one.text}"
         stale = f"of version {one.params_version} of the parameters: not used"
         todo = "" if one.current else "acceld calibrate --fit"
         yield Finding(

@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.errors import AcceldError, UsageError, nearest_of
 from acceld.model import Kernel, Status
 from acceld.parsing import parse
 from acceld.resources import data_folder
@@ -180,17 +180,17 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
     expect = given.get("expect", "").lower() or _spoken(name)
     expect = _ALIASES.get(expect, expect)
     if expect not in (*EXPECTATIONS, UNLABELED):
-        raise UsageError(f"expect {expect!r} is unknown", hint=did_you_mean(expect, EXPECTATIONS))
+        raise UsageError(f"expect {expect!r} is unknown", hint=nearest_of(expect, EXPECTATIONS))
     api = given.get("api") or _api(path, text)
     if api not in APIS:
-        raise UsageError(f"api {api!r} is unknown", hint=did_you_mean(api, APIS))
+        raise UsageError(f"api {api!r} is unknown", hint=nearest_of(api, APIS))
     chips = next(target.chips[api] for target in TARGETS.values() if api in target.apis)
     chip = given.get("chip", chips[0])
     if chip not in chips:
         raise UsageError(f"api {api} does not run on chip {chip!r}", hint=f"it runs on {', '.join(chips)}")
     workload = given.get("workload") or _meant(name, text, api, workloads)
     if workload not in workloads:
-        raise UsageError(f"there is no workload {workload!r}", hint=did_you_mean(workload, workloads))
+        raise UsageError(f"there is no workload {workload!r}", hint=nearest_of(workload, workloads))
     try:
         at_least = float(given.get("at_least", 0))
     except ValueError as error:
@@ -229,7 +229,7 @@ def _refusals(text: str) -> tuple[str, ...]:
     for refusal in refusals:
         status, _, rule = refusal.partition(".")
         if status not in set(Status) or not rule:
-            raise UsageError(f"caught by {refusal!r} is not a status and rule", hint=did_you_mean(status, list(Status)))
+            raise UsageError(f"caught by {refusal!r} is not a status and rule", hint=nearest_of(status, list(Status)))
     return refusals
 
 

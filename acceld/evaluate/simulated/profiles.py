@@ -11,9 +11,7 @@ COUNTERS = (
     "spill_reload_bytes hardware_flops transpose_flops sbuf_peak_bytes_per_partition psum_peak_banks pe_passes "
     "written_read_bytes written_write_bytes"
 ).split()
-"""Figures of a timeline that become counters of a profile, besides those in :data:`DERIVED`."""
-DERIVED = {"instruction_count": "instructions", "dma_rows": "dma_descriptors", "short_dma_rows": "dma_descriptors"}
-"""Counters that are sums, each with the figure of the timeline that is summed."""
+"""Figures of a timeline that become counters of a profile, besides those in :data:`acceld.figures.DERIVED`."""
 SMALL_ROW_BYTES = 512
 """Size of a DMA row below which it takes no less time."""
 

@@ -22,7 +22,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from acceld.chips import API_CHIPS, chip_spec
-from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.errors import AcceldError, UsageError, did_you_mean, nearest_of
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
 from acceld.nki.frontend.entry import entry_in, parse
 from acceld.nki.frontend.guarded import Guard
@@ -35,6 +35,8 @@ from acceld.nki.ir.program import Notice, Program
 from acceld.parsing import module_statements
 
 MODULE_NAME = "acceld_traced_kernel"
+MOST_NAMES = 2000
+"""Greatest number of names among which the nearest to a misspelt one is looked for."""
 
 
 def trace(
@@ -111,7 +113,7 @@ def _traced(
         said = str(error) or ("" if place or not isinstance(error, AssertionError) else _asserted(source, line))
         text = f"{type(error).__name__}: {said}" if said else type(error).__name__
         text = f"{text[:2000]} ({place})" if place else text[:2000]
-        raise KernelCrash(text, rule="exception", line=line) from error
+        raise KernelCrash(text, rule="exception", line=line, hint=_meant(error)) from error
     finally:
         session.running = False
 
@@ -288,7 +290,7 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
                 f"an argument of shape {value.shape} has no elements", hint="every dimension is at least 1"
             )
         if isinstance(value, TensorSpec) and value.dtype not in DTYPE_BYTES:
-            raise UsageError(f"unknown dtype {value.dtype!r}", hint=did_you_mean(value.dtype, DTYPE_BYTES))
+            raise UsageError(f"unknown dtype {value.dtype!r}", hint=nearest_of(value.dtype, DTYPE_BYTES))
     signature = inspect.signature(target)
     try:
         bound = signature.bind(**arguments) if isinstance(arguments, Mapping) else signature.bind(*arguments)
@@ -307,6 +309,22 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
         else:
             named[name] = value
     return named
+
+
+def _meant(error: BaseException) -> str:
+    """Return the hint for a misspelt name or attribute: the nearest that exists there. Empty for other errors."""
+    if type(error) is NameError:
+        at = error.__traceback__
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        frame = at.tb_frame if at is not None else None
+        known: list[object] = [*frame.f_locals, *frame.f_globals, *frame.f_builtins] if frame is not None else []
+    elif type(error) is AttributeError and error.obj is not None:
+        known = [*type.__dir__(type(error.obj))]
+    else:
+        return ""
+    names = [one for one in known[:MOST_NAMES] if isinstance(one, str) and not one.startswith("_")]
+    return did_you_mean(error.name, names) if isinstance(error.name, str) else ""
 
 
 def _line_of(traceback: TracebackType | None, filename: str) -> int:

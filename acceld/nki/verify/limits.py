@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from acceld.chips import API_CHIPS, CHIPS, ChipSpec
-from acceld.errors import UsageError, did_you_mean
+from acceld.errors import UsageError, nearest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,9 @@ def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
     chip.
     """
     if api not in API_CHIPS:
-        raise UsageError(
-            f"no rule book for API {api!r}", hint=did_you_mean(api, API_CHIPS) or f"one of {', '.join(API_CHIPS)}"
-        )
+        raise UsageError(f"no rule book for API {api!r}", hint=nearest_of(api, API_CHIPS))
     if chip not in CHIPS:
-        raise UsageError(
-            f"no rule book for chip {chip!r}", hint=did_you_mean(chip, CHIPS) or f"one of {', '.join(CHIPS)}"
-        )
+        raise UsageError(f"no rule book for chip {chip!r}", hint=nearest_of(chip, CHIPS))
     if chip not in API_CHIPS[api]:
         raise UsageError(
             f"API {api} does not support chip {chip}",

@@ -7,7 +7,9 @@ import importlib
 import inspect
 import json
 import re
+import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -116,11 +118,17 @@ def answered(folder: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture
     """Return what a command ends with, prints and writes."""
     shutil.rmtree(folder / "exported", ignore_errors=True)
     mine = folder / "mine.py"
-    mine.write_text((SMALL / "kernel_legacy.py").read_text())
+    before = (SMALL / "kernel_legacy.py").read_text()
+    mine.write_text(before)
     capsys.readouterr()
     code = main(list(words))
     out, err = capsys.readouterr()
-    return code, _without_places(out), _without_places(err), mine.read_text()
+    written = mine.read_text()
+    if words[0] == "apply":
+        (undo,) = (line.partition("to undo: ")[2] for line in err.splitlines() if line.startswith("to undo: "))
+        subprocess.run(shlex.split(undo), check=True)
+        assert mine.read_text() == before != written
+    return code, _without_places(out), _without_places(err), written
 
 
 def _without_places(text: str) -> str:

@@ -97,6 +97,12 @@ def test_tables_are_listed_and_the_nearest_is_named_for_a_misspelt_one(
     for sql, meant in (("SELECT * FROM rnus", "runs"), ("SELECT speedupp FROM runs", "speedup")):
         assert main(["query", sql, "--home", str(home)]) == 2
         assert f"Did you mean {meant!r}?" in capsys.readouterr().err
+    for sql, said in (
+        ("near-best", "acceld runs --saved near-best"),
+        ("delete from history", "can not be changed by SQL"),
+    ):
+        assert main(["query", sql, "--home", str(home)]) == 2
+        assert said in capsys.readouterr().err
     assert main(["query", "--home", str(home)]) == 2
     assert "--tables" in capsys.readouterr().err
 

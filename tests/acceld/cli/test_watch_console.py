@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import cast
 
@@ -69,6 +70,23 @@ def test_a_message_never_shares_a_row_with_the_check_that_is_under_way(
     console.say("paused")
     assert "paused" in capsys.readouterr().err
     assert shown.getvalue().endswith("  … checking on data\r\x1b[2K  … checking on data")
+
+
+def test_on_a_terminal_lines_break_between_words_under_their_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    path, shown = tmp_path / "kernel.py", Terminal()
+    console = WatchConsole(shown, [path], as_json=False, notify="off", kept=tmp_path)
+    console.step(
+        SaveResult(path, "incorrect_numerical", "output 0: relative L2 error 1.72 exceeds 1e-05", False, generation=2)
+    )
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()).splitlines()[1:]
+    assert plain == ["  ✗ output 0: relative L2 error 1.72", "    exceeds 1e-05   0.0 s"]
 
 
 class Wrote:

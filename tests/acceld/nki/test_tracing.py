@@ -117,6 +117,25 @@ def test_the_only_kernel_is_traced_wherever_it_stands(given: str) -> None:
     assert program.inputs
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("oout", "Did you mean 'out'?"),
+        ("rang(4)", "Did you mean 'range'?"),
+        ("x.shap", "Did you mean 'shape'?"),
+        ("'abc'.uper()", "Did you mean 'upper'?"),
+        ("q7z", ""),
+        ("globals()[5] = 5; raise NameError('n')", ""),
+        ("later += 1", ""),
+        ("raise AttributeError('a')", ""),
+    ],
+)
+def test_a_misspelt_name_or_attribute_is_answered_with_the_nearest(line: str, hint: str) -> None:
+    with pytest.raises(KernelCrash) as caught:
+        trace(kernel(line), [SPEC])
+    assert caught.value.hint == hint
+
+
 def test_a_factory_named_as_entry_is_told_from_a_kernel() -> None:
     source = IMPORTS + "def make(x):\n    @nki.jit\n    def twice(x): pass\n    return twice\n"
     with pytest.raises(LegalityError, match="makes the kernel 'twice'") as caught:

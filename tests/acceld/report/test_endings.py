@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,7 +85,7 @@ def test_every_ending_without_a_win_has_a_reason_and_a_next_step(
 ) -> None:
     result = TIED | change
     assert reason in why(result)
-    assert any(step in command for command, _ in next_steps(result))
+    assert any(step in command for command, _ in next_steps(result, "acceld.db"))
     print_outcome(result, None, "acceld.db")
     printed = capsys.readouterr()
     assert f"no win         {why(result)}" in printed.out
@@ -102,9 +103,9 @@ def test_a_win_and_a_run_that_goes_on_need_no_excuse(change: dict[str, Any]) -> 
 
 
 def test_a_win_offers_to_be_applied(capsys: pytest.CaptureFixture[str]) -> None:
-    print_outcome(TIED | {"improved": True}, None, "acceld.db")
+    print_outcome(TIED | {"improved": True, "verdict": "certain"}, None, "acceld.db")
     printed = capsys.readouterr()
-    assert "acceld apply r7 FILE" in printed.err and "no win" not in printed.out
+    assert "acceld apply r7 FILE  " in printed.err and "no win" not in printed.out
 
 
 def step(candidate: int, speedup: float, verdict: str) -> dict[str, Any]:
@@ -136,3 +137,13 @@ def test_a_run_ends_with_the_measurement_that_decides_most(capsys: pytest.Captur
 )
 def test_what_is_measured_certain_or_not_ended_needs_no_measurement(change: dict[str, Any]) -> None:
     assert deciding(TIED | {"wins": STEPS} | change) == ""
+
+
+@pytest.mark.parametrize("change", [{}, {"improved": True, "verdict": "certain"}])
+def test_the_kernel_of_a_formula_is_offered_as_a_new_file(
+    change: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "workloads" / "formula-1"
+    print_outcome(TIED | change | {"workload_folder": str(folder)}, None, str(tmp_path / "acceld.db"))
+    said = capsys.readouterr().err
+    assert "acceld apply r7 -o NEW.py" in said and "FILE" not in said

@@ -116,12 +116,14 @@ class Chip:
 
 
 @asynccontextmanager
-async def watching(tmp_path: Path, policy: Policy | None = None, device: Chip | None = None) -> AsyncIterator[Session]:
+async def watching(
+    tmp_path: Path, policy: Policy | None = None, device: Chip | None = None, contract: tuple[Path, ...] = ()
+) -> AsyncIterator[Session]:
     file = tmp_path / "kernel.py"
     file.write_text(SOURCE.format(rows=8))
     steps: list[SaveResult] = []
     evaluator, runs = Scripted(), Runs()
-    watched = Watched(file, "nki_legacy")
+    watched = Watched(file, "nki_legacy", contract=contract)
     report: Callable[[SaveResult], None] = steps.append
     watcher = Watcher([watched], evaluator, report, policy=policy, optimizer=runs, quiet_s=0.05, device=device)
     task = asyncio.create_task(watcher.run())
@@ -197,7 +199,7 @@ async def test_a_file_that_is_gone_is_said_and_watched_until_it_is_back(tmp_path
         session.steps.clear()
         session.watched.path.rename(tmp_path / "elsewhere.py")
         (gone,) = await session.after("gone")
-        assert gone.good is False and "deleted, moved or renamed" in gone.text
+        assert gone.good is False and gone.text.startswith("kernel.py was deleted, moved or renamed")
         assert "correct" in await session.save(4)
 
 
@@ -300,3 +302,48 @@ async def test_files_of_one_name_are_each_evaluated_by_their_own_workload(tmp_pa
     watcher.start()
     await watcher.settled()
     assert evaluator.evaluated_by == {3: "silu", 4: "rope"}
+
+
+async def test_a_save_during_a_pause_is_evaluated_after_the_pause(tmp_path: Path) -> None:
+    async with watching(tmp_path) as session:
+        session.steps.clear()
+        session.watcher.toggle_pause()
+        session.watched.path.write_text(SOURCE.format(rows=4))
+        for _ in range(6000):
+            if session.watched.path in session.watcher._missed:
+                break
+            await asyncio.sleep(0.02)
+        assert session.watcher.paused and session.steps == []
+        session.watcher.toggle_pause()
+        await session.after("correct")
+        assert session.evaluator.asked[-1] == ("4", Gate.SEARCH)
+
+
+async def test_a_changed_interface_is_named(tmp_path: Path) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_text("def forward(x):\n    return x\n")
+    async with watching(tmp_path, contract=(tmp_path / "workload.toml", reference)) as session:
+        session.steps.clear()
+        reference.write_text("def forward(x):\n    return x + 0\n")
+        found = {step.stage: step.text for step in await session.after("correct")}
+        assert found["interface"].startswith("reference.py or workload.toml changed")
+        session.steps.clear()
+        session.watched.path.write_text(SOURCE.format(rows=4).replace("kernel(x)", "kernel(x, y)"))
+        found = {step.stage: step.text for step in await session.after("correct")}
+        assert found["interface"].startswith("the signature changed")
+
+
+def test_the_first_line_of_a_failure_is_not_cut_inside_of_brackets() -> None:
+    head, rest = first_line("own: output 0: relative L2 error 1.72 exceeds 1e-05; worst at [171, 891]: expected 10.67")
+    assert head == "own: output 0: relative L2 error 1.72 exceeds 1e-05"
+    assert rest == "worst at [171, 891]: expected 10.67"
+
+
+def test_a_change_is_exact_only_if_its_figure_follows_from_the_program() -> None:
+    classes = {"figure_class": {"instructions": "exact", "hbm_read_bytes": "modelled"}}
+    before = replace(profile(80.0, hbm=1e6), details=classes)
+    after = replace(before, counters={"hbm_read_bytes": 2e6, "instruction_count": 20.0})
+    assert {one.name: one.exact for one in deltas(before, after)} == {
+        "hbm_read_bytes": False,
+        "instruction_count": True,
+    }

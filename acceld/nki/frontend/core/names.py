@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from acceld.errors import did_you_mean
+from acceld.errors import nearest_of
 from acceld.nki.frontend.core.context import current, refuse
 from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, LEGACY_ONLY, NO_ACTIVATION, REDUCE_OPS
 from acceld.nki.ir.program import Engine
@@ -105,7 +105,7 @@ def alu_op(op: object) -> str:
     if name in LEGACY_ONLY and not legacy:
         refuse("alu_op", f"no engine has {name}: NKI 0.3 and later do not compile it", WITHOUT[name])
     if name not in ALU_OPS or (name == "reciprocal" and legacy):
-        refuse("alu_op", f"{_called(op)} is not an operation of the vector engine", did_you_mean(name, ALU_OPS))
+        refuse("alu_op", f"{_called(op)} is not an operation of the vector engine", nearest_of(name, ALU_OPS))
     return name
 
 
@@ -135,7 +135,7 @@ def activation_function(op: object) -> str:
         refuse(
             "activation_function",
             f"{_called(op)} is not a function of the scalar engine",
-            did_you_mean(name, ACTIVATION_FUNCTIONS),
+            nearest_of(name, ACTIVATION_FUNCTIONS),
         )
     return name
 

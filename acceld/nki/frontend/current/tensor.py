@@ -346,7 +346,11 @@ class NkiTensor(methods.Tensor):
         """Return a view in which the one element of axis ``dim`` is repeated ``size`` times."""
         axis = self._free_axis(dim, "broadcast")
         if self.shape[axis] != 1:
-            refuse("shape", f"axis {axis} of {self.label} has more than one element")
+            refuse(
+                "shape",
+                f"axis {axis} of {self.label} has {self.shape[axis]} elements, and broadcast repeats one element",
+                f".expand_dim({axis}).broadcast({axis}, {size}) adds an axis and repeats along it",
+            )
         dims = list(self.access.dims)
         dims[axis] = TileDim(operator.index(size), (0,) * len(self.declared.shape))
         return self._with(dims)
@@ -362,7 +366,7 @@ class NkiTensor(methods.Tensor):
         """Return a view without axis ``dim``, which has one element."""
         axis = self._free_axis(dim, "squeeze_dim")
         if self.shape[axis] != 1:
-            refuse("shape", f"axis {axis} of {self.label} has more than one element")
+            refuse("shape", f"axis {axis} of {self.label} has {self.shape[axis]} elements, not one")
         return self._with([d for k, d in enumerate(self.access.dims) if k != axis])
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:

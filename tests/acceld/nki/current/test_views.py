@@ -151,6 +151,15 @@ def test_what_can_not_be_traced_is_refused_with_its_line(body: str, why: str) ->
     assert refused.value.line == 9
 
 
+def test_a_broadcast_of_many_elements_is_refused_with_the_view_that_works() -> None:
+    (x,) = drawn((8, 16))
+    with pytest.raises(LegalityError, match="axis 1 of 'x' has 16 elements") as refused:
+        run("nisa.dma_copy(dst=out, src=x.broadcast(1, 4))", "x", "(8, 4, 16)", x)
+    works = refused.value.hint.partition(" adds")[0]
+    assert works == ".expand_dim(1).broadcast(1, 4)"
+    assert np.array_equal(run(f"nisa.dma_copy(dst=out, src=x{works})", "x", "(8, 4, 16)", x)[:, 3], x)
+
+
 @pytest.mark.parametrize(
     ("index", "part"),
     [("nl.arange(4)[:, None], 0", "no index grids"), ("nl.affine_range(4), 0", "a range of loop iterations")],
