@@ -136,8 +136,8 @@ def check_target(api: str, chip: str, lnc: int) -> None:
         raise UsageError(f"lnc {lnc} is not possible on {chip}", hint="trn1 has lnc 1, later chips 1 or 2")
 
 
-_ASKING = {"isinstance": 2, "type": 1, "hasattr": 2}
-"""Python's functions that ask for an object's type, with the number of their arguments."""
+_ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
+"""Python's functions whose answer depends on an object's type, with the possible numbers of their arguments."""
 
 
 def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
@@ -177,9 +177,10 @@ class _Statements(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:  # ast's name
         self.generic_visit(node)
-        asks = isinstance(node.func, ast.Name) and node.func.id in _ASKING and len(node.args) == _ASKING[node.func.id]
-        if asks and PLAIN in self.names and not node.keywords:
-            node.args[0] = _plain(node.args[0])
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if PLAIN in self.names and len(node.args) in _ASKING.get(name, ()) and not node.keywords:
+            whole = [ast.Constant(True)] if name == "getattr" else []  # an attribute may tell the number
+            node.args[0] = _plain(node.args[0], *whole)
         return node
 
     def visit_Match(self, node: ast.Match) -> ast.stmt:  # ast's name

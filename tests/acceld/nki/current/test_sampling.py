@@ -157,6 +157,7 @@ def both() -> Callable[[str], tuple[Program, Program]]:
             "count += 1\n            if count[0] >= 40:\n                " + DOUBLED,
         ),
         ("pass", "if isinstance(j, int) and type(i) is int and not hasattr(i, 'shape'):\n                " + DOUBLED),
+        ("pass", "if getattr(j, 'shape', None) is None and getattr(i, 'real') > 6:\n                " + DOUBLED),
         ("pass", "match i:\n                case int():\n                    " + DOUBLED),
         (
             "import copy",
