@@ -34,7 +34,7 @@ class FrontEnd(Protocol):
         """Return functions, by name, that replace Python statements to which this API gives another meaning.
 
         The names are :data:`WHILE` for ``while``, :data:`IS` for ``is``, and :data:`PLAIN` for values that
-        ``isinstance``, ``type``, ``hasattr`` and class patterns ask about.
+        ``isinstance``, ``type``, ``hasattr``, ``getattr`` and class patterns ask about.
         """
         ...
 
