@@ -114,9 +114,11 @@ class View:
     def mapped(self, function: Callable[[Any], Any]) -> View:
         """Return the view that ``function`` makes of an array with this view's shape and strides.
 
-        numpy computes the new strides. No element is read.
+        numpy computes the new strides. No element is read. Raise TypeError if ``function`` returns an element.
         """
         fake = function(_ARRAY(_Fake(self.shape, self.strides)))
+        if not isinstance(fake, np.ndarray):
+            raise TypeError(f"a view of shape {self.shape} can not be mapped to one element: index with ...")
         start = fake.__array_interface__["data"][0] - _ADDRESS
         return View(self.node, fake.shape, fake.strides, self.offset + start)
 

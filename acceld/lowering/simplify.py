@@ -271,7 +271,7 @@ def _divided(node: Node, once: set[int]) -> View | None:
 
 def _reciprocal(below: View, node: Node) -> View:
     """Return the reciprocals of a view. Axes along which the view repeats elements are left out of the computation."""
-    small = below.mapped(lambda array: array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)])
+    small = below.mapped(lambda array: array[(*(slice(0, 1) if s == 0 else slice(None) for s in array.strides), ...)])
     made = elementwise("recip", [small], node.dtype, node.line)
     made.order = node.order
     return whole(made).broadcast(below.shape)

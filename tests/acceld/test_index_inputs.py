@@ -76,7 +76,7 @@ def test_indices_are_drawn_validly_and_no_distribution_changes_them(tmp_path: Pa
     ("change", "message"),
     [
         (('high = "TOTAL // 2"', "high = 5"), "do not make 4 parts"),
-        (('"TOTAL + 3"', '"TOTAL - 1"'), "40 distinct numbers below 39"),
+        (('"TOTAL + 3"', '"TOTAL - 1"'), "has 40 elements, and there are only 39 distinct numbers below 39"),
         (('over = "first"', 'over = "pages"'), "not an argument before it"),
     ],
 )

@@ -3,7 +3,7 @@
 # workload: st_rope
 # api: nki
 # chip: trn2
-"""Which of many equal views a name means counts the iterations."""
+"""The iterations are counted by which of many equal views a name means."""
 
 import nki
 import nki.isa as nisa

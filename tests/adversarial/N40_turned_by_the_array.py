@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""What was never written is turned by the tensor engine, and a bit of it is read."""
+"""Memory that was never written is turned by the tensor engine, and a bit of the result is read."""
 
 import nki
 import nki.isa as nisa

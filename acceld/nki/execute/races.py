@@ -29,7 +29,7 @@ _HINT = "let each core use its own part, or put nisa.core_barrier between"
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """What a core has done with each element of a buffer since it last met the other core: read it, changed it, stored
+    """Record what a core has done with each element of a buffer since it last met the other core: read it, changed it, stored
     any value to it, stored different values to it.
     """
 

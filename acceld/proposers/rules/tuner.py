@@ -76,7 +76,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the try of a move gives."""
+    """Hold the result of a move that was tried."""
 
     new: Tuned | None = None
     """The new kernel; None if it can not be timed, or if its program was timed before."""
@@ -112,7 +112,7 @@ class Tuned:
     moves: Sequence[Move] | None = field(default=None, repr=False)
     """The kernel's moves, best first; None until they are asked for."""
     made: dict[int, Made | None] = field(default_factory=dict, repr=False)
-    """What moves make, by their positions in ``moves``; None for a move that is refused."""
+    """The kernels that moves make, by their positions in ``moves``; None for a move that is refused."""
     tried: set[int] = field(default_factory=set, repr=False)
     """Positions in ``moves`` of the moves that were tried."""
 

@@ -167,15 +167,17 @@ async def test_rules_cross_with_what_rules_made_and_models_with_what_models_made
         assert plan is not None and bool(plan.rule) is ruled and (plan.partner == 8) is ruled
 
 
-async def test_prompts_say_what_rules_do_and_refuse() -> None:
+async def test_prompts_say_what_rules_do_and_what_they_refuse() -> None:
     models = Report()
     proposer = BothProposer(models, RulesProposer())
     asked = plan_request(0, baseline_kernel(workload("silu", ()), "nki_legacy").text)
     plan = await proposer.plan(replace(asked, index=1))
     assert plan is not None and any("composite activation" in note for note in models.notes)
-    assert any("refuse" in note for note in models.notes) and any("because of this:" in note for note in models.notes)
     await proposer.attempt(AttemptRequest(asked.problem, plan, asked.parent, 0, 0))
     assert models.notes[0] == plan.text and any("composite activation" in note for note in models.notes)
+    refused = plan_request(1, baseline_kernel(workload("swiglu", ()), "nki_legacy").text)
+    assert await proposer.plan(refused) is not None
+    assert any("refuse" in note for note in models.notes) and any("because of this:" in note for note in models.notes)
 
 
 GOOD = kernel(SIGMOID, width=512)
