@@ -111,9 +111,11 @@ def _answers(given: argparse.Namespace, problems: Sequence[Path]) -> Iterator[di
             answered, late = threading.Event(), threading.Event()
             watch = threading.Thread(target=_end_at, args=(process.pid, before + given.seconds, answered, late))
             watch.start()
-            line = process.stdout.readline()
-            answered.set()
-            watch.join()
+            try:
+                line = process.stdout.readline()
+            finally:
+                answered.set()
+                watch.join()
             seconds = round(time.monotonic() - began, 1)
             if line:
                 yield json.loads(line) | {"seconds": seconds}

@@ -48,7 +48,7 @@ def over_seconds(run: RunView, chosen: int | None) -> Plot:
 
 
 def over_dollars(run: RunView, chosen: int | None) -> Plot:
-    """Return the best speed-up over the cost of model calls so far."""
+    """Return a plot of the best speed-up against the cost of the model calls up to then."""
     if not run.cost_usd:
         return Plot("Best over dollars", "USD", "x", empty="No model call of this run has cost anything.")
     return _best(run, "USD", [run.cost_at(best.seq) for best in run.bests])

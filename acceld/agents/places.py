@@ -110,7 +110,7 @@ class Places:
             path = Path(text)
             found = (path if path.is_absolute() else self.roots[0] / path).resolve()
         except (ValueError, OSError, RuntimeError) as error:
-            raise UsageError(f"{text[:200]!r} is not a path") from error
+            raise UsageError(f"{text[:200]!r} can not be used as a path: {error}") from error
         if any(found == root or root in found.parents for root in self.roots):
             return found
         raise UsageError(

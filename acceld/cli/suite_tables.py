@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     models = [{row["workload"]: row.get("model") for row in each["rows"]} for each in (one, other)]
     if any(models[0].get(name) != models[1].get(name) for name, _, _ in rows):
-        say("The suites were timed by different versions of the performance model: their latencies do not compare.")
+        say("The suites were timed by different versions of the performance model: do not compare their latencies.")
     table = [(name, figures.duration(a), figures.duration(b), f"{a / b:.2f}x") for name, a, b in rows]
     print_table(table, ("workload", "A", "B", "B is faster by"), right=frozenset({1, 2, 3}))
     if mean is not None:

@@ -413,7 +413,7 @@ class Daemon:
         if "candidate" in arguments:
             candidate = await self.store.read(load_candidate, arguments["candidate"])
             if candidate.run != run:
-                raise UsageError(f"c{candidate.id} is not a candidate of r{run}")
+                raise UsageError(f"c{candidate.id} is a candidate of r{candidate.run}, not of r{run}")
         if action in LASTING:
             return await self._steer(record, candidate, action, arguments, by)
         entry = await self.store.change(write_steering, run, action, arguments, by)

@@ -7,6 +7,7 @@ code returns. Kernels from the user are not checked.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import string
 from collections import Counter, OrderedDict, deque
@@ -159,7 +160,10 @@ class _Reader:
         self.owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         self.owners |= {id(node.args[0]) for node in ast.walk(tree) if _reads(node)}
         self.defined = frozenset(_defined(tree))
-        self.classes = frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+        self.classes = frozenset(
+            own.difference(dir(builtins))
+        )  # a hidden class must not lend its name to a built-in one
         self.mains = {id(inner) for node in ast.walk(tree) if asks_if_main(node) for inner in ast.walk(node)}
 
     def findings(self) -> Iterator[Failure]:

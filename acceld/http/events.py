@@ -115,7 +115,7 @@ async def _websocket(request: web.Request) -> web.StreamResponse:
 
 
 async def _listen(stream: web.WebSocketResponse) -> None:
-    """Answer the client's messages until it leaves."""
+    """Answer the client's pings until the client leaves; ignore its other messages."""
     async for message in stream:
         if message.type is WSMsgType.TEXT and message.data.startswith('{"ping"'):
             await stream.send_str('{"pong":1}')

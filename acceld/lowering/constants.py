@@ -135,7 +135,7 @@ def placed(array: Array, dtype: str, line: int) -> View:
     found = _function(np.asarray(core, dtype=np.float64), line)
     if found is None:
         raise NotLowered(
-            f"a table of {core.size} constants is not lowered: no few steps of positions give it; pass it as an argument",
+            f"an array of {core.size} constants is not lowered: no short formula of its indices gives it; pass it as an argument",
             line,
         )
     kept = tuple(n if axis in varying else 1 for axis, n in enumerate(array.shape))

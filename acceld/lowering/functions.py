@@ -35,7 +35,8 @@ from acceld.lowering.graph import INDEX, Node, View, elementwise, fill, reduced,
 GREATEST = 3.4028235e38
 """The greatest float32 value."""
 _TURN_TOP = 6.28125
-"""The leading bits of a turn, 2 pi. A product with a count of turns below 2**15 is exact in float32."""
+"""The leading bits of a turn, 2 pi. A product with a count of up to ``_MOST_TURNS`` is exact in float32."""
+_MOST_TURNS = 2**15
 _TURN_REST = 2.0 * math.pi - _TURN_TOP
 _HALF_TURN = 3.1415925
 """The greatest float32 value that is not above pi."""
@@ -118,6 +119,8 @@ def _sine_of_sum(x: Any, more: float) -> Any:
     held = x.known()
     if held is not None and held.size and np.abs(held + more).max() <= math.pi:
         return Traced(applied("sin", [x + more if more else x]))
+    if held is not None and held.size and np.abs(held).max() > _MOST_TURNS * _TURN_TOP:
+        refused(f"a sine or cosine of {np.abs(held).max():.3g}, which is more than {_MOST_TURNS} turns")
     wide = x.astype(np.float32) if x.dtype != np.float32 else x
     turns = _below(wide * (0.5 / math.pi) + (0.5 + more * 0.5 / math.pi))
     rest = wide - turns * _TURN_TOP - turns * _TURN_REST
@@ -128,6 +131,7 @@ def _sine_of_sum(x: Any, more: float) -> Any:
 @lowers("arctan", ufunc=True)
 def _arc_tangent(x: Any) -> Any:
     # The scalar engine's arctan takes at most half of pi; that of a greater number follows from its reciprocal's.
+    x = x.astype(np.float32) if x.kind == "b" else x
     size = np.abs(x)
     near = Traced(applied("arctan", [np.minimum(size, 1.0 / np.maximum(size, 1.0))]))
     return np.sign(x) * np.where(size > 1.0, math.pi / 2 - near, near)

@@ -107,7 +107,7 @@ class View:
 
     @property
     def whole(self) -> bool:
-        """Return True if the view has all elements of the result in their order. The shape may differ."""
+        """Return True if the view has all elements of its node's result in their order. The shape may differ."""
         own = ((n, s, d) for n, s, d in zip(self.shape, self.strides, dense(self.shape), strict=True) if n != 1)
         return self.offset == 0 and math.prod(self.shape) == self.node.size and all(s == d for _, s, d in own)
 

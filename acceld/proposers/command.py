@@ -75,8 +75,8 @@ def command_words(configured: str) -> list[str]:
         raise ConfigError(f"[command] run: {error}", hint="quote it as in a shell") from error
     if not words:
         raise ConfigError(
-            "no command is configured",
-            hint=f'[command] run = "claude", one of {", ".join(TEMPLATES)}, or a command line',
+            "run in [command] is empty",
+            hint=f"set it in acceld.toml to one of {', '.join(TEMPLATES)}, or to a command line",
         )
     for word in words:
         try:

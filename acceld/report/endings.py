@@ -92,7 +92,7 @@ def applying(result: Mapping[str, Any], database: str) -> tuple[str, str]:
     file of the user: its workload lies beside ``database``, the history.
     """
     folder, run = result.get("workload_folder"), f"r{result['run']}"
-    if folder and Path(folder).is_relative_to(Path(database).parent.absolute()):
+    if folder and Path(folder).is_relative_to(Path(database).parent.resolve()):
         return f"acceld apply {run} -o NEW.py", "write it to a new file"
     tied = " --even-if-tied" if result["verdict"] not in (Verdict.CERTAIN, Verdict.LIKELY) else ""
     return f"acceld apply {run} FILE{tied}", "write it over your file; a copy of FILE is kept"

@@ -152,10 +152,12 @@ class Watcher:
             text = f"{len(batch)} files changed at once: paused until the next save, or p"
             self._report(SaveResult(first.path, "paused", text, None))
             return
+        saved = batch
         if self._by_many:
             self.paused = self._by_many = False
+            saved = frozenset(self._missed)
         if self._settings is not None:
-            for found in self._settings.check(batch & self._settings_files):
+            for found in self._settings.check(saved & self._settings_files):
                 self._report(SaveResult(found.path, "settings", found.text, None if found.good else False))
         if not self.paused:
             self._evaluate()

@@ -328,12 +328,13 @@ def _on_device(client: Client, case: WinnerCheck, most_percent: float | None) ->
 
 
 def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float | None) -> str:
-    """Return the reason why a passing kernel does not hold; empty if it holds.
+    """Return why a kernel that passed is no longer as fast as it has to be; empty if it is fast enough.
 
-    A winner has to win again, by more than its interval and twice the resolution. The size of the win differs between
-    days. So the size is compared only if ``most_percent`` is given: the win may shrink by that percentage, or by the
-    widths of both intervals if they are more. Any other kernel may be slower than ``other`` by at most
-    ``most_percent``.
+    A kernel that was stored as a winner has to beat ``case.other`` again, by more than the tie band: half the width of
+    the interval, or twice the clock's resolution if that is more. The size of the win differs between days, so it is
+    compared only if ``most_percent`` is given. The win may then be smaller by that percentage, or by the sum of today's
+    band and half the stored interval's width if that is more. Any other kernel may be slower than ``case.other`` by
+    ``most_percent`` (MOST_PERCENT if None), or by that sum.
     """
     if case.other is None:
         return ""

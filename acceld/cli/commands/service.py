@@ -58,7 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
         path.write_text(unit(home), encoding="utf-8")
         enabled = systemctl("daemon-reload") and systemctl("enable", "--now", path.name)
         done = f"wrote {path}"
-        say("it runs now" if enabled else f"enable it where systemd runs: systemctl --user enable --now {path.name}")
+        say(
+            f"{path.name} runs now"
+            if enabled
+            else f"systemd does not run for this user; where it does: systemctl --user enable --now {path.name}"
+        )
         say("to keep it running after logout: loginctl enable-linger")
     elif arguments.what == "uninstall":
         if not path.exists():

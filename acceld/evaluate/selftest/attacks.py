@@ -229,7 +229,10 @@ def _refusals(text: str) -> tuple[str, ...]:
     for refusal in refusals:
         status, _, rule = refusal.partition(".")
         if status not in set(Status) or not rule:
-            raise UsageError(f"caught by {refusal!r} is not a status and rule", hint=nearest_of(status, list(Status)))
+            raise UsageError(
+                f"{refusal!r} in the header is not of the form status.rule",
+                hint=f"such as rejected.import. {nearest_of(status, list(Status))}".strip(),
+            )
     return refusals
 
 

@@ -144,6 +144,8 @@ def _drawn(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Arr
     limits = finfo(dtype)
     near, far = chance.integers(-6, 7, count), chance.integers(limits.minexp, limits.maxexp - 3, count)
     values = np.ldexp(chance.standard_normal(count), np.where(chance.random(count) < _NEAR, near, far))
+    if float(limits.min) >= 0:
+        values = np.abs(values)  # a type without a sign
     return np.clip(values, -float(limits.max), float(limits.max)).astype(dtype)
 
 

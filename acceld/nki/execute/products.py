@@ -238,7 +238,7 @@ def matmul_mx(context: Context) -> Step:
     dst = context.dst(0, arranged=False)
     operands = [context.src(number, arranged=False) for number in range(4)]
     if any(tile.dtype not in _MX_FORMATS for tile in operands[:2]):
-        raise context.unsupported("this microscaled format")
+        raise context.unsupported(f"operands other than {', '.join(_MX_FORMATS)}")
     mode = accumulation(context.instruction)
     real = context.machine.real
 

@@ -30,13 +30,14 @@ _HINT = "let each core use its own part, or put nisa.core_barrier between"
 @dataclass(frozen=True, slots=True)
 class _Touched:
     """Record what a core has done with each element of a buffer since it last met the other core: read it, changed it, stored
-    any value to it, stored different values to it.
+    any value to it, stored different values to it, read it and then changed it.
     """
 
     read: Array
     written: Array
     stored: Array
     varied: Array
+    replaced: Array
 
 
 class Races:
@@ -129,7 +130,7 @@ class Races:
         by_core = self._touched.setdefault((buffer, self._meetings[core]), {})
         if core not in by_core:
             size = self._stores[buffer].layout.elements
-            by_core[core] = _Touched(*np.zeros((4, size), bool))
+            by_core[core] = _Touched(*np.zeros((5, size), bool))
         return by_core[core], [touched for other, touched in by_core.items() if other != core]
 
     def _read(self, core: int, buffer: int, places: Array, node: Instruction) -> None:
@@ -145,10 +146,13 @@ class Races:
         mine, others = self._of(core, buffer)
         places = stored[changed]
         mine.varied[places] |= mine.stored[places]
+        mine.replaced[places] |= mine.read[places]
         mine.stored[stored] = True
         mine.written[places] = True
         for other in others:
             both = places[other.read[places]]
+            if buffer not in self._folded:
+                both = np.union1d(both, stored[other.replaced[stored]])
             if both.size:
                 self._refuse(buffer, both, "a core writes {} that another one reads", "what that one reads", node)
             both = places[other.stored[places]] if buffer not in self._folded else both

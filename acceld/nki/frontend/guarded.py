@@ -167,7 +167,7 @@ class Guard:
         return next((self._is_own(kind) for kind in kinds if name in vars(kind)), True)
 
     def _inherits(self, owner: super, name: str) -> bool:
-        """Return True if ``super()`` finds the attribute in a class that a kernel's class may extend."""
+        """Return True if ``super()`` finds the attribute in a class of the kernel's file or in ``nl.NKIObject``."""
         after, kind = (object.__getattribute__(owner, key) for key in ("__thisclass__", "__self_class__"))
         classes = itertools.dropwhile(lambda one: one is not after, kind.__mro__)
         found = next((one for one in itertools.islice(classes, 1, None) if name in vars(one)), None)
@@ -180,7 +180,7 @@ class Guard:
     def _class(self, body: Any, name: str, *bases: Any, **options: Any) -> Any:
         """Return a class of the kernel's file. Raises LegalityError if it extends a class that a kernel may not extend."""
         for base in bases:
-            known = any(base is one for one in _BASES) or (id(base) in self._plain and base not in _PLAIN)
+            known = any(base is one for one in _BASES) or (isinstance(base, type) and issubclass(base, Exception))
             if not (
                 known or isinstance(base, Stub) or self._is_base(base) or base.__module__ in (self._own, *_BASES_FROM)
             ):

@@ -188,7 +188,7 @@ def _sorted_first(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function``, whose result may not contain an address."""
+    """Return a version of ``function`` that raises LegalityError if its result contains a memory address."""
 
     def called(*values: Any, **options: Any) -> Any:
         return shown(function(*values, **options))

@@ -92,6 +92,8 @@ class Session:
     last_line: int = 0
     missing: set[str] = field(default_factory=set)
     """Packages that the kernel's files import and that are not installed."""
+    samples: bool = True
+    """False if the kernel's file may tell a sampled loop's index from a number, so that every iteration is traced."""
     reload: Callable[[], Any] | None = None
     """Loads the kernel's file again and returns the kernel function. Each attempt to trace starts from a fresh file, so
     that it does not see variables that an earlier attempt changed.

@@ -138,6 +138,8 @@ def check_target(api: str, chip: str, lnc: int) -> None:
 
 _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
 """Python's functions whose answer depends on an object's type, with the possible numbers of their arguments."""
+_ASKING_OF_NUMPY = frozenset({"isscalar"})
+"""Such functions of numpy."""
 
 
 def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
@@ -157,6 +159,8 @@ class _Statements(ast.NodeTransformer):
 
     def __init__(self, names: Collection[str]) -> None:
         self.names = names
+        self.hides = False
+        """True if the file may ask for the type of a loop's index in a way that is not rewritten."""
 
     def visit_While(self, node: ast.While) -> ast.stmt:  # ast's name
         self.generic_visit(node)
@@ -176,18 +180,50 @@ class _Statements(ast.NodeTransformer):
         return asked if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), asked), node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:  # ast's name
-        self.generic_visit(node)
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if PLAIN in self.names and len(node.args) in _ASKING.get(name, ()) and not node.keywords:
+        starred = any(isinstance(one, ast.Starred) for one in node.args)
+        if starred or node.keywords or len(node.args) not in _ASKING.get(name, ()):
+            self.generic_visit(node)
+            return node
+        node.args = [self.visit(one) for one in node.args]  # the function's own name asks nothing by itself
+        if PLAIN in self.names:
             whole = [ast.Constant(True)] if name == "getattr" else []  # an attribute may tell the number
             node.args[0] = _plain(node.args[0], *whole)
         return node
 
+    def visit_Name(self, node: ast.Name) -> ast.expr:  # ast's name
+        self.hides |= node.id in _ASKING
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:  # ast's name
+        self.generic_visit(node)
+        self.hides |= node.attr in _ASKING_OF_NUMPY
+        return node
+
+    def visit_alias(self, node: ast.alias) -> ast.alias:
+        self.hides |= bool({node.name, node.asname} & {*_ASKING, *_ASKING_OF_NUMPY})
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        self.generic_visit(node)
+        self.hides |= node.arg in _ASKING
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:  # ast's name
+        self.generic_visit(node)
+        self.hides |= node.name in _ASKING
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:  # ast's name
+        self.generic_visit(node)
+        self.hides |= node.name in _ASKING
+        return node
+
     def visit_Match(self, node: ast.Match) -> ast.stmt:  # ast's name
         self.generic_visit(node)
-        if PLAIN in self.names and any(
-            isinstance(one, ast.MatchClass) for case in node.cases for one in ast.walk(case)
-        ):
+        found = [one for case in node.cases for one in ast.walk(case.pattern) if isinstance(one, ast.MatchClass)]
+        self.hides |= len(found) > sum(isinstance(case.pattern, ast.MatchClass) for case in node.cases)
+        if PLAIN in self.names and found:
             node.subject = _plain(node.subject, ast.Constant(True))
         return node
 
@@ -240,7 +276,9 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
     sys.modules[MODULE_NAME] = module
     try:
         module.__dict__.update(front_end.statements)
-        read = ast.fix_missing_locations(_Statements(front_end.statements).visit(tree))
+        statements = _Statements(front_end.statements)
+        read = ast.fix_missing_locations(statements.visit(tree))
+        session.samples = not statements.hides
         if session.options.permitted is not None:
             guard = Guard(session.options.permitted, session, MODULE_NAME)
             read = guard.rewritten(read)

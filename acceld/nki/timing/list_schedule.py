@@ -188,7 +188,7 @@ def schedule(
 
 
 def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, ...]]:
-    """Return the queues that a transfer occupies, for each set of quarters of the DMA engines (bits; 0 for all).
+    """Return, for each set of quarters of the DMA engines (bits; 0 for all), the queues that a transfer over them occupies.
 
     Quarters that are always used together form one queue. Queues are numbered from ``engines`` on.
     """

@@ -203,7 +203,7 @@ async def test_rules_beside_models_propose_one_sequence_for_a_parent_by_every_st
 
 
 async def test_a_program_proposes_where_one_is_configured(store: Store) -> None:
-    with pytest.raises(ConfigError, match="no command is configured"):
+    with pytest.raises(ConfigError, match=r"run in \[command\] is empty"):
         await (await builder(store)).check(RunSpec("silu", proposer="command"))
     made = await builder(store, Config(command=CommandConfig(run="my-agent {file}")))
     search = await made.search(await store.change(create_run, RunSpec("silu", proposer="command")), RunControl())

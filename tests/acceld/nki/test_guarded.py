@@ -135,6 +135,8 @@ def test_a_class_may_extend_the_base_that_the_api_documents() -> None:
         ("class C(metaclass=type):\n    pass\n", "pass", 3),
         ("", "type(tile)(tile)", 8),
         ("class C:\n    def f(self):\n        return super().__init__\n", "C().f()", 5),
+        ("def f():\n    class map:\n        pass\nclass C(map):\n    pass\n", "list(C(abs, [1]))", 6),
+        ("class C(property):\n    pass\n", "pass", 3),
         ("class C:\n    def f(self):\n        return super().__reduce__\n", "C().f()", 5),
         ("class C:\n    def f(self):\n        return super().__thisclass__\n", "C().f()", 5),
         ("class C(ValueError):\n    def f(self):\n        return super().with_traceback\n", "C().f()", 5),

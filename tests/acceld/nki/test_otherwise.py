@@ -230,6 +230,25 @@ def test_a_core_may_read_back_what_both_cores_wrote_alike(first: str, raced: boo
     assert _found(program, x) == ("race" if raced else "")
 
 
+@pytest.mark.parametrize("core", [0, 1])
+def test_a_value_that_a_core_has_read_and_replaced_may_not_be_stored_again_by_the_other(core: int) -> None:
+    body = """
+    t, u, z = (nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf) for _ in range(3))
+    nisa.dma_copy(dst=t, src=x[0:128, :])
+    nisa.dma_copy(dst=u, src=x[0:128, :])
+    nisa.memset(dst=z, value=0.0)
+    core == CORE and nisa.dma_copy(dst=held[0:128, :], src=t)
+    core == CORE and nisa.dma_copy(dst=u, src=held[0:128, :])
+    core == CORE and nisa.dma_copy(dst=held[0:128, :], src=z)
+    core != CORE and nisa.dma_copy(dst=held[0:128, :], src=z)
+    nisa.dma_copy(dst=out[128 * core : 128 * core + 128, :], src=u)
+    return out
+""".replace("CORE", str(core))
+    x = np.random.default_rng(3).standard_normal((256, 64)).astype(np.float32)
+    program = trace(_HEAD + body, [TensorSpec(x.shape, "float32")], api="nki", chip="trn2", lnc=2)
+    assert _found(program, x) == "race"
+
+
 _HIDES = """
 import nki
 import nki.isa as nisa

@@ -33,7 +33,7 @@ class GridOrder(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each kernel that reads both program numbers exactly once."""
+        """Yield a place for each kernel on grids of two axes that reads ``tl.program_id`` of each axis once."""
         for name, function in kernel.kernels.items():
             pair = _pair(kernel, name, function)
             if pair is not None:

@@ -88,10 +88,10 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[
         return tuple(np.broadcast_shapes(a, b))
     except ValueError:
         raise LegalityError(
-            f"tiles of shapes {list(a)} and {list(b)} do not fit in '{call}'",
+            f"'{call}' can not broadcast tiles of shapes {list(a)} and {list(b)}",
             rule="shape",
             line=current().line(),
-            hint="sizes agree or are 1; put axes in place with expand_dims, reshape or broadcast_to",
+            hint="from the last axis on, sizes are equal or one is 1; change a shape with expand_dims, reshape or broadcast_to",
         ) from None
 
 
@@ -334,7 +334,9 @@ def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
 
     if access.indirect or not access.dims or linear(access.dims[-1].steps) != 1:
         refuse(
-            "access_pattern", f"the last axis of {view.label} is not contiguous", "take the view of the tensor first"
+            "access_pattern",
+            f"{view.label} can not be viewed as {dtype}: its last axis is not contiguous",
+            "take the view of the whole tensor, and index the result",
         )
     first = Affine()
     for index, stride in zip(access.start, buffer.strides, strict=True):

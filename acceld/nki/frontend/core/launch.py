@@ -86,7 +86,11 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
     loops: list[int] = []
     if site in trace.unroll:
         if prod(grid) > 4096:
-            raise LimitExceeded(f"a launch grid of {prod(grid)} programs", rule="grid_limit", line=line)
+            raise LimitExceeded(
+                f"a grid of {prod(grid)} programs is too large: a kernel that needs its program number while tracing may have 4096",
+                rule="grid_limit",
+                line=line,
+            )
         value = None
         for number in range(prod(grid)):
             trace.program_ids = tuple(int(i) for i in np.unravel_index(number, grid))

@@ -101,7 +101,7 @@ class CurrentFrontEnd:
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
         unroll: frozenset[Site] = frozenset()
-        after: int | None = self.session.options.sample_after
+        after: int | None = self.session.options.sample_after if self.session.samples else None
         sampling = False
         for attempt in range(MAX_RETRACES):
             self.session.reset()

@@ -240,7 +240,11 @@ def is_statement(one: object, other: object) -> bool:
     compare their values.
     """
     if isinstance(one, NkiTensor) and isinstance(other, NkiTensor):
-        refuse("control_flow", "'is' between two tensors", "compare names or numbers; 'is None' is fine")
+        refuse(
+            "control_flow",
+            "'is' can not compare two tensors",
+            "keep a number or a name with each, and compare that; 'is None' is fine",
+        )
     return sampling.as_python(one, number=True) is sampling.as_python(other, number=True)
 
 

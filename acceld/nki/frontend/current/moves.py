@@ -87,8 +87,8 @@ def sendrecv(
     if (as_number(send_to_rank), as_number(recv_from_rank)) != (other, other):
         refuse(
             "exchange_cores",
-            f"core {1 - other} sends to and receives from core {other} only",
-            "use 1 - nl.program_id(0)",
+            f"'sendrecv' on core {1 - other} needs send_to_rank and recv_from_rank {other}",
+            "pass 1 - nl.program_id(0) as both",
         )
     target, source = tensor(dst, "dst", "sendrecv"), tensor(src, "src", "sendrecv")
     if target.dtype_name != source.dtype_name:

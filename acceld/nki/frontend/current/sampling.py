@@ -20,6 +20,8 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from acceld.nki.frontend.core.context import Retrace
 from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.session import Site
@@ -219,6 +221,10 @@ class SampledIndex(Expr):
 
     def __deepcopy__(self, memo: object) -> SampledIndex:
         return self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return the index as an array of its number, which needs every iteration of the index's loops."""
+        return np.array(self.__index__(), dtype=dtype)
 
     def _sum(self, other: object, sign: int) -> Any:
         """Return the index plus ``sign`` times ``other``."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import gc
 import hashlib
 import sys
 from bisect import bisect_right
@@ -196,7 +195,7 @@ class _Walk:
         elif kind is partial:
             self._all((value.func, value.args, value.keywords, vars(value)))
         elif kind is _CACHE:
-            self._cache(value)
+            self._unlike()
         elif kind in _CALLS:
             self._all((value.fget, value.fset, value.fdel) if kind is property else (value.__func__,))
         elif kind is Kernel:
@@ -222,14 +221,6 @@ class _Walk:
             if isinstance(value.base, np.ndarray):
                 self.seen.append(value.ctypes.data - value.base.ctypes.data)
             self.value(value.base)
-
-    def _cache(self, value: Any) -> None:
-        """Visit a function whose results are kept, and its results."""
-        for part in gc.get_referents(value):
-            if isinstance(part, dict) and any(_is_fixed(type(one)) for one in part.values()):
-                self.seen.append(len(part))  # links to the results, which are parts themselves
-            elif not isinstance(part, type):
-                self.value(part)
 
     def _function(self, value: FunctionType) -> None:
         """Visit what a Python function can reach: its closure, default arguments, attributes and global names."""

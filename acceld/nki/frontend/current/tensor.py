@@ -35,8 +35,8 @@ def _without(symbol: str) -> Callable[..., Any]:
     def operator_of(self: object, *other: object) -> NoReturn:
         refuse(
             "control_flow",
-            f"'{symbol}' of a register, whose value is not known while tracing",
-            "registers have + - * and -; to branch at run time, compute the count of an nl.fori_loop",
+            f"'{symbol}' can not be applied to a register: its value is not known while tracing",
+            "registers have +, *, and - with one or two operands; in place of a branch, compute the count of an nl.fori_loop",
         )
 
     return operator_of

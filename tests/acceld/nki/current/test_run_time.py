@@ -101,8 +101,8 @@ def elementwise(statements: str, dtype: str = "float32", chip: str = "trn2") -> 
 @pytest.mark.parametrize(
     ("statements", "words"),
     [
-        ("if tile is made:\n    pass", "'is' between two tensors"),
-        ("if tile is not made:\n    pass", "'is' between two tensors"),
+        ("if tile is made:\n    pass", "'is' can not compare two tensors"),
+        ("if tile is not made:\n    pass", "'is' can not compare two tensors"),
         ("count = nl.ndarray((128, 8), dtype=nl.int32)\nnisa.memset(count, 2.0)", "must be of the type of dst"),
         ("nl.ndarray((4, nl.par_dim(128), 8), dtype=nl.float32)", "other than the first"),
         ("nl.while_loop(1, None)", "must be a register"),

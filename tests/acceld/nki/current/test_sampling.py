@@ -159,6 +159,11 @@ def both() -> Callable[[str], tuple[Program, Program]]:
         ("pass", "if isinstance(j, int) and type(i) is int and not hasattr(i, 'shape'):\n                " + DOUBLED),
         ("pass", "if getattr(j, 'shape', None) is None and getattr(i, 'real') > 6:\n                " + DOUBLED),
         ("pass", "match i:\n                case int():\n                    " + DOUBLED),
+        ("pass", "match (i, j):\n                case (int(), int()):\n                    " + DOUBLED),
+        ("ask = isinstance", "if ask(j, int):\n                " + DOUBLED),
+        ("pass", "if isinstance(*(i, int)):\n                " + DOUBLED),
+        ("def type(k):\n        return k", "if type(j) == 7:\n                " + DOUBLED),
+        ("pass", "if np.isscalar(i) and np.array([j]).dtype == np.int64:\n                " + DOUBLED),
         (
             "import copy",
             "if copy.deepcopy([i, {'j': j}])[1]['j'] == 7 or copy.copy(i) > 6:\n                " + DOUBLED,
