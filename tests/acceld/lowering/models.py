@@ -943,6 +943,11 @@ def flattened_copy(x: Array) -> Any:
 
 
 @model((6, 10))
+def arc_tangent_of_truth_values(x: Array) -> Any:
+    return x + (np.arctan(x > 0) > 0.5)
+
+
+@model((6, 10))
 def function_of_a_known_position(x: Array) -> Any:
     return x * np.arctan(np.arange(6)[2])
 

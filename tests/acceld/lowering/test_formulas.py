@@ -240,6 +240,10 @@ def product_of_truth_values(x: Array) -> Any:
     return np.einsum("ij,jk->ik", x > 0, x > 0)
 
 
+def sine_of_a_large_known_angle(x: Array) -> Any:
+    return x * np.sin(np.arange(4) * 1e6)
+
+
 def a_branch_on_an_element(x: Array) -> Any:
     return x if 1.0 in x else -x
 
@@ -277,6 +281,7 @@ def sorted_rows(x: Array) -> Any:
         (a_method_without_lowering, "ndarray.argsort is not lowered"),
         (product_of_truth_values, "np.einsum of truth values is not lowered"),
         (a_branch_on_an_element, "'in' an array is not lowered; use np.any"),
+        (sine_of_a_large_known_angle, "more than 32768 turns"),
     ],
 )
 def test_what_is_not_lowered_is_named_with_its_line(function: Callable[..., Any], what: str) -> None:
