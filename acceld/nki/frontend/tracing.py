@@ -209,15 +209,12 @@ class _Statements(ast.NodeTransformer):
         self.hides |= node.arg in _ASKING
         return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:  # ast's name
+    def _visit_definition(self, node: ast.FunctionDef | ast.ClassDef) -> ast.stmt:
         self.generic_visit(node)
         self.hides |= node.name in _ASKING
         return node
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:  # ast's name
-        self.generic_visit(node)
-        self.hides |= node.name in _ASKING
-        return node
+    visit_FunctionDef = visit_ClassDef = _visit_definition  # ast's names
 
     def visit_Match(self, node: ast.Match) -> ast.stmt:  # ast's name
         self.generic_visit(node)
