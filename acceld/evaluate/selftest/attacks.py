@@ -231,7 +231,7 @@ def _refusals(text: str) -> tuple[str, ...]:
         if status not in set(Status) or not rule:
             raise UsageError(
                 f"{refusal!r} in the header is not of the form status.rule",
-                hint=f"such as rejected.import. {nearest_of(status, list(Status))}".strip(),
+                hint=f"such as rejected.import. {nearest_of(status, [one.value for one in Status])}".strip(),
             )
     return refusals
 

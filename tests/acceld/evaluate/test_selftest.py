@@ -137,7 +137,7 @@ async def test_a_kernel_without_a_label_that_passes_is_distinguished(tmp_path: P
         ("# api: nki_legacyy\n", "nki_legacyy"),
         ("# api: nki\n# chip: trn1\n", "trn1"),
         ("# caught by: rejectd.import\n", "rejectd.import"),
-        ("# unpoliced: rejected\n", "not a status and rule"),
+        ("# unpoliced: rejected\n", "not of the form status.rule"),
     ],
 )
 async def test_a_file_that_can_not_be_tried_is_reported_and_the_others_are_tried(

@@ -169,7 +169,7 @@ async def test_a_template_runs_its_agent_on_the_kernel(
 def test_a_command_line_is_checked_before_it_is_run() -> None:
     assert command_words("my-agent --file {file} 'two words'") == ["my-agent", "--file", "{file}", "two words"]
     for line, why in (
-        ("", "no command"),
+        ("", r"run in .command. is empty"),
         ("x {fil}", "unknown placeholder"),
         ("x '", "quotation"),
         ("x {0}", "placeholder"),

@@ -82,7 +82,7 @@ def kernel(x):
 @pytest.mark.parametrize(
     ("exchange", "lnc", "kind", "words"),
     [
-        (EXCHANGE.format(to="core"), 2, LegalityError, "only"),
+        (EXCHANGE.format(to="core"), 2, LegalityError, "needs send_to_rank and recv_from_rank"),
         (EXCHANGE.format(to="0"), 1, LegalityError, "two physical cores"),
     ],
 )  # fmt: skip
