@@ -30,7 +30,7 @@ class Hashes:
     canonical: str
     signature: str
     contract: str
-    """Of the workload's files."""
+    """Changes with any file of the workload."""
 
     @property
     def interface(self) -> str:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
-from typing import Any
+from typing import Any, cast
 
 from acceld.chips import API_CHIPS, chip_spec
 from acceld.errors import AcceldError, UsageError, did_you_mean, nearest_of
@@ -144,9 +144,38 @@ _ASKING_OF_NUMPY = frozenset({"isscalar"})
 
 def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
     """Return the expression for what Python itself shall see in place of ``value``."""
-    if isinstance(value, ast.Starred):
-        return value
     return ast.copy_location(ast.Call(ast.Name(PLAIN, ast.Load()), [value, *options], []), value)
+
+
+def _asks(node: ast.AST) -> bool:
+    """Return True for a call of a function of :data:`_ASKING` by its own name, with plain arguments."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and len(node.args) in _ASKING.get(node.func.id, ())
+        and not node.keywords
+        and not any(isinstance(one, ast.Starred) for one in node.args)
+    )
+
+
+def _asks_otherwise(tree: ast.Module) -> bool:
+    """Return True if a file may ask for the type of a loop's index in a way that is not rewritten: it uses the name of
+    such a function for anything but a plain call, or a class pattern inside of another pattern.
+    """
+    nodes = list(ast.walk(tree))
+    plain = {id(node.func) for node in nodes if isinstance(node, ast.Call) and _asks(node)}
+    plain |= {
+        id(node.pattern)
+        for node in nodes
+        if isinstance(node, ast.match_case) and isinstance(node.pattern, ast.MatchClass)
+    }
+    for node in nodes:
+        if id(node) in plain or isinstance(node, ast.Constant):
+            continue
+        words = [value for _, value in ast.iter_fields(node) if isinstance(value, str)]
+        if isinstance(node, ast.MatchClass) or any(one in _ASKING or one in _ASKING_OF_NUMPY for one in words):
+            return True
+    return False
 
 
 class _Statements(ast.NodeTransformer):
@@ -159,8 +188,6 @@ class _Statements(ast.NodeTransformer):
 
     def __init__(self, names: Collection[str]) -> None:
         self.names = names
-        self.hides = False
-        """True if the file may ask for the type of a loop's index in a way that is not rewritten."""
 
     def visit_While(self, node: ast.While) -> ast.stmt:  # ast's name
         self.generic_visit(node)
@@ -180,47 +207,17 @@ class _Statements(ast.NodeTransformer):
         return asked if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), asked), node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:  # ast's name
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
-        starred = any(isinstance(one, ast.Starred) for one in node.args)
-        if starred or node.keywords or len(node.args) not in _ASKING.get(name, ()):
-            self.generic_visit(node)
-            return node
-        node.args = [self.visit(one) for one in node.args]  # the function's own name asks nothing by itself
-        if PLAIN in self.names:
-            whole = [ast.Constant(True)] if name == "getattr" else []  # an attribute may tell the number
+        self.generic_visit(node)
+        if PLAIN in self.names and _asks(node):
+            whole = (
+                [ast.Constant(True)] if cast("ast.Name", node.func).id == "getattr" else []
+            )  # it may tell the number
             node.args[0] = _plain(node.args[0], *whole)
         return node
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:  # ast's name
-        self.hides |= node.id in _ASKING
-        return node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:  # ast's name
-        self.generic_visit(node)
-        self.hides |= node.attr in _ASKING_OF_NUMPY
-        return node
-
-    def visit_alias(self, node: ast.alias) -> ast.alias:
-        self.hides |= bool({node.name, node.asname} & {*_ASKING, *_ASKING_OF_NUMPY})
-        return node
-
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        self.generic_visit(node)
-        self.hides |= node.arg in _ASKING
-        return node
-
-    def _visit_definition(self, node: ast.FunctionDef | ast.ClassDef) -> ast.stmt:
-        self.generic_visit(node)
-        self.hides |= node.name in _ASKING
-        return node
-
-    visit_FunctionDef = visit_ClassDef = _visit_definition  # ast's names
-
     def visit_Match(self, node: ast.Match) -> ast.stmt:  # ast's name
         self.generic_visit(node)
-        found = [one for case in node.cases for one in ast.walk(case.pattern) if isinstance(one, ast.MatchClass)]
-        self.hides |= len(found) > sum(isinstance(case.pattern, ast.MatchClass) for case in node.cases)
-        if PLAIN in self.names and found:
+        if PLAIN in self.names and any(isinstance(case.pattern, ast.MatchClass) for case in node.cases):
             node.subject = _plain(node.subject, ast.Constant(True))
         return node
 
@@ -273,9 +270,8 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
     sys.modules[MODULE_NAME] = module
     try:
         module.__dict__.update(front_end.statements)
-        statements = _Statements(front_end.statements)
-        read = ast.fix_missing_locations(statements.visit(tree))
-        session.samples = not statements.hides
+        session.samples = not _asks_otherwise(tree)
+        read = ast.fix_missing_locations(_Statements(front_end.statements).visit(tree))
         if session.options.permitted is not None:
             guard = Guard(session.options.permitted, session, MODULE_NAME)
             read = guard.rewritten(read)

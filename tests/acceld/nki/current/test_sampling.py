@@ -163,6 +163,7 @@ def both() -> Callable[[str], tuple[Program, Program]]:
         ("ask = isinstance", "if ask(j, int):\n                " + DOUBLED),
         ("pass", "if isinstance(*(i, int)):\n                " + DOUBLED),
         ("def type(k):\n        return k", "if type(j) == 7:\n                " + DOUBLED),
+        ("match lambda k: k:\n        case type:\n            pass", "if type(j) == 7:\n                " + DOUBLED),
         ("pass", "if np.isscalar(i) and np.array([j]).dtype == np.int64:\n                " + DOUBLED),
         (
             "import copy",
