@@ -206,7 +206,10 @@ class Choices:
         return None if conforms(found, self.width[id(view.node)]) else found
 
     def _fit(self) -> None:
-        """Choose values to compute again instead of keeping their rows, until the kept rows fit a partition. Raise NotLowered if they do not fit."""
+        """Choose values to compute again instead of keeping their rows, until the kept rows fit a partition.
+
+        Raise NotLowered if they do not fit.
+        """
         self.again: set[int] = set()
 
         def kept_bytes() -> int:

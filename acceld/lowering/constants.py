@@ -254,7 +254,9 @@ def _repeated(core: Array, line: int) -> View | None:
 
 
 def _geometric(core: Array, line: int) -> View | None:
-    """Return the array as powers of one number, such as the frequencies of rotary positions; None if it is no such function."""
+    """Return the array as powers of one number, such as the frequencies of rotary positions; None if it has another
+    form.
+    """
     if core.ndim != 1 or not bool((core > 0).all()):
         return None
     found, steps = _steps(np.log(core))

@@ -29,8 +29,10 @@ _HINT = "let each core use its own part, or put nisa.core_barrier between"
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """Record what a core has done with each element of a buffer since it last met the other core: read it, changed it, stored
-    any value to it, stored different values to it, read it and then changed it.
+    """Record what a core has done with each element of a buffer since it last met the other core.
+
+    The core read the element, changed it, stored any value to it, stored different values to it (``varied``), or read it
+    and then changed it (``replaced``).
     """
 
     read: Array

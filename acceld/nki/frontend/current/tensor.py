@@ -143,7 +143,7 @@ class LoopIndex:
         return "the index of nl.fori_loop"
 
     def __eq__(self, other: object) -> bool:
-        return bool(self.__index__())
+        return bool(self)  # refused, like every use of the value while tracing
 
     __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
     __hash__ = object.__hash__

@@ -319,7 +319,10 @@ class _Origin:
         return known and bool(writers) and all(w.kind == "op" and w.start < slot.start for w in writers)
 
     def _last(self) -> str:
-        """Return the reason why the tile is not complete before it is transposed; empty if it is complete. Record the loop over places."""
+        """Return the reason why the tile is not complete before it is transposed; empty if it is complete.
+
+        Record the loop over places.
+        """
         swap, name = self._swap, self._swap.source.name
         swap.slot = self._slot(swap.turn, swap.source) if name in self._places else None
         shape = self._kernel.buffers[name].shape if name in self._kernel.buffers else ()
