@@ -160,10 +160,9 @@ class _Reader:
         self.owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         self.owners |= {id(node.args[0]) for node in ast.walk(tree) if _reads(node)}
         self.defined = frozenset(_defined(tree))
-        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-        self.classes = frozenset(
-            own.difference(dir(builtins))
-        )  # a hidden class must not lend its name to a built-in one
+        # A class inside of a function that nobody calls must not lend its name to a built-in class.
+        named = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+        self.classes = frozenset(named) - frozenset(dir(builtins))
         self.mains = {id(inner) for node in ast.walk(tree) if asks_if_main(node) for inner in ast.walk(node)}
 
     def findings(self) -> Iterator[Failure]:

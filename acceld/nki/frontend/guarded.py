@@ -180,7 +180,8 @@ class Guard:
     def _class(self, body: Any, name: str, *bases: Any, **options: Any) -> Any:
         """Return a class of the kernel's file. Raises LegalityError if it extends a class that a kernel may not extend."""
         for base in bases:
-            known = any(base is one for one in _BASES) or (isinstance(base, type) and issubclass(base, Exception))
+            exception = isinstance(base, type) and issubclass(base, Exception) and id(base) in self._plain
+            known = exception or any(base is one for one in _BASES)
             if not (
                 known or isinstance(base, Stub) or self._is_base(base) or base.__module__ in (self._own, *_BASES_FROM)
             ):
