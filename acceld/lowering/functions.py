@@ -117,6 +117,8 @@ def _sine_of_sum(x: Any, more: float) -> Any:
     half a turn.
     """
     held = x.known()
+    if held is not None and held.size == 1:
+        return evaluated(lambda one: np.sin(one + more), "sin", (x,), {})
     if held is not None and held.size and np.abs(held + more).max() <= math.pi:
         return Traced(applied("sin", [x + more if more else x]))
     if held is not None and held.size and np.abs(held).max() > _MOST_TURNS * _TURN_TOP:
@@ -132,6 +134,11 @@ def _sine_of_sum(x: Any, more: float) -> Any:
 def _arc_tangent(x: Any) -> Any:
     # The scalar engine's arctan takes at most half of pi; that of a greater number follows from its reciprocal's.
     x = x.astype(np.float32) if x.kind == "b" else x
+    held = x.known()
+    if held is not None and held.size == 1:
+        return evaluated(np.arctan, "arctan", (x,), {})
+    if held is not None and held.size and np.abs(held).max() <= math.pi / 2:
+        return Traced(applied("arctan", [x]))
     size = np.abs(x)
     near = Traced(applied("arctan", [np.minimum(size, 1.0 / np.maximum(size, 1.0))]))
     return np.sign(x) * np.where(size > 1.0, math.pi / 2 - near, near)
