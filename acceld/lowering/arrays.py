@@ -256,7 +256,11 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if isinstance(key, Traced | np.ndarray) and key.shape == self.shape and kind_of(key) == "b":
             self.assign(called("where", key, value, self))
             return
-        arrays = any(isinstance(one, Traced | np.ndarray | list) for one in (key if isinstance(key, tuple) else (key,)))
+        keys = key if isinstance(key, tuple) else (key,)
+        if any(isinstance(one, Traced) and kind_of(one) == "i" and one.known() is None for one in keys):
+            FUNCTIONS["__setitem__"](self, keys, value)
+            return
+        arrays = any(isinstance(one, Traced | np.ndarray | list) for one in keys)
         part = root = self._named(key) if arrays else self[key]
         while root._base is not None and root is not self:
             root = root._base
@@ -314,6 +318,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
         kept = out[0] if isinstance(out, tuple) else out
         if method != "__call__":
+            if name in FUNCTIONS:
+                return called(name, *args, **further)
             folded = FOLDS.get((ufunc.__name__, method))
             if folded is None:
                 return _into(kept, evaluated(getattr(ufunc, method), name, args, further))

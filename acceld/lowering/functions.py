@@ -40,6 +40,8 @@ _MOST_TURNS = 2**15
 _TURN_REST = 2.0 * math.pi - _TURN_TOP
 _HALF_TURN = 3.1415925
 """The greatest float32 value that is not above pi."""
+MOST_SORTED = 512
+"""Limit on the elements along an axis that is sorted."""
 _NEUTRAL = {"add": 0.0, "mul": 1.0}
 _STEPS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -71,17 +73,33 @@ UFUNCS.update(
     bitwise_and=lambda x, y: _bitwise("and", x, y),
     bitwise_or=lambda x, y: _bitwise("or", x, y),
     bitwise_xor=lambda x, y: _bitwise("xor", x, y),
-    invert=lambda x: np.logical_not(x) if kind_of(x) == "b" else -x - 1,
+    left_shift=lambda x, y: _bitwise("left_shift", x, y),
+    right_shift=lambda x, y: _bitwise("right_shift", x, y),
+    invert=lambda x: np.logical_not(x) if kind_of(x) == "b" else _bitwise("xor", x, -1),
     ceil=lambda x: x if kind_of(x) != "f" else -np.floor(-x),
     trunc=lambda x: x if kind_of(x) != "f" else np.sign(x) * np.floor(np.abs(x)),
 )
 
 
 def _bitwise(name: str, x: Any, y: Any) -> Any:
-    """Return a bitwise operation of truth values as a logical one. NotLowered for integers that depend on an input."""
+    """Return an operation on the bits of integers, as int32; of truth values, the logical operation."""
+    ufunc = getattr(np, name if "shift" in name else f"bitwise_{name}")
+    if known(x, y):
+        return evaluated(ufunc, ufunc.__name__, (x, y), {})
     if kind_of(x) == kind_of(y) == "b":
         return getattr(np, f"logical_{name}")(x, y)
-    return evaluated(getattr(np, f"bitwise_{name}"), f"bitwise_{name}", (x, y), {})
+    operands = [_integers(one) for one in (x, y)]
+    if not isinstance(operands[0], View) and "shift" in name:
+        refused(f"np.{ufunc.__name__} of a number by an array")
+    return Traced(whole(elementwise(name, operands, "int32", line_now())), "i")
+
+
+def _integers(value: Any) -> Any:
+    """Return an operand of an operation on bits: a number, or a view whose type is int32."""
+    found = operand(value)
+    if not isinstance(found, View) or found.dtype == "int32":
+        return found
+    return whole(elementwise("copy", [found], "int32", line_now()))
 
 
 @lowers("floor", ufunc=True)
@@ -296,6 +314,13 @@ def _min(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, 
     return _folded("min", a, axis, keepdims, where, initial)
 
 
+@lowers("logaddexp.reduce")
+def _log_of_sum(a: Any, axis: Any = 0, keepdims: bool = False) -> Any:
+    greatest = np.max(a, axis=axis, keepdims=True)
+    found = greatest + np.log(np.sum(np.exp(a - greatest), axis=axis, keepdims=True))
+    return found if keepdims else np.squeeze(found, axis if axis is None or np.ndim(axis) else (axis,))
+
+
 @lowers("any")
 def _any(a: Any, axis: Any = None, keepdims: bool = False, where: Any = True) -> Any:
     return _folded("max", cast(a, "b"), axis, keepdims, where, None if where is True else False)
@@ -393,6 +418,52 @@ def _argmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 @lowers("argmin")
 def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return _extreme(a, "min", axis, keepdims)
+
+
+def _by_rank(a: Any, axis: Any, name: str) -> tuple[Any, Any, int]:
+    """Return (``a`` with ``axis`` last, hits [..., rank, element], that axis) to sort along an axis.
+
+    A hit is True where the element has the rank: the count of the elements that sort before it. Of equal elements the
+    earlier one sorts first. Every two elements are compared, so NotLowered for more than ``MOST_SORTED`` elements.
+    """
+    if axis is None:
+        a, axis = wrapped(a).reshape(-1), 0
+    at = axis % a.ndim
+    x = wrapped(np.moveaxis(a, at, -1))
+    extent = x.shape[-1]
+    if extent > MOST_SORTED:
+        refused(f"np.{name} of more than {MOST_SORTED} elements (here {extent}), which compares every two elements,")
+    one, other = x[..., :, None], x[..., None, :]
+    distance = Traced(counted((extent, extent), (-1, 1), 0))
+    before = np.where(distance < 0, other <= one, other < one)
+    ranks = np.where(before, 1.0, 0.0).sum(axis=-1)
+    wide = (*x.shape, extent)
+    return x, np.equal(ranks[..., None, :], positions(wide, len(wide) - 2)), at
+
+
+@lowers("sort")
+def _sorted(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = None) -> Any:
+    x, hits, at = _by_rank(a, axis, "sort")
+    found = np.where(hits, x[..., None, :], -GREATEST).max(axis=-1)
+    return Traced(wrapped(np.moveaxis(found, -1, at)).view, x.kind)
+
+
+@lowers("argsort")
+def _sorting(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = None) -> Any:
+    if kind not in ("stable", "mergesort") and not stable:
+        refused("np.argsort without kind='stable', whose order of equal elements numpy does not define,")
+    x, hits, at = _by_rank(a, axis, "argsort")
+    found = np.where(hits, positions(hits.shape, x.ndim), 0.0).max(axis=-1)
+    return Traced(wrapped(np.moveaxis(found, -1, at)).view, "i")
+
+
+@lowers("median")
+def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    x, hits, at = _by_rank(a, axis, "median")
+    extent = x.shape[-1]
+    middle = hits[..., (extent - 1) // 2 : extent // 2 + 1, :]
+    found = np.where(middle, x[..., None, :], -GREATEST).max(axis=-1).mean(axis=-1)
+    return np.expand_dims(found, tuple(range(np.ndim(a))) if axis is None else at) if keepdims else found
 
 
 def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:

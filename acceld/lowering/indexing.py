@@ -156,3 +156,40 @@ def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
     wide = (*np.broadcast_shapes(arr.shape[:-1], numbers.shape[:-1]), numbers.shape[-1], arr.shape[-1])
     here = np.expand_dims(numbers, -1) == positions(wide, len(wide) - 1)
     return Traced(np.where(here, np.expand_dims(arr, -2), 0).sum(-1).view, arr.kind)
+
+
+def _hits(a: Traced, key: tuple[Any, ...]) -> tuple[Traced, Traced]:
+    """Return (positions [stores], hits [rows, stores]) of a store to rows of ``a`` that an array names.
+
+    A hit is True where the store goes to the row. NotLowered if the array names anything but whole rows.
+    """
+    if sum(isinstance(one, Traced | np.ndarray) for one in key) > 1:
+        refused("a store to positions that several arrays name")
+    if len(key) > a.ndim or not isinstance(key[0], Traced) or any(one != slice(None) for one in key[1:]):
+        refused("a store to positions other than whole rows")
+    rows = _within(key[0], a.shape[0]).reshape((-1,))
+    wide = (a.shape[0], rows.shape[0])
+    return rows, np.equal(rows, positions(wide, 0))
+
+
+@lowers("__setitem__")
+def _stored_rows(a: Traced, key: tuple[Any, ...], value: Any) -> None:
+    """Store ``value`` to the rows that an array of positions names. Of several stores to a row the last one remains."""
+    rows, hits = _hits(a, key)
+    last = np.where(hits, positions(hits.shape, 1), -1).max(axis=1)
+    chosen: Any = value
+    if np.ndim(value):
+        spread = np.broadcast_to(value, (*key[0].shape, *a.shape[1:])).reshape((rows.shape[0], *a.shape[1:]))
+        chosen = _taken(spread, Traced(np.maximum(last, 0).view, "i"), 0)
+    a.assign(np.where((last >= 0).reshape((-1, *(1,) * (a.ndim - 1))), chosen, a))
+
+
+@lowers("add.at")
+def _added_rows(a: Any, indices: Any, b: Any) -> None:
+    """Add values to the rows that an array of positions names, once for each time that the array names the row."""
+    key = indices if isinstance(indices, tuple) else (indices,)
+    if not isinstance(a, Traced) or not isinstance(key[0], Traced):
+        refused("np.add.at unless both the array and the positions depend on an input")
+    rows, hits = _hits(a, key)
+    spread = np.broadcast_to(b, (*key[0].shape, *a.shape[1:])).reshape((rows.shape[0], -1))
+    a.assign(a + (np.where(hits, 1.0, 0.0) @ spread).reshape(a.shape))

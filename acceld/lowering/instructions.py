@@ -20,7 +20,14 @@ ALU = {
     "le": "less_equal",
     "eq": "equal",
     "ne": "not_equal",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "left_shift": "left_shift",
+    "right_shift": "right_shift",
 }
+BITS = frozenset({"and", "or", "xor", "left_shift", "right_shift"})
+"""Functions of the bits of integers. Their operands and results are int32."""
 TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
 """For each comparison: the one with the same result if the operands are swapped. All other functions but ``sub``
 commute.

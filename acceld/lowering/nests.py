@@ -540,8 +540,7 @@ class Nest(Choices):
 
     def _where(self, dst: Piece, data: list[Value]) -> None:
         """Write a selection between two values as a copy of one, and a predicated copy of the other over it."""
-        condition, first, second = data
-        assert isinstance(condition, Piece)
+        condition, first, second = (self._gathered(one) if isinstance(one, Strided) else one for one in data)
         if isinstance(second, Piece):
             self.build.call("tensor_copy", dst, src=second)
         else:
@@ -556,6 +555,13 @@ class Nest(Choices):
                 self.build.call("memset", spread, value=first)
             first = spread
         self.build.call("tensor_copy_predicated", dst, src=first, predicate=predicate)
+
+    def _gathered(self, value: Strided) -> Piece:
+        """Return a copy of strided elements, one beside the other."""
+        made = full(self.build.tile("gathered", (self.part, self.chunk.size), value.tile.dtype))
+        shape = (self.part, *(n for _, n in value.pattern))
+        self.build.call("tensor_copy", _reshaped(made, shape) if len(shape) > 2 else made, src=value)
+        return made
 
     def _resolved(self, operand: Operand) -> Value:
         """Return an operand of a selected instruction: a number, a piece with one number in each row, or a piece of

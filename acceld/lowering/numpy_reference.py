@@ -13,10 +13,10 @@ import numpy as np
 
 # Importing contractions, functions and indexing registers their functions in FUNCTIONS.
 from acceld.lowering import contractions, functions, indexing
-from acceld.lowering.arrays import ELEMENTWISE, FUNCTIONS, SOURCE, Traced, applied, kind_named, line_now
+from acceld.lowering.arrays import ELEMENTWISE, FUNCTIONS, SOURCE, Traced, applied, kind_named, line_now, wrapped
 from acceld.lowering.constants import counted, placed
 from acceld.lowering.functions import new
-from acceld.lowering.graph import Graph, NotLowered, entry, whole
+from acceld.lowering.graph import Graph, NotLowered, View, elementwise, entry, whole
 
 assert contractions and functions and indexing
 
@@ -126,6 +126,17 @@ def _traced_constructors() -> Iterator[None]:
             setattr(np, name, original)
 
 
+def _in_own_type(output: Traced) -> View:
+    """Return an output as a view, with whole numbers as int32 and truth values as bool: the engines compute both in
+    float32.
+    """
+    view = wrapped(output).view
+    dtype = {"i": "int32", "b": "bool"}.get(output.kind, view.dtype)
+    return view if view.dtype == dtype or (output.kind == "i" and "int" in view.dtype) else whole(
+        elementwise("copy", [view], dtype, line_now())
+    )
+
+
 def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[str, Any]]) -> Graph:
     """Return the graph of ``forward``, a function that is defined in the file ``source``.
 
@@ -147,6 +158,6 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
     for output in outputs:
         if not isinstance(output, Traced):
             raise NotLowered("an output that does not depend on the inputs is not lowered")
-        views.append(output.view)
+        views.append(_in_own_type(output))
     lines = tuple(source.read_text().splitlines())
     return Graph(tuple(inputs), tuple(views), lines)

@@ -620,3 +620,81 @@ def stored_in_fewer_axes(x: Array) -> Any:
 @odd((6,))
 def triangle_of_a_vector(x: Array) -> Any:
     return np.tril(x) + np.triu(x, 2) * 3
+
+
+# -- order: sorting, medians, the greatest few
+
+
+@odd((5, 9))
+def sorted_along_both_axes(x: Array) -> Any:
+    return np.sort(x, axis=0) + 10 * np.sort(x)[:, ::-1]
+
+
+@odd(("int32", 5, 9, 0, 4))
+def sorted_with_equals(n: Array) -> Any:
+    return np.sort(n) + 10 * np.argsort(n, kind="stable") + 100 * np.argsort(n, axis=0, stable=True)
+
+
+@odd((7, 6), (7, 5))
+def medians(x: Array, y: Array) -> Any:
+    return np.median(x, axis=1) + np.median(y, axis=1, keepdims=True)[:, 0] + np.median(x)
+
+
+@odd((6, 8))
+def greatest_two_of_a_row(x: Array) -> Any:
+    return np.take_along_axis(x, np.argsort(-x, axis=-1, kind="stable")[:, :2], axis=1), x.argsort(kind="stable")
+
+
+@odd(M)
+def folded_logarithms(x: Array) -> Any:
+    return np.logaddexp.reduce(x, axis=1, keepdims=True) + np.logaddexp.reduce(x)
+
+
+# -- rows that an array names
+
+
+@odd((10, 4), IDS, (6, 4))
+def stores_to_named_rows(x: Array, ids: Array, v: Array) -> Any:
+    y = x.copy()
+    y[ids] = v
+    y[ids[:2], :] = 0.5
+    return y * 2
+
+
+@odd((10, 4), IDS, (6, 4))
+def additions_to_named_rows(x: Array, ids: Array, v: Array) -> Any:
+    y = x.copy()
+    np.add.at(y, ids, v)
+    np.add.at(y, ids.reshape(3, 2), 0.25)
+    return y
+
+
+# -- bits
+
+
+@odd(("int32", 6, 10, -(2**31), 2**31 - 1), ("int32", 6, 10, -(2**31), 2**31 - 1))
+def bits_of_integers(n: Array, m: Array) -> Any:
+    return ((n >> 7) & 255) + ((n ^ m) & 15) + ((m | 3) >> 24) + ((~n << 3) & 127)
+
+
+@odd(("int8", 6, 10, -128, 127))
+def nibbles(n: Array) -> Any:
+    return (n & 15) - 8 + 16.0 * ((n >> 4) & 15)
+
+
+# -- types of results
+
+
+@odd(M, ("int32", 6, 10, -9, 9))
+def whole_numbers_and_truth_values(x: Array, n: Array) -> Any:
+    return (x > 0).sum(axis=1), x.argmax(1) + 1, n * 2, n > 3
+
+
+# -- parts of values that stay on the chip
+
+
+@odd((6, 12))
+def choices_between_strided_parts(x: Array) -> Any:
+    y = x * 2
+    pairs = y.reshape(6, 3, 4)
+    return np.where((y > 0)[:, ::2], y[:, 1::2], y[:, ::2] + 1), np.where((pairs > 1)[:, 1:3, ::2], pairs[:, :2, 1::2], 3)

@@ -190,8 +190,18 @@ def index_by_mask(x: Array, y: Array) -> Any:
     return x[y > 0]
 
 
-def store_by_positions(x: Array, ids: Array) -> Any:
-    x[ids.astype(np.int32)] = 0.0
+def store_to_named_columns(x: Array, ids: Array) -> Any:
+    x[:, ids[0].astype(np.int32)] = 0.0
+    return x
+
+
+def store_to_named_elements(x: Array) -> Any:
+    x[x.argmax(axis=0), x.argmax(axis=1)] = 0.0
+    return x
+
+
+def store_to_a_part_of_named_rows(x: Array) -> Any:
+    x[x.argmax(axis=0), 1:] = 0.0
     return x
 
 
@@ -232,8 +242,12 @@ def division_by_an_array(x: Array) -> Any:
     return x // (x + 1.0)
 
 
-def a_method_without_lowering(x: Array) -> Any:
+def an_order_of_equals_that_numpy_does_not_define(x: Array) -> Any:
     return x.argsort()
+
+
+def a_method_without_lowering(x: Array) -> Any:
+    return x.tobytes()
 
 
 def product_of_truth_values(x: Array) -> Any:
@@ -256,8 +270,12 @@ def spectral_norm(x: Array) -> Any:
     return np.linalg.norm(x, 2) * x
 
 
-def sorted_rows(x: Array) -> Any:
-    return np.sort(x, axis=1)
+def partly_sorted_rows(x: Array) -> Any:
+    return np.partition(x, 2, axis=1)
+
+
+def a_long_sort(x: Array) -> Any:
+    return np.sort(np.tile(x, (1, 200)))
 
 
 @pytest.mark.parametrize(
@@ -265,11 +283,14 @@ def sorted_rows(x: Array) -> Any:
     [
         (branch_on_data, "branch on the values"),
         (index_by_mask, "indexing by a mask"),
-        (store_by_positions, "a store to positions that an array names"),
+        (store_to_named_columns, "a store to positions other than whole rows"),
+        (store_to_named_elements, "a store to positions that several arrays name"),
+        (store_to_a_part_of_named_rows, "a store to positions other than whole rows"),
         (store_by_list, "a store to positions that an array names"),
         (other_order, "elements in order 'F'"),
         (spectral_norm, "np.linalg.norm"),
-        (sorted_rows, "np.sort is not lowered"),
+        (partly_sorted_rows, "np.partition is not lowered"),
+        (a_long_sort, r"np.sort of more than 512 elements \(here 800\)"),
         (unread_argument, r"np.var\(where=...\) is not lowered"),
         (unread_argument_of_a_ufunc, r"np.exp\(where=...\) is not lowered"),
         (unread_argument_of_a_method, r"np.std\(where=...\) is not lowered"),
@@ -278,7 +299,8 @@ def sorted_rows(x: Array) -> Any:
         (an_array_apart_from_a_number, "an array and a number with a slice between them"),
         (difference_of_truth_values, "numpy boolean subtract"),
         (division_by_an_array, "np.floor_divide by anything but a positive number is not lowered"),
-        (a_method_without_lowering, "ndarray.argsort is not lowered"),
+        (an_order_of_equals_that_numpy_does_not_define, "np.argsort without kind='stable'"),
+        (a_method_without_lowering, "ndarray.tobytes is not lowered"),
         (product_of_truth_values, "np.einsum of truth values is not lowered"),
         (a_branch_on_an_element, "'in' an array is not lowered; use np.any"),
         (sine_of_a_large_known_angle, "more than 32768 turns"),
