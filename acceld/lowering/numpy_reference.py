@@ -132,8 +132,10 @@ def _in_own_type(output: Traced) -> View:
     """
     view = wrapped(output).view
     dtype = {"i": "int32", "b": "bool"}.get(output.kind, view.dtype)
-    return view if view.dtype == dtype or (output.kind == "i" and "int" in view.dtype) else whole(
-        elementwise("copy", [view], dtype, line_now())
+    return (
+        view
+        if view.dtype == dtype or (output.kind == "i" and "int" in view.dtype)
+        else whole(elementwise("copy", [view], dtype, line_now()))
     )
 
 

@@ -194,6 +194,16 @@ def greatest(x, count, axis):
     return np.moveaxis(np.concatenate(found, -1), -1, axis), np.moveaxis(np.concatenate(where, -1), -1, axis)
 
 
+def with_rows(x, axis, index, rows, add):
+    """Return a copy of x in which rows were stored at the positions that index names along an axis, or added there."""
+    made = np.moveaxis(x, axis, 0).copy()
+    if add:
+        np.add.at(made, index, np.moveaxis(rows, axis, 0))
+    else:
+        made[index] = np.moveaxis(rows, axis, 0)
+    return np.moveaxis(made, 0, axis)
+
+
 def cross_entropy(x, target, label_smoothing, reduction):
     """Return the cross entropy of logits x [batch, classes, ...]. target has class numbers, or probabilities."""
     top = x.max(axis=1, keepdims=True)

@@ -53,13 +53,18 @@ OPERATORS: dict[str, Writer] = {}
 """Writers by the operator's name. Each takes the arrays of the results first, and then the operands."""
 
 _FORMS = {
+    "__lshift__": "{0} << {1}",
+    "__rshift__": "{0} >> {1}",
     "abs": "np.abs({0})",
     "acos": "np.arccos({0})",
     "add": "{0} + {1}",
     "atan": "np.arctan({0})",
     "bitwise_and": "{0} & {1}",
     "bitwise_not": "~{0}",
+    "bitwise_left_shift": "{0} << {1}",
     "bitwise_or": "{0} | {1}",
+    "bitwise_right_shift": "{0} >> {1}",
+    "bitwise_xor": "{0} ^ {1}",
     "bmm": "{0} @ {1}",
     "cos": "np.cos({0})",
     "cosh": "np.cosh({0})",
@@ -440,6 +445,26 @@ def _topk(
     return f"greatest({self}, {k}, {dim!r})"
 
 
+def _sorting(self: Value, dim: int, descending: bool) -> str:
+    """Return the expression for the positions that sort an array. Of equal elements the earlier one comes first."""
+    return f'np.argsort({"-" if descending else ""}{self}, axis={dim!r}, kind="stable")'
+
+
+@writes("sort")
+def _sort(
+    out: Sequence[Array], self: Value, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+) -> Expression:
+    places = _sorting(self, dim, descending)
+    return [f"np.take_along_axis({self}, {places}, axis={dim!r})", places]
+
+
+@writes("argsort")
+def _argsort(
+    out: Sequence[Array], self: Value, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+) -> Expression:
+    return _sorting(self, dim, descending)
+
+
 # views
 
 
@@ -712,6 +737,12 @@ def _index(out: Sequence[Array], self: Value, indices: Sequence[Value | None]) -
 
 OPERATORS["index_select"] = lambda out, self, dim, index: f"np.take({self}, {index}, axis={dim!r})"
 OPERATORS["gather"] = lambda out, self, dim, index, **_: f"np.take_along_axis({self}, {index}, axis={dim!r})"
+OPERATORS["index_copy"] = lambda out, self, dim, index, source: (
+    f"with_rows({self}, {dim!r}, {index}, {source}, add=False)"
+)
+OPERATORS["index_add"] = lambda out, self, dim, index, source, alpha=1: (
+    f"with_rows({self}, {dim!r}, {index}, {source if alpha == 1 else f'{source} * {alpha!r}'}, add=True)"
+)
 
 
 @writes("one_hot")

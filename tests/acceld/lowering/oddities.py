@@ -697,4 +697,6 @@ def whole_numbers_and_truth_values(x: Array, n: Array) -> Any:
 def choices_between_strided_parts(x: Array) -> Any:
     y = x * 2
     pairs = y.reshape(6, 3, 4)
-    return np.where((y > 0)[:, ::2], y[:, 1::2], y[:, ::2] + 1), np.where((pairs > 1)[:, 1:3, ::2], pairs[:, :2, 1::2], 3)
+    return np.where((y > 0)[:, ::2], y[:, 1::2], y[:, ::2] + 1), np.where(
+        (pairs > 1)[:, 1:3, ::2], pairs[:, :2, 1::2], 3
+    )

@@ -159,7 +159,7 @@ def raised() -> Program:
 @pytest.mark.parametrize(
     "program, words",
     [
-        (one("sort"), r"aten\.sort is not lowered \(block \(Block\)\)"),
+        (one("kthvalue"), r"aten\.kthvalue is not lowered \(block \(Block\)\)"),
         (one("rand_like"), "aten.rand_like is random: it is not lowered"),
         (one("dropout", 0.5, True), "a dropout of 0.5 in training is random"),
         (one("sum", wanted=1), r"aten\.sum with these operands is not lowered"),
@@ -197,6 +197,7 @@ def test_what_has_no_words_is_refused_by_name(program: Program, words: str) -> N
             lambda x: np.pad(x, ((0, 0), (1, 0)), constant_values=-np.inf),
         ),
         (one("pad", [1, 0], "constant", None, shape=(4, 9)), lambda x: np.pad(x, ((0, 0), (1, 0)))),
+        (one("argsort", 0, True), lambda x: np.argsort(-x, axis=0, kind="stable")),
         (one("constant_pad_nd", [1, 2], 3.0, shape=(4, 11)), lambda x: np.pad(x, ((0, 0), (1, 2)), constant_values=3)),
     ],
 )
