@@ -34,7 +34,6 @@ from scripts.evidence.simbench import (
     accuracy,
     checks,
     coverage,
-    held_out,
     kernels,
     measured_sets,
     prediction,
@@ -146,12 +145,6 @@ def mutants(bench: Bench) -> dict[str, Table]:
     return {"mutants": results.table(reports), "operators": results.operator_table(reports)}
 
 
-def others(_: Bench) -> dict[str, Table]:
-    """Compare with published latencies of other kernels."""
-    folder = os.environ.get("NKI_SAMPLES_LEGACY_DIR")
-    return held_out.held_out_tables(Path(folder)) if folder and Path(folder).is_dir() else {}
-
-
 def sets(bench: Bench) -> dict[str, Table]:
     """Measure every measured set, development and validation apart, and the share of measurements within the intervals."""
     found, missing = prediction.predict_all(bench.measured, bench.results / "programs")
@@ -184,7 +177,7 @@ def checked(bench: Bench) -> dict[str, Table]:
 
 
 SECTIONS: Mapping[str, Callable[[Bench], dict[str, Table]]] = {
-    one.__name__: one for one in (model, sets, others, ablations, wins, corpus, mutants, samples, checked)
+    one.__name__: one for one in (model, sets, ablations, wins, corpus, mutants, samples, checked)
 }
 
 

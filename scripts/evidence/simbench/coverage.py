@@ -47,7 +47,7 @@ def sample_table() -> Table:
                 "trace": sum(v.state not in ("does not trace", "refused") for v in found),
                 "agree with our reference": len(found) - len(other),
                 "others": "; ".join(f"{v.case.entry}: {v.state} {v.detail}" for v in other) or "none",
-                "not tried": "; ".join(f"{names}: {why}" for names, why in samples.SKIPPED[name].items()) or "none",
+                "not tried": sum(len(names.split(", ")) for names in samples.SKIPPED[name]),
             }
         )
     return table

@@ -1,4 +1,4 @@
-"""Compare predictions with AWS's published latencies of kernels on which nothing was fitted.
+"""List AWS's published latencies of 40 kernels on which no constant was fitted.
 
 The kernels come from a checkout of aws-neuron/nki-samples at its last legacy commit (3a99c91); only figures are in this
 file.
@@ -6,16 +6,9 @@ file.
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from acceld.nki.frontend.tracing import Argument, TensorSpec, TraceOptions, trace
-from acceld.nki.timing.timeline import timeline
-from scripts.evidence.simbench.accuracy import percent, rank_correlation
-from scripts.evidence.simbench.tables import Table
+from acceld.nki.frontend.tracing import Argument, TensorSpec
 
 MAMBA = "src/nki_samples/tutorials/fused_mamba/mamba_nki_kernels.py"
 VISION = "src/nki_samples/reference/vision.py"
@@ -25,8 +18,6 @@ LINEAR = "src/nki_samples/reference/allocated_fused_linear.py"
 SELF_ATTENTION = "fused_self_attn_for_SD_small_head_size"
 TUTORIAL, TESTS = "fused Mamba tutorial", "limits in nki-samples' tests"
 FLOAT = "float32"
-CHANGED = 1.15
-"""From this ratio of two measurements on, predicting the right direction is required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,61 +106,3 @@ The tests name no chip; trn1 is assumed. Three are left out: layernorm, whose li
 300 rows); flash_fwd, whose limits are a thousand times too long; resize_nearest, whose instances write the same output
 elements.
 """
-
-
-def predicted_ms(folder: Path, one: Published) -> float:
-    """Return the predicted latency of a published kernel in milliseconds."""
-    path = folder / one.file
-    root = path.parent if one.file == MAMBA else folder / "src"
-    options = TraceOptions(source_root=root)
-    program = trace(
-        path.read_text(), list(one.arguments), filename=str(path), entry=one.entry, grid=one.grid, options=options
-    )
-    found = timeline(program).latency_us
-    assert found is not None
-    return found / 1000
-
-
-def held_out_tables(folder: Path) -> dict[str, Table]:
-    """Return tables: every published kernel, each group of them, and the ratios between versions."""
-    results = [(one, predicted_ms(folder, one)) for one in PUBLISHED]
-    rows = [
-        {
-            "kernel": one.label,
-            "source": one.source,
-            "predicted ms": round(ours, 3),
-            "published ms": one.milliseconds,
-            "error %": percent(ours / one.milliseconds - 1),
-        }
-        for one, ours in results
-    ]
-    groups = list(dict.fromkeys(one.group for one, _ in results))
-    summary = [_summary(group, [r for r in results if r[0].group == group]) for group in groups]
-    summary.append(_summary("all", results))
-    return {"held_out": rows, "held_out_summary": summary}
-
-
-def _summary(name: str, results: Sequence[tuple[Published, float]]) -> dict[str, object]:
-    ours, theirs = [p for _, p in results], [one.milliseconds for one, _ in results]
-    errors = [abs(p / m - 1) for p, m in zip(ours, theirs, strict=True)]
-    pairs = list(_changes(results))
-    right = sum((a > 1) == (b > 1) for a, b in pairs)
-    return {
-        "group": name,
-        "kernels": len(results),
-        "Spearman": round(rank_correlation(ours, theirs) or 0.0, 3) if len(results) > 2 else "-",
-        "MAPE %": percent(statistics.mean(errors)),
-        "median %": percent(statistics.median(errors)),
-        "worst %": percent(max(errors)),
-        "scale": round(math.exp(statistics.mean(math.log(p / m) for p, m in zip(ours, theirs, strict=True))), 2),
-        f"direction right (changes from {CHANGED:.2f})": f"{right} of {len(pairs)}" if pairs else "-",
-    }
-
-
-def _changes(results: Sequence[tuple[Published, float]]) -> Iterator[tuple[float, float]]:
-    """Yield rows of predicted and published ratios of two kernels with the same arguments."""
-    for position, (a, ours_a) in enumerate(results):
-        for b, ours_b in results[position + 1 :]:
-            ratio = a.milliseconds / b.milliseconds
-            if a.file == b.file and a.arguments == b.arguments and max(ratio, 1 / ratio) >= CHANGED:
-                yield ours_a / ours_b, ratio

@@ -274,8 +274,8 @@ def _conformal(errors: Sequence[float], more: int = 1) -> float:
 
 
 def ablation_table(kernels: Sequence[Measured], cache: Path, say: Callable[[str], None]) -> Table:
-    """Return the errors on development sets with one rule left out, or one fitted constant 20 % lower or higher.
-    Kernels of more than :data:`ABLATED_EXECUTIONS` instructions are left out, except the 14 baselines, because a few of
+    """Return the errors on development sets with one rule left out, or one fitted constant 20 % lower or higher. The
+    last row names the changes that leave every error as it is. Kernels of more than :data:`ABLATED_EXECUTIONS` instructions are left out, except the 14 baselines, because a few of
     them would take most of the time.
     """
     mine = [one for one in kernels if one.role is Role.DEVELOPMENT and not one.sdk and _is_ablated(one, cache)]
@@ -285,11 +285,16 @@ def ablation_table(kernels: Sequence[Measured], cache: Path, say: Callable[[str]
         f"{name} x{factor}": partial(_scaled, name=name, factor=factor) for name in FITTED for factor in (0.8, 1.2)
     }
     table: Table = []
+    same = []
     for name, change in changes.items():
         found, _ = predict_all(mine, cache, change)
-        table.append({"change": name, **_ablated(found)})
-        say(f"{table[-1]}")
-    return table
+        row = _ablated(found)
+        say(f"{name}: {row}")
+        if table and row.items() <= table[0].items():
+            same.append(name)
+        else:
+            table.append({"change": name, **row})
+    return [*table, dict.fromkeys(table[0], "as it is") | {"change": "; ".join(same)}] if same else table
 
 
 def _is_ablated(kernel: Measured, cache: Path) -> bool:
@@ -301,8 +306,8 @@ def _executions(body: Sequence[Node]) -> int:
 
 
 def _ablated(found: Sequence[Predicted]) -> dict[str, object]:
-    """Return one row: the 14 left out one at a time, and mean error and direction of pairs of KDA, AWS's samples and
-    the rest.
+    """Return one row: the 14 left out one at a time, the mean errors of KDA, AWS's samples and the rest, and the
+    direction of KDA's pairs.
     """
     baselines = [one.ratio for one in found if one.kernel.group == NKIBENCH and one.kernel.name not in BEST]
     left_out = [abs(error) for error in leave_one_out(baselines)]
@@ -316,7 +321,8 @@ def _ablated(found: Sequence[Predicted]) -> dict[str, object]:
         row[f"{name} %"] = percent(
             statistics.mean(abs(one.ratio - 1) for one in group_found if not one.kernel.order_only)
         )
-        row[f"{name} direction"] = "{} of {}".format(*directions(group_found))
+        if name == "KDA":
+            row["KDA direction"] = "{} of {}".format(*directions(group_found))
     return row
 
 

@@ -9,7 +9,7 @@ the limit was reached.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from acceld.errors import AcceldError
@@ -126,10 +126,26 @@ def rows(label: str, kernel: Kernel, budget_s: float, say: Callable[[str], None]
 
 
 def win_table(found: Iterable[Table]) -> Table:
-    """Return the gains of acceld's rules under changed constants, and the share of tried rewrites that stay gains."""
-    table = [row for one in found for row in one]
-    whole = [row["survives"] for row in table if row["survives"] in ("yes", "no")]
-    return [*table, _row(kernel="tried in full", survives=f"{whole.count('yes')} of {len(whole)}")]
+    """Return a row for each kernel: its gains, the greatest of them under changed constants, and the rules whose gain
+    vanishes. The last row counts the gains of all kernels.
+    """
+    kernels = [table for table in found if table]
+    return [*(_summary(str(table[0]["kernel"]), [table]) for table in kernels), _summary("all", kernels)]
+
+
+def _summary(name: str, tables: Sequence[Table]) -> dict[str, object]:
+    gains = [row for table in tables for row in table if row["rule"] != "no win"]
+    first = gains[0] if gains and len(tables) == 1 else _row()
+    vanished = [f"{row['rule']} {row['speed-up']}" for row in gains if str(row["survives"]).startswith("no")]
+    return {
+        "kernel": name,
+        "model": "" if len(tables) > 1 else tables[0][0]["model"],
+        "gains": len(gains),
+        "tried in full": sum(row["survives"] in ("yes", "no") for row in gains),
+        "greatest gain": f"{first['rule']} {first['speed-up']}".strip() or "-",
+        "least of it": first["least"] or "-",
+        "vanish": "; ".join(vanished) or "none",
+    }
 
 
 def _row(**values: object) -> dict[str, object]:

@@ -94,8 +94,7 @@ def _report(raw: dict[str, Any]) -> Report:
 
 def table(reports: Sequence[Report]) -> Table:
     """Return a row for each kernel, and one for all."""
-    rows = [_row(report.kernel, [report]) | {"iterations left out": report.cut or "none"} for report in reports]
-    return [*rows, _row("all", reports) | {"iterations left out": ""}]
+    return [*(_row(report.kernel, [report]) for report in reports), _row("all", reports)]
 
 
 def _row(name: str, reports: Sequence[Report]) -> dict[str, Any]:
@@ -107,7 +106,6 @@ def _row(name: str, reports: Sequence[Report]) -> dict[str, Any]:
         "unnoticed": _unnoticed(every),
         "equivalent programs": sum(len(report.rewrites) for report in reports),
         "false alarms": "; ".join(alarms) or "none",
-        "CPU s": round(sum(report.cpu_s for report in reports)),
     }
 
 
@@ -157,4 +155,5 @@ def _unnoticed(of: Iterable[Fate]) -> str:
 
 
 def _reasons(of: Iterable[Fate]) -> str:
-    return "; ".join(sorted({one.by for one in of if one.fate == EXPLAINED}))
+    """Return each reason once, without the errors of the single mutants that it explains."""
+    return "; ".join(sorted({one.by.partition(" (errors")[0] for one in of if one.fate == EXPLAINED}))
