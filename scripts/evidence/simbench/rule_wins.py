@@ -143,8 +143,8 @@ def _summary(name: str, tables: Sequence[Table]) -> dict[str, object]:
         "gains": len(gains),
         "tried in full": sum(row["survives"] in ("yes", "no") for row in gains),
         "greatest gain": f"{first['rule']} {first['speed-up']}".strip() or "-",
-        "least of it": first["least"] or "-",
-        "vanish": "; ".join(vanished) or "none",
+        "with the worst constant": first["least"] or "-",
+        "vanished": "; ".join(vanished) or "none",
     }
 
 

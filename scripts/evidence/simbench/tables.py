@@ -67,21 +67,22 @@ NOTES: Mapping[str, str] = {
     "predicted gain is beyond the threshold *beyond*; *are faster* counts those of them that were measured "
     "faster. *gains of 10 %* counts pairs measured at least 10 % apart, *within it* those of them that stay "
     "inside the threshold.",
-    "ablation_sets": "What would change without a rule, or with a fitted constant 20 % off? The percentages are mean errors; "
-    "*direction* counts the pairs in order. *14* are the NKIBench baselines, *samples* AWS's nki-samples, "
-    "*others* the ladder. The last row names the changes that leave every figure as it is.",
+    "ablation_sets": "What would change without a rule, or with a fitted constant 20 % off? The percentages are errors of a "
+    "latency: mean and worst error of the 14 NKIBench baselines (each left out of the fit of the scale), and "
+    "mean errors of KDA, of AWS's samples, and of the ladder (*others*). *direction* counts the pairs in "
+    "order. The last row names the changes that leave every figure as it is.",
     "later": "Chips after trn1, compared with published rates of long products. *busy array* is the rate while the "
     "tensor engine works.",
     "fitted": "These values stand in no document. The last column says what each one means and which measurements gave "
     "it; *the 14* are the NKIBench baselines on trn1.",
     "wins": "Does a gain survive if a constant is wrong? A gain is a change by one rule that is predicted at least 2 "
     "% faster. It was *tried in full* if each fitted constant was made 20 % lower and higher; time ended the "
-    "others early. *least of it* is the greatest gain with the worst of the constants tried, *vanish* names "
-    "the gains that become a loss. *model* is the version of the parameters (8 and 9 predict the same).",
+    "others early. A gain *vanishes* if one of the constants tried makes it a loss. Of 56 pairs of kernel and "
+    "chip, 37 were tried. *model* is the version of the parameters (8 and 9 predict the same).",
     "corpus": "Kernels that the verifier must accept, and kernels that it must refuse at a certain line.",
-    "mutants": "Would a mistake be noticed? [How mutants are tried](#how-mutants-are-tried) says how. *refused* counts "
-    "programs that break a rule, *explained* mistakes that are harmless for a stated reason, *unnoticed* "
-    "those that passed for no known reason, and *false alarms* equivalent programs that did not pass.",
+    "mutants": "Would a mistake be noticed? [How mutants are tried](#how-mutants-are-tried) says how. A mutant is "
+    "*refused* if it breaks a rule, *explained* if its mistake is harmless for a known reason, *unnoticed* if "
+    "it passes for no known reason. *False alarms* are equivalent programs that did not pass.",
     "operators": "The same programs by the kind of mistake.",
     "samples": "Do AWS's samples run, and give right results? *others* names kernels whose results differ. Not tried "
     "were kernels for several cores, those with private functions of the SDK, and those without a reference "
