@@ -177,7 +177,11 @@ def fitted_table() -> Table:
     """Return every fitted constant: its value in each record, and the data it was fitted on."""
     records = {"legacy, trn1": LEGACY, "legacy, later chips": LEGACY_LATER, "current": CURRENT}
     return [
-        {"constant": name, **{label: getattr(one, name) for label, one in records.items()}, "fitted on": source}
+        {
+            "constant": name,
+            **{label: getattr(one, name) for label, one in records.items()},
+            "meaning, and fitted on": source,
+        }
         for name, source in FITTED.items()
     ]
 

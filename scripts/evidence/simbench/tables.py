@@ -50,8 +50,10 @@ NOTES: Mapping[str, str] = {
     "counter over the chip's. A dash means that the kernel has no such work, or that the chip's counter is "
     "not known.",
     "goals": "For how many kernels is the model's counter within so many percent of the chip's?",
-    "ablation": "How much does each part of the model add? The rows go from a roofline of the declared work to the whole "
-    "model; the errors are those of the table above.",
+    "ablation": "How much does each part of the model add? The first row uses only the FLOPs and bytes that the workload "
+    "declares. The second takes the time of the busiest engine for the kernel as written, the third after the "
+    "changes that the compiler makes. The last row is the whole model, with waits. *Spearman* and *MAPE* are "
+    "explained [above](#all-14-together).",
     "pairs": "Does the model predict the gain of a change? Each row compares two kernels that compute the same: the "
     "factor by which the second one is faster.",
     "tutorial": "The four forms are those of AWS's tutorial on matrix products (Neuron documentation v2.26.1, "
@@ -73,8 +75,8 @@ NOTES: Mapping[str, str] = {
     "order. The last row names the changes that leave every figure as it is.",
     "later": "Chips after trn1, compared with published rates of long products. *busy array* is the rate while the "
     "tensor engine works.",
-    "fitted": "These values stand in no document. The last column says what each one means and which measurements gave "
-    "it; *the 14* are the NKIBench baselines on trn1.",
+    "fitted": "These values stand in no document. The last column says what a constant means and which measurements "
+    "gave it, with the value in parentheses. *The 14* are the NKIBench baselines on trn1.",
     "wins": "Does a gain survive if a constant is wrong? A gain is a change by one rule that is predicted at least 2 "
     "% faster. It was *tried in full* if each fitted constant was made 20 % lower and higher; time ended the "
     "others early. A gain *vanishes* if one of the constants tried makes it a loss. Of 56 pairs of kernel and "
@@ -83,7 +85,9 @@ NOTES: Mapping[str, str] = {
     "mutants": "Would a mistake be noticed? [How mutants are tried](#how-mutants-are-tried) says how. A mutant is "
     "*refused* if it breaks a rule, *explained* if its mistake is harmless for a known reason, *unnoticed* if "
     "it passes for no known reason. *False alarms* are equivalent programs that did not pass.",
-    "operators": "The same programs by the kind of mistake.",
+    "operators": "The same programs by the kind of mistake; the last four rows are equivalent programs. *wrong on another* "
+    "counts programs that only a data set of the strict gate found, *same bits* those whose outputs equal the "
+    "kernel's.",
     "samples": "Do AWS's samples run, and give right results? *others* names kernels whose results differ. Not tried "
     "were kernels for several cores, those with private functions of the SDK, and those without a reference "
     "of ours.",
