@@ -65,10 +65,10 @@ NOTES: Mapping[str, str] = {
     "sets_validation": "These kernels only test the model. The columns are those of the development sets above.",
     "intervals": "acceld prints the interval of the last column with each latency, by chip and bottleneck. Four of five "
     "kernels, and of five chains, have an error below the column before it.",
-    "paired": "How often is a kernel faster that acceld calls faster? *called faster* counts pairs of one chain whose "
-    "predicted gain is beyond the threshold *beyond*; *are faster* counts those of them that were measured "
-    "faster. *gains of 10 %* counts pairs measured at least 10 % apart, *within it* those of them that stay "
-    "inside the threshold.",
+    "paired": "How often is a kernel faster that acceld calls faster? Each row has one threshold: acceld calls a kernel "
+    "faster if its predicted gain is beyond it. *called faster* counts these pairs, and *are faster* those of "
+    "them that were measured faster. The last three columns ask the reverse: of the pairs that were measured "
+    "at least 10 % apart (*gains of 10 %*), how many does acceld not call faster (*within it*)?",
     "ablation_sets": "What would change without a rule, or with a fitted constant 20 % off? The percentages are errors of a "
     "latency: mean and worst error of the 14 NKIBench baselines (each left out of the fit of the scale), and "
     "mean errors of KDA, of AWS's samples, and of the ladder (*others*). *direction* counts the pairs in "
