@@ -4,10 +4,9 @@
 
 Times NKIBench's baselines, the two best kernels it publishes, and four bfloat16 products of acceld in the forms of
 AWS's tutorial. The texts of NKIBench come from ``ACCELOPT_DIR``, a checkout of zhang677/AccelOpt, and are not part of
-this project. Then come published latencies of other kernels; coverage (the legality corpus, and kernels of
-aws-neuron/nki-samples if ``NKI_SAMPLES_LEGACY_DIR``, at commit 3a99c91, and ``NKI_SAMPLES_DIR`` name checkouts);
-mutants of the baselines and of acceld's own kernels; and the effect of each fitted constant, 20 % lower and higher, on
-the gains of acceld's rules. ``--write`` puts the tables into docs/simulator-measured.md; with ``--only`` it replaces
+this project. Then come coverage (the legality corpus, and kernels of aws-neuron/nki-samples if
+``NKI_SAMPLES_LEGACY_DIR``, at commit 3a99c91, and ``NKI_SAMPLES_DIR`` name checkouts); mutants of the baselines and of
+acceld's own kernels; and the effect of each fitted constant, 20 % lower and higher, on the gains of acceld's rules. ``--write`` puts the tables into docs/simulator-measured.md; with ``--only`` it replaces
 only those of the named sections.
 
 Every set of measured kernels whose folder an environment variable names is timed: ``ACCELOPT_DIR``,

@@ -60,3 +60,13 @@ def test_a_reason_is_believed_only_where_the_figures_bear_it_out() -> None:
     assert "1.10 times" in reason("bmm_softmax", fate)
     assert not reason("bmm_softmax", replace(fate, noise=1.01 * NO_WORSE))
     assert not reason("silu", fate)
+
+
+def test_a_reason_of_many_mutants_is_told_once_and_without_their_errors() -> None:
+    why = "columns beyond the edge are never stored"
+    fates = tuple(
+        Fate("mask_removed", line, "store", EXPLAINED, f"{why} (errors at most 1.0{line} times the kernel's own)")
+        for line in (1, 2)
+    )
+    (row,) = results.operator_table([replace(REPORT, mutants=fates, rewrites=())])
+    assert row["explained by"] == why
