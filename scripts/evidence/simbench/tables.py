@@ -84,7 +84,8 @@ NOTES: Mapping[str, str] = {
     "corpus": "Kernels that the verifier must accept, and kernels that it must refuse at a certain line.",
     "mutants": "Would a mistake be noticed? [How mutants are tried](#how-mutants-are-tried) says how. A mutant is "
     "*refused* if it breaks a rule, *explained* if its mistake is harmless for a known reason, *unnoticed* if "
-    "it passes for no known reason. *False alarms* are equivalent programs that did not pass.",
+    "it passes for no known reason. *False alarms* are equivalent programs that did not pass. Kernels without "
+    "an unnoticed mutant or a false alarm are counted in the last row only.",
     "operators": "The same programs by the kind of mistake; the last four rows are equivalent programs. *wrong on another* "
     "counts programs that only a data set of the strict gate found, *same bits* those whose outputs equal the "
     "kernel's.",

@@ -93,8 +93,10 @@ def _report(raw: dict[str, Any]) -> Report:
 
 
 def table(reports: Sequence[Report]) -> Table:
-    """Return a row for each kernel, and one for all."""
-    return [*(_row(report.kernel, [report]) for report in reports), _row("all", reports)]
+    """Return a row for each kernel with an unnoticed mutant or a false alarm, and one for all kernels."""
+    rows = [_row(report.kernel, [report]) for report in reports]
+    found = [row for row in rows if row["unnoticed"] != "none" or row["false alarms"] != "none"]
+    return [*found, _row(f"all {len(reports)}", reports)]
 
 
 def _row(name: str, reports: Sequence[Report]) -> dict[str, Any]:

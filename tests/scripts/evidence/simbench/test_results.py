@@ -70,3 +70,9 @@ def test_a_reason_of_many_mutants_is_told_once_and_without_their_errors() -> Non
     )
     (row,) = results.operator_table([replace(REPORT, mutants=fates, rewrites=())])
     assert row["explained by"] == why
+
+
+def test_a_kernel_without_a_finding_is_only_counted() -> None:
+    clean = replace(REPORT, mutants=REPORT.mutants[:-1])
+    (every,) = results.table([clean, clean])
+    assert (every["kernel"], every["programs"], every["unnoticed"]) == ("all 2", 10, "none")
