@@ -73,8 +73,9 @@ NOTES: Mapping[str, str] = {
     "latency: mean and worst error of the 14 NKIBench baselines (each left out of the fit of the scale), and "
     "mean errors of KDA, of AWS's samples, and of the ladder (*others*). *direction* counts the pairs in "
     "order. The last row names the changes that leave every figure as it is.",
-    "later": "Chips after trn1, compared with published rates of long products. *busy array* is the rate while the "
-    "tensor engine works.",
+    "later": "Does a long product reach the published rate on chips after trn1? The column *busy array* has the rate "
+    "while the tensor engine works, without the waits. *validated* says which measured kernels test the model "
+    "on that chip.",
     "fitted": "These values stand in no document. The last column says what a constant means and which measurements "
     "gave it, with the value in parentheses. *The 14* are the NKIBench baselines on trn1.",
     "wins": "Does a gain survive if a constant is wrong? A gain is a change by one rule that is predicted at least 2 "
