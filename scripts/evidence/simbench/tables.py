@@ -62,7 +62,9 @@ NOTES: Mapping[str, str] = {
     "sets_development": "People looked at these kernels while they chose rules. *direction* counts the pairs, at least 10 % "
     "apart, that are in order; *regret* is the measured time of the kernel predicted fastest, over the least "
     "measured time. A dash means that the set has no such pair.",
-    "sets_validation": "These kernels only test the model. The columns are those of the development sets above.",
+    "sets_validation": "These kernels only test the model; no constant was fitted to them. *direction* counts the pairs, at "
+    "least 10 % apart, that are in order; *regret* is the measured time of the kernel predicted fastest, over "
+    "the least measured time.",
     "intervals": "acceld prints the interval of the last column with each latency, by chip and bottleneck. Four of five "
     "kernels, and of five chains, have an error below the column before it.",
     "paired": "How often is a kernel faster that acceld calls faster? Each row has one threshold: acceld calls a kernel "
