@@ -62,9 +62,9 @@ NOTES: Mapping[str, str] = {
     "sets_development": "People looked at these kernels while they chose rules. *direction* counts the pairs, at least 10 % "
     "apart, that are in order; *regret* is the measured time of the kernel predicted fastest, over the least "
     "measured time. A dash means that the set has no such pair.",
-    "sets_validation": "These kernels only test the model; no constant was fitted to them. *direction* counts the pairs, at "
-    "least 10 % apart, that are in order; *regret* is the measured time of the kernel predicted fastest, over "
-    "the least measured time.",
+    "sets_validation": "No constant was fitted to these kernels: they only test the model. Under *direction* stands how many "
+    "pairs are in order, of those that differ by 10 % or more. A *regret* of 1.0 means that the kernel "
+    "predicted fastest is the fastest; 1.19, that it takes 1.19 times as long as the fastest.",
     "intervals": "acceld prints the interval of the last column with each latency, by chip and bottleneck. Four of five "
     "kernels, and of five chains, have an error below the column before it.",
     "paired": "How often is a kernel faster that acceld calls faster? Each row has one threshold: acceld calls a kernel "
