@@ -1,7 +1,7 @@
-"""Refuse sources with forbidden constructs early and with a clear message, by their syntax tree.
+"""Refuse a source with forbidden constructs, by its syntax tree, before it runs.
 
-This check is not the only protection: the jail confines code that passes it, and the judge does not trust what that
-code returns. Kernels from the user are not checked.
+The policy gives early and clear messages; it is not the only protection. The jail confines code that passes it,
+and the judge does not trust what that code returns. Kernels from the user are not checked.
 """
 
 from __future__ import annotations
@@ -119,9 +119,10 @@ MAX_CHARACTERS = 1_000_000
 
 
 def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = NUMPY_COMPUTE) -> Failure | None:
-    """Return the first forbidden construct in a source; None if there is none.
+    """Return a failure for the first forbidden construct in a source; None if the source has none.
 
-    The rule is ``syntax`` if the source is not valid Python. ``library`` has the forbidden names of numpy.
+    The failure's rule is ``syntax`` if the source is not valid Python. ``library`` has the forbidden names of
+    numpy.
     """
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
@@ -138,7 +139,7 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
 
 
 def canonical(text: str) -> str:
-    """Return a text that is the same for sources that differ only in comments, formatting and positions.
+    """Return a text that is equal for all sources that differ only in comments, formatting and line numbers.
 
     Raises ValueError if the source is not valid Python.
     """
@@ -149,7 +150,7 @@ def canonical(text: str) -> str:
 
 
 class _Reader:
-    """Find the forbidden constructs in one syntax tree."""
+    """The forbidden constructs of one syntax tree, and the modules that its names stand for."""
 
     def __init__(self, tree: ast.Module, library: frozenset[str]) -> None:
         self.tree = tree
@@ -177,7 +178,7 @@ class _Reader:
                 yield Failure(rule, message, getattr(node, "lineno", 0), hint)
 
     def _bind(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Note which modules an import statement binds to which names."""
+        """Record the module that each name of an import statement stands for."""
         for alias in node.names:
             if isinstance(node, ast.Import):
                 top = alias.name.partition(".")[0]
@@ -186,7 +187,7 @@ class _Reader:
                 self.modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def _finding(self, node: ast.AST) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a node is forbidden; None if it is allowed."""
+        """Return (rule, message, hint) if a node of the syntax tree is forbidden; None if it is allowed."""
         match node:
             case ast.Import():
                 return next(filter(None, (_module(alias.name) for alias in node.names)), None)
@@ -251,8 +252,8 @@ class _Reader:
         return self._of_value(node)
 
     def _module_of(self, node: ast.expr) -> str | None:
-        """Return the name of the module, or of the part of one, that an expression refers to; None for any other
-        expression.
+        """Return the dotted name of the module, or of the member of a module, that an expression stands for;
+        else None.
         """
         if isinstance(node, ast.Name):
             return self.modules.get(node.id)
@@ -261,8 +262,8 @@ class _Reader:
         return None
 
     def _of_value(self, node: ast.Attribute) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if an attribute of a value that is no module is forbidden; None if it is
-        allowed.
+        """Return (rule, message, hint) if a value that is not a module must not have this attribute read; else
+        None.
         """
         name = node.attr
         if name == "format" and isinstance(node.value, ast.Constant) and _plain_template(node.value.value):
@@ -290,8 +291,10 @@ class _Reader:
         return None
 
     def _bare(self, node: ast.Name) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a name gives a second name to a module or to a function such as getattr; else
-        None.
+        """Return (rule, message, hint) if a name is used as a value and so gets an alias; None if it is
+        allowed.
+
+        Modules and functions such as getattr may get no alias, because the policy would not recognize it.
         """
         if node.id in self.modules and id(node) not in self.owners and isinstance(node.ctx, ast.Load):
             return "alias", f"the module {node.id} may only be used by {node.id}.name", ""
@@ -308,7 +311,7 @@ def _module(name: str) -> tuple[str, str, str] | None:
 
 
 def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if a name of a module may not be used; None if it may."""
+    """Return (rule, message, hint) if the member ``name`` of a module may not be used; None if it may."""
     if module.partition(".")[0] == "numpy":
         if name in library:
             return _library(f"numpy.{name}")
@@ -318,7 +321,7 @@ def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, st
 
 
 def _plain_template(text: object) -> bool:
-    """Return True if a format string shows its arguments as a whole, and no attributes or items of them."""
+    """Tell whether a format string reads no attribute and no item of its arguments."""
     if _HIDDEN_NAME.search(str(text)):
         return True  # refused already, with a more precise message
     try:
@@ -329,12 +332,12 @@ def _plain_template(text: object) -> bool:
 
 
 def _is_api(module: str) -> bool:
-    """Return True if ``module`` belongs to an API of NKI."""
+    """Tell whether ``module`` belongs to an API of NKI."""
     return module in ("neuronxcc", "nki") or module.startswith(ROOTS) or module == "neuronxcc.nki"
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of attributes that classes in the source define."""
+    """Yield the names of the attributes that classes of the source define."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -385,7 +388,9 @@ def _name(name: str) -> tuple[str, str, str] | None:
 
 
 def _reads(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Return True for getattr(owner, name) without a default, which can not test whether a name exists."""
+    """Tell whether a node is ``getattr(owner, name)`` without a default. Such a call can not test whether a
+    name exists.
+    """
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -395,13 +400,14 @@ def _reads(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def _is_super(node: ast.expr) -> bool:
-    """Return True for ``super()``."""
+    """Tell whether an expression is ``super()``."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
 
 
 def _class(node: ast.ClassDef, own: frozenset[str]) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if a class is forbidden; None if it is allowed. It may extend classes of its ``own``
-    file.
+    """Return (rule, message, hint) if a class is forbidden; None if it is allowed.
+
+    A class may extend the classes ``own``, which the same file defines.
     """
     names = [getattr(base, "id", getattr(base, "attr", "")) for base in node.bases]
     allowed = _BASES | _MEMBERS if _ENUMS.intersection(names) else _BASES
