@@ -27,7 +27,7 @@ _LIKE = 1.05
 
 
 class Timer:
-    """Trace and time kernels in child processes."""
+    """Trace and time kernels in child processes. Recent results are remembered."""
 
     def __init__(self, config: EvaluateConfig, children: Children, calibrations: Sequence[Calibration] = ()) -> None:
         self._config = config
@@ -37,16 +37,17 @@ class Timer:
         """Program hash and profile of the kernels that were timed last."""
 
     def forget(self) -> None:
-        """Forget the timing of all kernels."""
+        """Forget all remembered results, so that kernels are timed again."""
         self._timed.clear()
 
     async def time(
         self, case: TracedCase, arguments: Arguments, when_traced: Callable[[], object] = lambda: None
     ) -> Failed | None:
-        """Trace, verify and time a kernel, and set the program and the profile of its case. Return a failure, or None.
+        """Trace, verify and time a kernel, and store program and profile in its case. Return a failure, or
+        None.
 
-        ``when_traced`` is called between tracing and verifying. If only the latency is requested, a kernel that was
-        timed before is not traced again.
+        ``when_traced`` is called between tracing and verifying. If only the latency is requested and the kernel
+        was timed before, the remembered result is used.
         """
         header = self._header(case, arguments)
         key = json.dumps([case.request.kernel.sha256, header, arguments], default=asdict)
@@ -70,8 +71,11 @@ class Timer:
         return None
 
     async def confirm(self, case: TracedCase) -> Failed | None:
-        """Check an extrapolated latency against a timing of all executions. Return a failure if they differ too much,
-        else None.
+        """Time every execution of a program whose latency was extrapolated, and store the new profile.
+
+        Return a failure (``suspect``) if the latency was more than 5 % too low, or if the program is too long
+        to be timed in full. Return None otherwise, and if nothing was extrapolated or the result needs no
+        proof.
         """
         if case.profile is None or not case.profile.details.get("extrapolated") or not case.request.needs_proof:
             return None
@@ -90,11 +94,13 @@ class Timer:
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 
     def _model(self, case: TracedCase) -> str:
-        """Return the identity of the performance model, with its calibration."""
+        """Return the identity of the performance model, which includes its calibration."""
         return model_of(chosen(self._calibrations, case.request.chip, case.request.kernel.api))
 
     def _header(self, case: TracedCase, arguments: Arguments) -> dict[str, Any]:
-        """Return a description of the program that the tracer's answer must be."""
+        """Return what the judge must find in the tracer's answer: target, launch, inputs, outputs and demands
+        of the workload.
+        """
         kernel, loaded = case.request.kernel, case.loaded
         found = chosen(self._calibrations, case.request.chip, kernel.api)
         outputs = None
