@@ -121,8 +121,7 @@ class Filter:
     - ``pid``: its own process id, the only one that it may send signals to.
     - ``fork``: make processes and threads, but no namespaces.
     - ``execute``: start programs, and make memory executable.
-    - ``devices``: control the devices that it can open, choose addresses for mapped memory, and use unix
-      sockets.
+    - ``devices``: control the devices that it can open, choose the NUMA node of memory, and use unix sockets.
     - ``wide``: use semaphores, pairs of unix sockets, and signals within its pid namespace, which must be its
       own.
     """

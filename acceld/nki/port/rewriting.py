@@ -1,4 +1,4 @@
-"""Rewrite a legacy kernel's file for the current API. Statements are replaced line by line; all other lines stay."""
+"""Rewrite a legacy kernel's file for the current API. Only the lines of changed statements are replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ IMPORTS = ("import nki", "import nki.isa as nisa", "import nki.language as nl")
 
 @dataclass(frozen=True, slots=True)
 class Unported:
-    """A construct that was not rewritten: its line in the original, the reason, and what to write in its place."""
+    """A construct that was not rewritten, or a note: the line in the original, the reason, and what to write
+    instead.
+    """
 
     line: int
     message: str
@@ -40,7 +42,7 @@ class Ported:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Lines ``first`` to ``last`` of the original (1-based, both included), and the lines that replace them."""
+    """Lines that replace the lines ``first`` to ``last`` of the original (1-based, both included)."""
 
     first: int
     last: int
@@ -48,14 +50,14 @@ class Edit:
 
 
 def rewrite(source: str, entry: str, facts: Facts) -> Ported:
-    """Return ``source`` with ``entry``, and the functions that it calls, rewritten for the current API."""
+    """Return ``source`` rewritten for the current API: the kernel ``entry``, and the functions that it calls."""
     return _File(source, entry, facts).ported()
 
 
 def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
-    """Return a file in which imports of other legacy files of its package are replaced by the text of these files.
+    """Return one file in which the imports of other legacy files are replaced by the text of those files.
 
-    Raise Unportable for an import of anything but names, and for a name that two of the files define.
+    Raises Unportable for an import of anything but names, and for a name that two of the files define.
     """
     helpers = {other: body for other, body in closure.items() if other != name and "neuronxcc" in body}
     defined: dict[str, str] = {}
@@ -63,7 +65,11 @@ def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
 
 
 def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set[str], defined: dict[str, str]) -> str:
-    """Return one of the files, with the helpers that no file before it has written out in place of their imports."""
+    """Return the file ``name`` with the text of its helper files in place of their imports.
+
+    ``written`` has the helpers whose text another import has already brought in; their imports are removed
+    only.
+    """
     lines, edits, tree = text.splitlines(), list[Edit](), parse(text)
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and defined.setdefault(node.name, name) != name:
@@ -94,7 +100,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
 
 
 def _file_of(module: str, helpers: Mapping[str, str]) -> str | None:
-    """Return the name of the file whose path ends with the module's path; None if there is none."""
+    """Return the name of the helper file whose path ends with the path of ``module``; None if there is none."""
     path = module.replace(".", "/") + ".py"
     return next((name for name in helpers if module and (name == path or name.endswith("/" + path))), None)
 
@@ -147,7 +153,7 @@ class _File:
             self.edits.append(Edit(at, at - 1, (*IMPORTS, *numpy, "", "")))
 
     def _words_imported(self, text: str) -> str:
-        """Return ``text`` with imports of the single names of ``nl`` or ``nisa`` that it still uses."""
+        """Return ``text`` with imports added for single names of ``nl`` or ``nisa`` that it still uses."""
         try:
             used = {one.id for one in ast.walk(parse(text)) if isinstance(one, ast.Name)}
         except SyntaxError as error:
@@ -191,7 +197,9 @@ class _File:
             self.edits.append(Edit(first, first - 1, (f"{indent}@nki.jit",)))
 
     def _annotations(self, node: ast.FunctionDef) -> None:
-        """Remove annotations of the legacy package from the function's header, if the header has its lines to itself."""
+        """Remove annotations that use the legacy package from a function's header, unless its lines hold other
+        code too.
+        """
         args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         if not any(a.annotation is not None and self._uses_nki(a.annotation) for a in args) and (
             node.returns is None or not self._uses_nki(node.returns)
@@ -242,7 +250,9 @@ class _File:
             self.findings.append(Unported(error.line, error.message, error.instead))
 
     def _nested(self, function: Function, node: ast.FunctionDef) -> None:
-        """Rewrite a function inside the kernel, which can use the kernel's index grids and tensors."""
+        """Rewrite a function that is defined inside the kernel and can use the kernel's index grids and
+        tensors.
+        """
         if not self._reached(node) and self._uses_nki(node):
             self._untraced(node.body, node.body[0].col_offset)
             return
@@ -254,7 +264,7 @@ class _File:
         self.notes.extend(Unported(*one) for one in inner.notes)
 
     def _untraced(self, body: Sequence[ast.stmt], column: int) -> None:
-        """Replace a branch that the trace never reached by an assertion."""
+        """Replace a branch that the trace never reached by an assertion that fails."""
         self.notes.append(
             Unported(
                 body[0].lineno,
@@ -377,7 +387,9 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def _text(statements: Iterable[ast.stmt], indent: str) -> list[str]:
-    """Return statements as lines of at most :data:`WIDTH` columns, as far as calls can be broken into lines."""
+    """Return statements as lines of at most :data:`WIDTH` columns. A line stays longer if it has no call to
+    break.
+    """
     lines: list[str] = []
     for one in statements:
         ast.fix_missing_locations(one)

@@ -36,7 +36,7 @@ _ACROSS = having(Trait.ACROSS)
 
 
 class Operands(InstructionCheck):
-    """Check what the operands of an instruction are, without regard to where in their buffers they lie."""
+    """Check the operands of instructions, without regard to their positions in their buffers."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         super().__init__(report, rules)
@@ -82,8 +82,9 @@ class Operands(InstructionCheck):
     def _same_base(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
         """Check that two tiles in SBUF start at the same partition in every iteration.
 
-        This holds for tiles of one tensor, and of two tensors whose partitions are certain; with strict legacy rules
-        for any two. The compiler chooses the partitions of all other tensors.
+        This is required of two tiles of one tensor, and of two tensors whose partitions are certain. With
+        strict legacy rules it is required of any two tiles. The compiler chooses the partitions of all other
+        tensors.
         """
         if instruction.op not in _TWO_TILES and instruction.op != "matmul":
             return
@@ -111,15 +112,16 @@ class Operands(InstructionCheck):
 
     @staticmethod
     def _apart(distance: Affine, instruction: Instruction, loops: tuple[Loop, ...]) -> bool:
-        """Return True if it is proved that ``distance`` is not zero in some iteration that the mask includes."""
+        """Tell whether it is proved that ``distance`` is not zero in some iteration that the mask includes."""
         moving = {loop.id for loop in loops if loop.trips > 1 and loop.trips_register is None}
         if distance.terms and instruction.mask:
             return False
         return bool(distance.const) if not distance.terms else any(loop in moving for loop, _ in distance.terms)
 
     def _placed(self, access: Access) -> bool:
-        """Return True if the first partition of a tensor is certain: it has an address, or takes more than half of the
-        partitions.
+        """Tell whether the first partition of a tensor is certain.
+
+        That is so if the tensor has an address, or if it takes more than half of the partitions.
         """
         buffer = self.report.buffer(access)
         return buffer.address is not None or 2 * buffer.shape[buffer.partition_axis] > self.rules.chip.partitions
@@ -192,7 +194,9 @@ class Operands(InstructionCheck):
                 )
 
     def _functions(self, instruction: Instruction) -> None:
-        """Check that the current API's instruction has the functions that it names (pages of nki.isa)."""
+        """Check that an instruction of the current API has all functions (``op``, ``op0`` ...) that it names
+        (pages of nki.isa).
+        """
         for key, known in FUNCTIONS.get(instruction.op, {}).items():
             name = instruction.attr(key)
             if name is None or name in known:
@@ -240,9 +244,9 @@ class Operands(InstructionCheck):
             )
 
     def _widens(self, instruction: Instruction) -> bool:
-        """Return True for a transpose by the tensor engine from 16 bits to float32.
+        """Tell whether the instruction is a transpose by the tensor engine from 16 bits to float32.
 
-        The page of nki.isa excludes it, but kernels that ran on a chip have it.
+        The page of nki.isa excludes such a transpose, but kernels that ran on a chip have it.
         """
         if instruction.op != "transpose" or instruction.engine is not Engine.TENSOR:
             return False

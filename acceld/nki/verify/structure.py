@@ -1,6 +1,6 @@
 """Check that a program is well formed: references, ranks, attribute values.
 
-No other check may read an instruction that this module has refused.
+An instruction that this module has refused must not be read by any other check.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ _REDUCING = frozenset(("tensor_reduce", "loop_reduce", "partition_reduce"))
 
 
 class Structure:
-    """Check the structure of a program once.
+    """Check the structure of one program.
 
-    ``sound`` holds the instructions that other checks may read: by identity, the instruction's number among like
-    instructions.
+    ``sound`` has the instructions that other checks may read. It maps the id of the object to its number by
+    :class:`~acceld.nki.verify.likeness.Likeness`.
     """
 
     def __init__(self, report: Report) -> None:
@@ -134,8 +134,9 @@ class Structure:
         """Tile axes (by identity) and ranks of buffers that are known to fit."""
 
     def check(self) -> bool:
-        """Return True if buffers, loops and references are consistent. Instructions that are not sound are left out of
-        ``sound``.
+        """Return True if buffers, loops and references are consistent, so that the other checks may run.
+
+        Instructions that are not well formed are left out of ``sound``.
         """
         program = self.program
         before = self.report.noted
@@ -190,8 +191,8 @@ class Structure:
             self._bad(line, f"constant {number} is on chip before anything has loaded it")
 
     def _on_both_cores(self, outer: tuple[int, ...]) -> bool:
-        """Return True if the outermost loop around an instruction is the launch on two cores, and no other launch loop
-        is around it.
+        """Tell whether the outermost of the loops ``outer`` is a launch on two cores, and no other of them is a
+        launch loop.
         """
         loops = self.program.loops
         grids = [loop for number in outer if (loop := loops.get(number)) is not None and loop.kind is LoopKind.SPMD]
@@ -342,7 +343,7 @@ class Structure:
         return True
 
     def _fits(self, dims: tuple[TileDim, ...], rank: int) -> bool:
-        """Return True if the axes of a tile fit a buffer of ``rank`` dimensions."""
+        """Tell whether the axes of a tile fit a buffer of ``rank`` dimensions."""
         if (id(dims), rank) in self._fitting:  # the program keeps the axes, so ids stay unique
             return True
         for dim in dims:
