@@ -1,4 +1,6 @@
-"""Run collectives of several ranks. Each rank is a thread that waits for the others at each collective."""
+"""Run collective operations of several ranks. Each rank is a thread that waits for the other ranks at each
+collective.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,10 @@ class Ranks:
         self._brought: list[tuple[str, Array] | None] = [None] * world
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
-        """Return the tiles of all ranks, in order of rank, once every rank has brought its tile ``values``.
+        """Wait until every rank has brought its tile ``values``. Return the tiles of all ranks, in order of
+        rank.
 
-        Raise KernelCrash if another rank failed or calls another kind of collective.
+        Raise KernelCrash if another rank failed, or if it calls another kind of collective.
         """
         self._brought[rank] = (kind, values)
         try:
@@ -93,8 +96,8 @@ def collective(context: Context) -> Step:
 def _of_run_time_sizes(context: Context, kind: str) -> Step:
     """Compile a collective whose sizes are read at run time: dst = parts of the flat tiles of all ranks.
 
-    The part of the rank at place ``s`` of the list is written where row 3 of the metadata says; to slot ``s`` if there
-    is no row 3.
+    The list of ranks says whose parts come. The part of its s-th rank is written at the position in row 3 of
+    the metadata, or to slot s if there is no row 3.
     """
     line, lists, member = context.instruction.line, _lists(context), _member(context)
     source, rows = context.src(0, arranged=False), context.src(1, arranged=False)
@@ -156,7 +159,7 @@ _KINDS: dict[str, Callable[[list[Array], int, int, str], Array]] = {
 
 
 def register_rank(context: Context) -> Step:
-    """Compile ``register = rank``: this rank, or the rank a given number of steps before it in its list."""
+    """Compile ``register = rank``: the rank that runs, or the rank that many steps before it in its list."""
     number = context.attr("register")
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
         crash("rank_id has no register as its result", "register", context.instruction.line)

@@ -1,4 +1,4 @@
-"""Run operations on registers and random numbers, barriers, and microscaling (MX formats)."""
+"""Compile operations on registers and random numbers, barriers, and rounding to microscaling (MX) formats."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def _register(context: Context, name: str = "register") -> int:
 
 
 def _value(context: Context) -> Callable[[Env, Window], int | float]:
-    """Return a function that reads the value of a register operation: the register named ``source`` if there is one,
-    else operand 0.
+    """Return a function that reads the value of a register operation.
+
+    The value is that of the register named by the attribute ``source``; without this attribute, operand 0.
     """
     if context.attr("source") is not None:
         number = _register(context, "source")
@@ -43,7 +44,7 @@ def _value(context: Context) -> Callable[[Env, Window], int | float]:
 
 
 def _plain(value: Any) -> int | float:
-    """Return an element of an array as a Python number: an int if its value is whole, else a float."""
+    """Return an element of an array as a Python number: an int if the value is whole, else a float."""
     if isinstance(value, np.integer | int):
         return int(value)
     number = float(value)
@@ -93,7 +94,7 @@ def register_store(context: Context) -> Step:
 
 
 def register_alu(context: Context) -> Step:
-    """Compile ``register = source op value``, where the value is an immediate or the register named ``operand``."""
+    """Compile ``register = source op value``. The value is an immediate, or the register named by ``operand``."""
     target = _register(context)
     source = _register(context, "source") if context.attr("source") is not None else target
     op = context.text("op")
@@ -125,7 +126,7 @@ def register_alu(context: Context) -> Step:
 
 
 def random_seed(context: Context) -> Step:
-    """Compile the seeding of the random generator by the operand's elements."""
+    """Compile ``seed of the random generator = elements of the operand``."""
     reader = context.reader(0)
 
     def run(env: Env, window: Window) -> None:
@@ -137,9 +138,9 @@ def random_seed(context: Context) -> Step:
 
 
 def random(context: Context) -> Step:
-    """Compile the drawing of uniform values in [low, high).
+    """Compile ``dst = uniform random values in [low, high)``.
 
-    Without a range, integers of the full range are drawn for a destination of integers.
+    Without a range, a destination of integers gets values of the integers' full range.
     """
     dst = context.dst()
     low = context.reader(0) if context.has_src(0) else None
@@ -168,9 +169,10 @@ def random(context: Context) -> Step:
 
 
 def xorwow(words: Array, count: int) -> Array:
-    """Return ``count`` 32-bit random numbers for each row of ``words``, and store the new state in ``words``.
+    """Return ``count`` 32-bit random numbers for each row of ``words``, and store the new states in ``words``.
 
-    Six words are the state of one generator (Marsaglia, Xorshift RNGs, 2003). The generators of a row are used in turn.
+    Six words are the state of one generator (Marsaglia, Xorshift RNGs, 2003). The generators of a row are used
+    in turn.
     """
     turns = words.shape[1] // 6
     out = np.empty((words.shape[0], -(-count // turns), turns), np.uint32)
@@ -189,8 +191,9 @@ WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
 
 
 def _generators(context: Context) -> Array:
-    """Return the random state of the instruction's engine, a row for each partition. It is drawn at random if the
-    program has not set it.
+    """Return the random state of the instruction's engine, one row for each partition.
+
+    If the program has not set the state, it is drawn at random.
     """
     engine, machine = context.instruction.engine, context.machine
     if engine not in machine.generators:
@@ -199,7 +202,7 @@ def _generators(context: Context) -> Array:
 
 
 def random_state_load(context: Context) -> Step:
-    """Compile ``random state of the engine = data``, a row for each partition."""
+    """Compile ``random state of the engine = data``, with one row for each partition."""
     data = context.src(0)
 
     def run(env: Env, window: Window) -> None:
@@ -232,12 +235,12 @@ def dropout(context: Context) -> Step:
 
 
 def nothing(context: Context) -> Step:
-    """Compile an operation that has no effect on values: the step does nothing."""
+    """Compile an operation that changes no values, to a step that does nothing."""
     return lambda env, window: None
 
 
 def barrier(context: Context) -> Step:
-    """Compile the wait for the other core of a pair.
+    """Compile the wait for the other core.
 
     Cores that run the same program run in step, so for them the step does nothing.
     """
@@ -251,9 +254,9 @@ def barrier(context: Context) -> Step:
 
 
 def exchange(context: Context) -> Step:
-    """Compile ``dst = the tile of the other core`` for two cores with different programs.
+    """Compile ``dst = the tile of the other core``, for two cores with different programs.
 
-    Cores with one program run in step; the interpreter exchanges their tiles itself.
+    Cores with one program run in step, and the interpreter exchanges their tiles itself.
     """
     src, dst, line = context.src(0, arranged=False), context.dst(0, arranged=False), context.instruction.line
 
@@ -267,10 +270,11 @@ def exchange(context: Context) -> Step:
 
 
 def quantize_mx(context: Context) -> Step:
-    """Compile the rounding of blocks (eight partitions by four elements) to MXFP8 with one shared power-of-two scale.
+    """Compile the rounding of blocks to MXFP8. A block is eight partitions by four elements and has one
+    power-of-two scale.
 
-    The scale is 2 ** (floor(log2(greatest)) - (E - 1)), where E is the greatest exponent of the format: twice the scale
-    of the OCP standard's sample.
+    The scale is 2 ** (floor(log2(greatest)) - (E - 1)), where ``greatest`` is the largest magnitude in the
+    block and E is the greatest exponent of the format. This is twice the scale of the OCP standard's sample.
     """
     data = context.src(0, arranged=False)
     dst, scale = context.dst(0, arranged=False), context.dst(1, arranged=False)

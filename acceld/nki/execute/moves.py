@@ -16,7 +16,9 @@ from acceld.nki.ir.operations import REDUCE_OPS
 
 
 def copier(src: Tile, dst: Tile) -> Step:
-    """Return a step for ``dst = src``, which copies bits between equal dtypes and otherwise converts through reals."""
+    """Return a step for ``dst = src``. Between equal dtypes it copies bits, otherwise it converts through
+    reals.
+    """
     bits = src.dtype == dst.dtype and src.numpy_dtype == dst.numpy_dtype
     whole = is_integer(src.dtype) and is_integer(dst.dtype)
     simple = (
@@ -61,9 +63,10 @@ def bitcast(context: Context) -> Step:
 
 
 def dma_copy(context: Context) -> Step:
-    """Compile ``dst = src``, or ``dst = dst rmw src``.
+    """Compile ``dst = src``, or ``dst = dst rmw src`` for a read-modify-write with the operation ``rmw``.
 
-    A run-time index outside its buffer raises KernelCrash, or its element is skipped if ``oob`` is "skip".
+    A run-time index outside its buffer raises KernelCrash. If ``oob`` is "skip", its element is skipped
+    instead.
     """
     skip = context.text("oob") == "skip"
     src, dst = context.src(0, skip_outside=skip), context.dst(0, skip_outside=skip)
@@ -76,8 +79,9 @@ def dma_copy(context: Context) -> Step:
 
 
 def _skipping(src: Tile, dst: Tile) -> Step:
-    """Return a step that copies the elements whose source index lies inside the source's buffer. Other elements of dst
-    keep their values.
+    """Return a step that copies only elements whose source index lies inside the source's buffer.
+
+    The other elements of dst keep their values.
     """
 
     def run(env: Env, window: Window) -> None:
@@ -112,9 +116,9 @@ def _read_modify_write(context: Context, src: Tile, dst: Tile, op: str) -> Step:
 
 
 def _fold_at(memory: Array, where: Array, terms: Array, op: str, dst: Tile, bits: bool) -> None:
-    """Fold each of ``terms`` into the element at its position ``where``, rounding at each write.
+    """Fold each of ``terms`` with ``op`` into the element at its position in ``where``. Each write is rounded.
 
-    Positions may repeat; their terms are folded one after another.
+    A position may occur several times. Its terms are then folded one after another.
     """
     while where.size:
         unique, first = np.unique(where, return_index=True)
@@ -169,7 +173,9 @@ def memset(context: Context) -> Step:
 
 
 def shuffle(context: Context) -> Step:
-    """Compile ``partition q*32+i of dst = partition q*32+lanes[i] of src``. A lane of 255 keeps the partition of dst."""
+    """Compile ``partition q*32+i of dst = partition q*32+lanes[i] of src``. A lane of 255 leaves the partition
+    unchanged.
+    """
     src, dst = context.src(0), context.dst()
     lanes = context.attr("lanes")
     line = context.instruction.line

@@ -1,4 +1,6 @@
-"""Run two cores with different programs that wait for each other. One core runs at a time, until it has to wait."""
+"""Run two cores with different programs that wait for each other. Only one core runs at a time, until it has to
+wait.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _BARRIER: Array = np.empty(0)
 class Pair:
     """Run two cores in a fixed order.
 
-    The first core begins. A core that waits for a tile, or at a barrier, lets the other core continue.
+    The first core begins. When a core waits for a tile or at a barrier, the other core continues.
     """
 
     def __init__(self, folds: dict[str, Array]) -> None:
@@ -32,7 +34,7 @@ class Pair:
         self._work: Callable[[], None] = lambda: None
 
     def run(self, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """Run both functions to their ends. Raise the error of the core that failed first."""
+        """Run both functions to their ends, each as one core. Raise the error of the core that failed first."""
         self._work = second
         self._core[threading.get_ident()] = 0
         with self._running:

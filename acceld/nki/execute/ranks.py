@@ -18,9 +18,10 @@ MOST_RANKS = 128
 def execute_ranks(
     program: Program, inputs: Sequence[Sequence[Array]], options: ExecuteOptions = DEFAULT_OPTIONS
 ) -> list[list[Array]]:
-    """Run the program on all ranks side by side, and return each rank's outputs for its inputs.
+    """Run the program on all ranks side by side. Return the outputs of each rank, for its own inputs.
 
-    Raise the error of the rank that failed first; UsageError for no rank, or for more than :data:`MOST_RANKS`.
+    Raise the error of the rank that failed first. Raise UsageError for no rank, or for more than
+    :data:`MOST_RANKS`.
     """
     world = len(inputs)
     if not 0 < world <= MOST_RANKS:

@@ -107,7 +107,7 @@ def local_scatter(context: Context) -> Step:
 
 
 def max8(context: Context) -> Step:
-    """Compile the search for the eight greatest elements of each partition; dst gets them in descending order."""
+    """Compile ``dst = the eight greatest elements of each partition``, in descending order."""
     data, dst = context.src(0), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
@@ -120,7 +120,10 @@ def max8(context: Context) -> Step:
 
 
 def _first_matches(values: Array, wanted: Array) -> Array:
-    """Return, for each row, the first unused position of each wanted value; -1 for a value that is not found."""
+    """Return, for each row, the first position of each wanted value; -1 for a value that is not found.
+
+    Equal wanted values get different positions.
+    """
     found = np.full(wanted.shape, -1, np.int64)
     for row in range(values.shape[0]):
         taken = np.zeros(values.shape[1], np.bool_)
@@ -133,7 +136,7 @@ def _first_matches(values: Array, wanted: Array) -> Array:
 
 
 def find_index8(context: Context) -> Step:
-    """Compile the search for the first position of each of eight values. Equal values take successive positions."""
+    """Compile ``dst = the first position of each of eight values``. Equal values take successive positions."""
     data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
@@ -143,8 +146,9 @@ def find_index8(context: Context) -> Step:
 
 
 def match_replace8(context: Context) -> Step:
-    """Compile the replacement of the first match of each of eight values by ``imm``; a second destination gets the
-    positions.
+    """Compile ``dst = data with the first match of each of eight values replaced by imm``.
+
+    A second destination gets the positions of the matches.
     """
     data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
     index = context.dst(1, arranged=False) if len(context.instruction.dsts) > 1 else None
@@ -164,10 +168,10 @@ def match_replace8(context: Context) -> Step:
 
 
 def topk(context: Context) -> Step:
-    """Compile the search for the greatest of the first n elements in each sixteen partitions, and for their positions.
+    """Compile the search for the greatest of the first n elements in each group of sixteen partitions.
 
-    Elements are counted along the partitions first. The results are in ascending order, and each of the sixteen rows of
-    the destinations gets all of them.
+    The results are the elements and their positions, counted along the partitions first. They are in ascending
+    order, and each of the group's sixteen rows of the destinations gets all of them.
     """
     data = context.src(0)
     values_out, index_out = context.dst(0, arranged=False), context.dst(1, arranged=False)
@@ -195,11 +199,11 @@ def topk(context: Context) -> Step:
 
 
 def nonzero_with_count(context: Context) -> Step:
-    """Compile the search for the positions of non-zero elements: dst gets the positions, padding, and their number at
-    the end.
+    """Compile the search for non-zero elements: dst gets their positions, then padding, and at the end their
+    number.
 
-    Only the first of each sixteen rows is searched, one row for each GpSimd core; the other rows of dst keep their
-    values.
+    Only the first of each sixteen rows is searched, one row for each GpSimd core. The other rows of dst keep
+    their values.
     """
     data, dst = context.src(0), context.dst(0, arranged=False)
     offset_attr, padding_attr = context.attr("index_offset", 0), context.attr("padding", -1)
@@ -220,7 +224,7 @@ def nonzero_with_count(context: Context) -> Step:
 
 
 def sequence_bounds(context: Context) -> Step:
-    """Compile, for each position, the start and end of the run of its segment id; n and -1 for the id 0."""
+    """Compile, for each position, the start and the end of the run of equal segment ids; n and -1 for the id 0."""
     data, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
