@@ -35,4 +35,7 @@ def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
     for api, chip in TARGETS.items():
         if api in found.baselines:
             return baseline_kernel(found, api), chip
-    raise WorkloadError(f"workload {found.name} has neither a reference nor an NKI baseline to stand in for it")
+    raise WorkloadError(
+        f"workload {found.name} has neither a reference nor an NKI baseline to stand in for it",
+        hint=f"Write {found.folder / 'reference.py'} with a function forward.",
+    )

@@ -100,7 +100,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         if wanted != "auto" and report.level < Level[wanted]:
             reasons = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
             raise DeviceError(
-                f"the sandbox reaches {report.level.name}, [evaluate] sandbox demands {wanted}",
+                f"the sandbox reaches level {report.level.name} here, but [evaluate] sandbox demands {wanted}",
                 hint=f"{reasons}. `acceld doctor` shows what is missing.",
             )
 
@@ -259,7 +259,10 @@ class OrderedEvaluator(ABC, Generic[C]):
 
         Raises UsageError on a device that needs a workload, which is the default.
         """
-        raise UsageError(f"backend {self.backend} can not time a kernel without a workload")
+        raise UsageError(
+            f"backend {self.backend} can not time a kernel without a workload",
+            hint="Make a workload for the kernel with `acceld init`, or time it with --backend simulator.",
+        )
 
     @abstractmethod
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> C:

@@ -22,7 +22,7 @@ from acceld.targets import ALL_DEVICES
 from acceld.workloads import Workload
 
 RULE = "second_opinion"
-"""The rule id of the failure of a kernel that another judge refuses or does not answer on."""
+"""The rule id of a kernel that the second judge refuses, or that gets no answer although one is required."""
 API = "nki"
 """The API whose kernels get a second opinion. The tools of ``neuronxcc.nki`` are not developed further."""
 

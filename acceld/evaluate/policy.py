@@ -125,7 +125,11 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
     numpy.
     """
     if len(text) > MAX_CHARACTERS:
-        return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
+        return Failure(
+            "source_size",
+            f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed",
+            hint="write loops in place of repeated statements",
+        )
     try:
         tree = parse(text, filename)
     except SyntaxError as error:
@@ -135,7 +139,7 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
     try:
         return min(_Reader(as_imported(tree), library).findings(), key=lambda failure: failure.line, default=None)
     except RecursionError:
-        return Failure("syntax", "the source is nested too deep")
+        return Failure("syntax", "the source is nested too deep", hint="move inner parts to functions of their own")
 
 
 def canonical(text: str) -> str:
@@ -225,7 +229,9 @@ class _Reader:
             if refused is not None:
                 return refused
             hidden = _name(alias.name) or (
-                ("dunder", f"{alias.name} is private", "") if alias.name[:1] == "_" else None
+                ("dunder", f"a candidate may not import {alias.name}, which is private", "use the public API")
+                if alias.name[:1] == "_"
+                else None
             )
             if hidden and node.module != "__future__":
                 return hidden
@@ -236,14 +242,26 @@ class _Reader:
         if node.attr in METHODS and _is_super(node.value):
             return None
         if node.attr.startswith("_"):
-            return "dunder", f"the attribute {node.attr} is internal", "use the public API"
+            return (
+                "dunder",
+                f"a candidate may not use the attribute {node.attr}, which is internal",
+                "use the public API",
+            )
         if node.attr in FRAMES:
-            return "frames", f"the attribute {node.attr} reaches outside of the kernel", ""
+            return (
+                "frames",
+                f"the attribute {node.attr} reaches outside of the kernel",
+                "use arguments and local variables",
+            )
         root: ast.expr = node
         while isinstance(root, ast.Attribute):
             root = root.value
         if not isinstance(node.ctx, ast.Load) and isinstance(root, ast.Name) and root.id in self.modules:
-            return "monkeypatch", f"assigning to {ast.unparse(node)} changes a module", ""
+            return (
+                "monkeypatch",
+                f"a candidate may not assign to {ast.unparse(node)}, because that changes a module",
+                "assign to a variable of the kernel",
+            )
         owner = self._module_of(node.value)
         if owner is not None:
             return _of_module(owner, node.attr, self.library)
@@ -282,12 +300,12 @@ class _Reader:
             if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
                 return (
                     "getattr",
-                    f"{node.func.id} is allowed with a written-out name only",
+                    f"{node.func.id} needs the attribute's name as a literal text",
                     "write the attribute itself",
                 )
             return self._attribute(ast.copy_location(ast.Attribute(node.args[0], name.value, ast.Load()), node))
         if node.func.id == "type" and len(node.args) != 1:
-            return "builtin", "a candidate may not make types", ""
+            return "builtin", "a candidate may not make types by calling type", "write a class"
         return None
 
     def _bare(self, node: ast.Name) -> tuple[str, str, str] | None:
@@ -297,9 +315,9 @@ class _Reader:
         Modules and functions such as getattr may get no alias, because the policy would not recognize it.
         """
         if node.id in self.modules and id(node) not in self.owners and isinstance(node.ctx, ast.Load):
-            return "alias", f"the module {node.id} may only be used by {node.id}.name", ""
+            return "alias", f"a candidate may not use the module {node.id} as a value", f"write {node.id}.NAME"
         if node.id in _CALLED and id(node) not in self.functions and isinstance(node.ctx, ast.Load):
-            return "alias", f"{node.id} may only be called", ""
+            return "alias", f"a candidate may not use {node.id} as a value", f"call {node.id} where it is needed"
         return None
 
 
@@ -356,21 +374,21 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 
 def _beyond(module: str, name: str) -> tuple[str, str, str]:
-    return "module", f"a candidate may not use {module}.{name}", ""
+    return "module", f"a candidate may not use {module}.{name}", "use the operations of nl and nisa"
 
 
 def _surface(name: str) -> tuple[str, str, str]:
     return (
         "attribute",
-        f"the attribute {name} is none of a tile, an array or a plain value",
-        "use what the API documents",
+        f"{name} is no documented attribute of a tile, an array or a plain value",
+        "use an attribute that the API documents",
     )
 
 
 def _taken(name: str) -> tuple[str, str, str]:
     return (
         "attribute",
-        f"the attribute {name} is also one of the simulator's tiles, which a kernel may not read",
+        f"the attribute {name} of this class is also an internal attribute of the simulator's tiles",
         f"rename the kernel's own attribute, for example to {name}_",
     )
 
@@ -381,9 +399,9 @@ def _library(name: str) -> tuple[str, str, str]:
 
 def _name(name: str) -> tuple[str, str, str] | None:
     if name in BUILTINS:
-        return "builtin", f"a candidate may not use {name}", ""
+        return "builtin", f"a candidate may not use {name}", "compute with tiles and numbers alone"
     if name.startswith("__") and name not in ("__doc__", "__all__"):
-        return "dunder", f"the name {name} is internal", ""
+        return "dunder", f"a candidate may not use the name {name}, which is internal", "use the public API"
     return None
 
 
@@ -413,10 +431,10 @@ def _class(node: ast.ClassDef, own: frozenset[str]) -> tuple[str, str, str] | No
     allowed = _BASES | _MEMBERS if _ENUMS.intersection(names) else _BASES
     for name, base in zip(names, node.bases, strict=True):
         if name not in allowed | own:
-            return "class", f"a candidate may not inherit from {ast.unparse(base)}", ""
+            return "class", f"a candidate may not inherit from {ast.unparse(base)}", "write the class without that base"
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef) and statement.name.startswith("__") and statement.name not in METHODS:
-            return "dunder", f"a candidate may not define {statement.name}", ""
+            return "dunder", f"a candidate may not define {statement.name}", "give the method another name"
     return None
 
 

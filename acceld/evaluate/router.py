@@ -44,7 +44,9 @@ class Router:
                 maker = self._makers.get(backend)
                 if maker is None:
                     known = ", ".join(self._makers)
-                    raise UsageError(f"this daemon can not evaluate with backend {backend!r}", hint=f"One of {known}.")
+                    raise UsageError(
+                        f"this daemon can not evaluate with backend {backend!r}", hint=f"Choose one of {known}."
+                    )
                 evaluator = await asyncio.to_thread(maker)
                 await evaluator.start()
                 self._started[backend] = evaluator

@@ -52,7 +52,7 @@ _NARROW = frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e4m3fn", "flo
 _SURELY_RIGHT = 1e-6
 """Relative L2 error below which nobody looks for the position of the largest error."""
 _EMPTY_S = 60.0
-"""Age in seconds from which on an empty folder was left by a process that has ended."""
+"""An empty folder that is older than this many seconds was left by a process that has ended."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Error numbers that mean that a disk, a quota or a limit on file sizes has no room. A writer then waits for room."""

@@ -27,7 +27,7 @@ from acceld.workloads import Workload, load_workload, reference_outputs, support
 from acceld.workloads.rows import BlockedReference, row_blocks
 
 REGIONS = 4
-"""Number of regions into which each array is cut. If the reference is expensive, an array is one region."""
+"""Number of regions into which each array is divided. If the reference is expensive, an array is one region."""
 FINE_S = 30.0
 """Processor seconds that the regions of all arguments may take together. If they would take more, an array is one
 region.
@@ -111,7 +111,7 @@ def _check_rows(
     if not _passes(found, wanted, limits):
         raise WorkloadError(
             f"{workload.folder}: rows are {list(workload.rows)}, but forward gives other outputs for some of these rows alone",
-            hint="Leave `rows` out.",
+            hint="Leave `rows` out of workload.toml.",
         )
 
 

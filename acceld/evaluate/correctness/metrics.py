@@ -75,7 +75,7 @@ def compare(actual: NDArray[Any], expected: NDArray[Any], total: float | None = 
     only one of the arrays, or if the reference is zero everywhere and ``actual`` is not.
     """
     if actual.shape != expected.shape:
-        raise ValueError(f"shapes {actual.shape} and {expected.shape} differ")
+        raise ValueError(f"the output has shape {actual.shape}, its reference {expected.shape}")
     if expected.size == 0:
         return NONE
     width = expected.shape[-1] if expected.ndim else 1

@@ -59,7 +59,7 @@ class Layout:
     closed: tuple[tuple[int, int], ...] = ()
     """Pages that the worker can neither read nor write, each as (start, end)."""
     second: Layout | None = None
-    """Places of the arrays in every second call, if the arrays move; else None."""
+    """The layout of every second call, if the arrays move between calls; else None."""
 
     def at(self, number: int) -> Layout:
         """Return the layout of call ``number``. It differs between even and odd calls if the arrays move."""

@@ -155,7 +155,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         """
         await asyncio.to_thread(self._driver.check, request.kernel.api)
         if loaded.reference is None and not self._driver.reference:
-            raise WorkloadError(f"workload {loaded.name} has no reference to check measured kernels against")
+            raise WorkloadError(
+                f"workload {loaded.name} has no reference to check measured kernels against",
+                hint=f"Write {loaded.folder / 'reference.py'} with a function forward.",
+            )
         return HostedCase(request, loaded, lease=self._leases[slot])
 
     def policy(self, kernel: Kernel) -> Failure | None:
@@ -379,7 +382,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         most = self._driver.batch_bytes // max(1, call_bytes)
         if most < _LEAST_CALLS:
             raise UsageError(
-                f"one call of this workload has {call_bytes >> 20} MiB of inputs and outputs; that is too much memory to time it: make its shapes smaller"
+                f"one call of this workload has {call_bytes >> 20} MiB of inputs and outputs, which is too much to time it",
+                hint="Make the shapes of the workload smaller.",
             )
         return most
 

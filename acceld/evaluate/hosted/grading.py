@@ -89,7 +89,9 @@ def grade(
     if failure is not None:
         return Failed(Status.INCORRECT_NUMERICAL, failure, case.correctness(Gate.SEARCH))
     if not checked:
-        raise WorkloadError(f"no call of a kernel for {case.workload.name} was made")
+        raise WorkloadError(
+            f"no call of a kernel for workload {case.workload.name} was completed, so nothing was checked"
+        )
     return None
 
 

@@ -147,7 +147,9 @@ def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead:
             hint="Time it again on an idle machine, or by another method.",
         )
     if overhead.clock == "processor" and sum(timed.processor_us) > _MORE_THAN_ONE_CORE * sum(timed.wall_us):
-        return Failure("clocks", "the kernel used more than one core")
+        return Failure(
+            "clocks", "the kernel used more than one core", hint="Use one thread: a kernel is timed on one core."
+        )
     if overhead.clock == "claimed" and latency_us > max(wall_us, 0.0) + overhead.wall_us:
         return Failure("clocks", f"the kernel's own clock says {latency_us:.4g} us, the judge's {wall_us:.4g} us")
     return None

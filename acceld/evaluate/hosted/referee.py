@@ -362,7 +362,11 @@ def _check_inputs(session: _Session, number: int) -> None:
         cursor += slot.size_bytes
         now = session.arena[slot.offset : slot.offset + slot.size_bytes]
         if position not in session.plan.mutates and now != given:
-            raise _Ended(FINISHED, "input_changed", f"the kernel changed its input {slot.name}")
+            raise _Ended(
+                FINISHED,
+                "input_changed",
+                f"the kernel changed its input {slot.name}, which mutates in workload.toml does not name",
+            )
 
 
 def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:

@@ -147,7 +147,9 @@ async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
     try:
         results: dict[str, list[str]] = json.loads(written)
     except ValueError as error:
-        raise SandboxError(f"the probes did not finish: {outcome.text}") from error
+        raise SandboxError(
+            f"the attempts to get out of the sandbox did not finish: their process {outcome.text}"
+        ) from error
     probes = [Probe(name, results[name][0] == "blocked", results[name][1]) for name in PROBES]
     if survivors:
         probes.append(Probe("end", False, outcome.text))

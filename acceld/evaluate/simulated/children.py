@@ -507,7 +507,7 @@ class Children:
             return UnusedVariant(variant, reason)
         found = begun.publish()
         if found is None:
-            raise SandboxError(f"the data set of workload {workload.name!r} was not written")
+            raise SandboxError(f"the oracle ended without a complete data set of workload {workload.name!r}")
         self._held_bytes += await asyncio.to_thread(datasets.folder_bytes, begun.folder)
         return found
 

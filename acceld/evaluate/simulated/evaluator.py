@@ -81,7 +81,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._known: RecentlyUsed[tuple[str, str, str], Known] = RecentlyUsed(_REMEMBERED)
         self._judge: Judge | None = None
         self._opinions: RecentlyUsed[tuple[str, str, str], tuple[Opinion, ...]] = RecentlyUsed(_REMEMBERED)
-        """Opinions of another judge, by workload, chip and source."""
+        """Opinions of the second judge, by workload, chip and source."""
 
     async def find_level(self, highest: Level) -> SandboxReport:
         """Return the strictest sandbox level that works here, tested with the zygote that will jail the

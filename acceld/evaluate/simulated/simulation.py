@@ -200,7 +200,8 @@ def _run_again(
             if lost:
                 buffer = program.buffers[program.outputs[number]]
                 raise KernelCrash(
-                    f"{lost} elements of output {buffer.name or number} depend on memory that was never written, by comparisons",
+                    f"{lost} elements of output {buffer.name or number} depend on memory that was never written: a "
+                    "comparison with an undefined value decides them",
                     rule=UNDEFINED,
                     line=buffer.line,
                     hint="write every element before it is read: fill the tile, or read only what a mask wrote",
@@ -212,7 +213,7 @@ def _run_again(
             buffer = program.buffers[program.outputs[number]]
             raise KernelCrash(
                 f"output {buffer.name or number} depends on memory that was never written, or on which of several writes "
-                f"to one place is the last: with other values there {differ} bytes of it change",
+                f"to one element is the last: {differ} bytes of the output change when these values change",
                 rule=UNDEFINED,
                 line=buffer.line,
                 hint="write every element before it is read: fill the tile, or read only what a mask wrote",

@@ -82,14 +82,14 @@ class Timer:
         assert case.traced is not None
         header = {**self._header(case, case.workload.kernel_arguments()), "exact": True}
         found = await self._children.inspect(case.traced, header, deadline_s=_IN_FULL * self._config.time_s)
-        message = "it executes too many instructions to be timed in full"
+        message = "the program executes too many instructions to be timed in full"
         if isinstance(found, Inspected) and not found.profile["extrapolated"]:
             guessed = case.profile.latency_us or 0.0
             case.profile = profile_from(found.profile, self._model(case))
             latency = case.profile.latency_us or 0.0
             if latency <= _LIKE * guessed:
                 return None
-            message = f"timed in full it takes {latency:.4g} us, but extrapolated from its first executions it takes {guessed:.4g} us"
+            message = f"timed in full the program takes {latency:.4g} us, but {guessed:.4g} us if extrapolated from its first executions"
         hint = "Give its loops fewer iterations that each do more."
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 

@@ -104,7 +104,9 @@ def _watch() -> list[str]:
         maker = frame_of(1).f_code.co_filename
         if maker not in trusted and (event, maker) != ("compile", typing.__file__):
             broken.append(f"the kernel creates code while it is traced ({event})")
-            raise KernelCrash(broken[0], rule="audit", line=frame_of(1).f_lineno)
+            raise KernelCrash(
+                broken[0], rule="audit", line=frame_of(1).f_lineno, hint="write the code out in the kernel's source"
+            )
 
     sys.addaudithook(hook)
     return broken

@@ -14,6 +14,8 @@ from acceld.nki.execute.machine import Env, Member, crash
 from acceld.nki.execute.windows import Window
 from acceld.nki.ir.numerics import Array, combine
 
+_EQUALLY = "let every rank call the same collectives in the same order"
+
 
 class Ranks:
     """Exchange tiles between ranks: each rank brings one tile and gets the tiles of all ranks."""
@@ -35,10 +37,14 @@ class Ranks:
             brought = [one for one in self._brought if one is not None]
             self._barrier.wait()
         except threading.BrokenBarrierError:
-            crash("another rank failed, or calls fewer collectives", "collective_ranks", line)
+            crash(
+                "this rank waits at a collective that another rank, which failed or has ended, did not reach",
+                "collective_ranks", line, _EQUALLY,
+            )  # fmt: skip
         if any(other != kind for other, _ in brought):
             self.abort()
-            crash(f"ranks call {', '.join(sorted({other for other, _ in brought}))} at once", "collective_ranks", line)
+            calls = ", ".join(sorted({other for other, _ in brought}))
+            crash(f"ranks reach different collectives at the same time: {calls}", "collective_ranks", line, _EQUALLY)
         return [one for _, one in brought]
 
     def abort(self) -> None:
@@ -50,7 +56,7 @@ def _member(context: Context) -> Member:
     member = context.machine.member
     if member is None:
         crash(
-            f"{context.text('kind') or 'rank_id'} in a program that runs as one rank", "collective_ranks",
+            f"{context.text('kind') or 'rank_id'} needs several ranks, but the program runs as one", "collective_ranks",
             context.instruction.line, "run it with acceld.nki.execute.ranks.execute_ranks, one array an input and rank",
         )  # fmt: skip
     return member
@@ -59,7 +65,7 @@ def _member(context: Context) -> Member:
 def _lists(context: Context) -> list[list[int]]:
     ranks, members = context.attr("ranks"), context.attr("members")
     if not isinstance(ranks, tuple) or not isinstance(members, int) or members < 1 or len(ranks) % members:
-        crash("a collective has no lists of ranks", "collective_ranks", context.instruction.line)
+        crash("a collective does not say which ranks take part", "collective_ranks", context.instruction.line)
     flat = [int(rank) for rank in ranks]
     return [flat[at : at + members] for at in range(0, len(flat), members)]
 
@@ -117,7 +123,7 @@ def _of_run_time_sizes(context: Context, kind: str) -> Step:
             part = tiles[rank].reshape(-1)[begin : begin + count]
             at, room = (int(mine[3][number]), flat.size) if len(mine) == 4 else (number * slot, (number + 1) * slot)
             if part.size != count or at + count > room:
-                crash(f"{kind}: {count} elements from {begin} on do not fit", "collective_ranks", line,
+                crash(f"{kind}: {count} elements from element {begin} on do not fit the tiles", "collective_ranks", line,
                       "check the metadata's counts and displacements")  # fmt: skip
             flat[at : at + count] = part
         dst.put(env, None, flat.reshape(dst.shape))
@@ -130,7 +136,10 @@ _VARIED = frozenset({"all_to_all_v", "all_gather_v"})
 
 def _known(rank: int, brought: list[Array], line: int) -> int:
     if rank >= len(brought):
-        crash(f"rank {rank} of {len(brought)} does not run", "collective_ranks", line)
+        crash(
+            f"a collective names rank {rank}, but only {len(brought)} ranks run", "collective_ranks", line,
+            "name ranks from 0 on, or run more ranks",
+        )  # fmt: skip
     return rank
 
 

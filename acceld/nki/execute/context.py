@@ -99,7 +99,7 @@ class Context:
         try:
             return float(value)
         except OverflowError:
-            crash(f"{self.op}: an immediate is too large", "operand_kind", self.instruction.line)
+            crash(f"{self.op} has an integer that is too large for a float", "operand_kind", self.instruction.line)
 
     def reader(self, number: int, *, arranged: bool = True) -> Reader:
         """Return a function that reads source operand ``number`` as reals: a tile, an immediate, or a value
@@ -125,8 +125,10 @@ class Context:
         )
 
     def unsupported(self, what: str) -> UnsupportedCall:
-        """Return an UnsupportedCall error that says what this operation lacks in the simulator."""
-        return UnsupportedCall(f"{self.op}: {what}", line=self.instruction.line)
+        """Return the error which says that the simulator can not run this operation with ``what``, for the
+        caller to raise.
+        """
+        return UnsupportedCall(f"the simulator can not run {self.op} with {what}", line=self.instruction.line)
 
 
 def write_result(dst: Tile, env: Env, window: Window, out: Array | None, result: Any) -> None:

@@ -37,7 +37,7 @@ def _value(context: Context) -> Callable[[Env, Window], int | float]:
     def read(env: Env, window: Window) -> int | float:
         value = np.asarray(reader(env, window))
         if value.size != 1:
-            crash("a register holds one element", "register", context.instruction.line)
+            crash(f"a register holds one element, not {value.size}", "register", context.instruction.line)
         return _plain(value.reshape(-1)[0])
 
     return read
@@ -76,7 +76,9 @@ def register_load(context: Context) -> Step:
     def run(env: Env, window: Window) -> None:
         values = data.raw(env, window).reshape(-1)
         if values.size != 1:
-            crash("a register is loaded from one element", "register", context.instruction.line)
+            crash(
+                f"a register is loaded from one element, not from {values.size}", "register", context.instruction.line
+            )
         context.machine.registers[target] = _plain(values[0])
 
     return run
@@ -115,7 +117,11 @@ def register_alu(context: Context) -> Step:
         value = float(np.asarray(reader(env, window)).reshape(-1)[0] if other is None else registers[other])
         if op in BITWISE:
             if not (np.isfinite(held) and np.isfinite(value)):
-                crash("a bit operation on a register that holds no integer", "register_value", context.instruction.line)
+                crash(
+                    f"the bit operation {op} needs registers that hold integers",
+                    "register_value",
+                    context.instruction.line,
+                )
             both = np.array([int(held), int(value)], np.float64).astype(np.int64)
             context.machine.registers[target] = int(BITWISE[op](both[0], both[1]))
         else:
@@ -263,7 +269,7 @@ def exchange(context: Context) -> Step:
     def run(env: Env, window: Window) -> None:
         pair = context.machine.pair
         if pair is None:
-            crash("cores exchange tiles outside of a launch on both cores", "exchange_cores", line)
+            crash("a core exchanges tiles, but the kernel is not launched on two cores", "exchange_cores", line)
         dst.put(env, None, pair.swap(np.array(src.load(env, None)), line))
 
     return run
@@ -289,7 +295,11 @@ def quantize_mx(context: Context) -> Step:
         values = data.load(env, None)
         rows = np.ascontiguousarray(values.reshape(values.shape[0], -1))
         if rows.shape[0] % 8 or rows.shape[1] % 4:
-            crash("a block is eight partitions by four elements", "mx_block", context.instruction.line)
+            crash(
+                f"a tile of {rows.shape[0]} partitions by {rows.shape[1]} elements is not made of blocks of 8 by 4",
+                "mx_block",
+                context.instruction.line,
+            )
         blocks = rows.reshape(rows.shape[0] // 8, 8, rows.shape[1] // 4, 4)
         peak = np.abs(blocks).max(axis=(1, 3))
         _, exponent = np.frexp(np.where(np.isfinite(peak), peak, 0))

@@ -195,7 +195,7 @@ def tensor_scalar_cumulative(context: Context) -> Step:
     stage = _stage(context, context.text("op0"), False, context.reader(1))
     op = context.text("op1", "add")
     if op not in FOLD_IDENTITY and op != "subtract":
-        crash(f"a running fold with {op}", "operation", context.instruction.line)
+        crash(f"tensor_scalar_cumulative can not fold with {op}", "operation", context.instruction.line)
     function = alu(context, op)
     command = reduce_command(context.instruction)
     initial = context.reader(2) if context.has_src(2) else None

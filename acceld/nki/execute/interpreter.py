@@ -281,7 +281,7 @@ class _Execution:
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         program = self.program
         if len(inputs) != len(program.inputs):
-            raise UsageError(f"the program takes {len(program.inputs)} inputs, got {len(inputs)}")
+            raise UsageError(f"the program takes {len(program.inputs)} inputs, but {len(inputs)} were given")
         with np.errstate(all="ignore"), one_thread():
             self._place_inputs(inputs)
             for number, buffer in enumerate(program.buffers):
@@ -324,7 +324,11 @@ class _Execution:
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
             if _has(body[position], ("exchange",)):
-                crash("a core exchanges tiles without a partner", "exchange_cores", getattr(body[position], "line", 0))
+                crash(
+                    "a core exchanges tiles, but no other core runs beside it",
+                    "exchange_cores",
+                    getattr(body[position], "line", 0),
+                )
             return False
         self.paired.add(position)
         self._acquire(position)
@@ -342,7 +346,9 @@ class _Execution:
             buffer, store = self.program.buffers[number], self.stores[number]
             values = np.asarray(values)
             if values.size != buffer.elements or (values.shape != buffer.outer_shape and values.ndim):
-                raise UsageError(f"input {buffer.name} has shape {values.shape}, expected {buffer.outer_shape}")
+                raise UsageError(
+                    f"input {buffer.name} has shape {values.shape}, but the program expects {buffer.outer_shape}"
+                )
             self.live += store.layout.nbytes
             kept = (
                 number not in self.written
@@ -528,9 +534,9 @@ class _Execution:
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
         cores = list(itertools.product(*counts))
         if self.program.registers or any(reduce_command(one) == "reduce" for one, _ in self.program.walk()):
-            raise context.unsupported("registers and accumulators of cores that run in step")
+            raise context.unsupported("registers or accumulators, if cores run in step")
         if len(cores) != 2:
-            crash(f"{len(cores)} cores exchange tiles; a logical core has 2", "exchange_cores", instruction.line)
+            crash(f"{len(cores)} cores exchange tiles, but a logical core has 2", "exchange_cores", instruction.line)
 
         def at(env: Env, core: tuple[int, ...]) -> None:
             for slot, i in zip(slots, core, strict=True):

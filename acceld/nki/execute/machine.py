@@ -71,7 +71,7 @@ class Machine:
     generators: dict[Engine, Array] = field(default_factory=dict)
     """Random state by engine (words of XORWOW, one row for each partition), if the program has read or set it."""
     pair: Pair | None = None
-    """The two cores that run different programs side by side now; None if there are none."""
+    """The two cores that run different programs side by side; None while no such pair runs."""
 
     def __post_init__(self) -> None:
         self.real = REAL[self.float64]
@@ -82,7 +82,7 @@ class Machine:
             raise LimitExceeded(
                 "executing the program took longer than its deadline",
                 rule="deadline",
-                hint="a larger deadline_s, or fewer iterations",
+                hint="raise deadline_s, or use fewer iterations",
             )
 
     def register(self, number: int) -> int:

@@ -56,7 +56,11 @@ def bitcast(context: Context) -> Step:
         values = np.ascontiguousarray(src.raw(env, None).astype(was, copy=False))
         rows = values.reshape(values.shape[0] if values.shape[:1] == dst.shape[:1] else 1, -1)
         if rows.shape[1] * was.itemsize % becomes.itemsize:
-            crash(f"{rows.shape[1]} {src.dtype} are no whole number of {dst.dtype}", "shape", line)
+            crash(
+                f"{rows.shape[1]} elements of {src.dtype} can not be read as {dst.dtype}: the last one would be incomplete",
+                "shape",
+                line,
+            )
         dst.put(env, None, rows.view(becomes).reshape(dst.shape))
 
     return run
@@ -180,10 +184,10 @@ def shuffle(context: Context) -> Step:
     lanes = context.attr("lanes")
     line = context.instruction.line
     if not isinstance(lanes, tuple) or len(lanes) != 32:
-        crash("a shuffle needs 32 lanes", "shuffle_lanes", line)
+        crash(f"a shuffle needs 32 lanes, not {lanes!r:.60}", "shuffle_lanes", line)
     numbers = [lane for lane in lanes if isinstance(lane, int) and (0 <= lane < 32 or lane == 255)]
     if len(numbers) != 32:
-        crash("a lane is 0 to 31, or 255", "shuffle_lanes", line)
+        crash(f"each lane of a shuffle is 0 to 31, or 255 for none: {list(lanes)}", "shuffle_lanes", line)
     partitions = dst.shape[0] if dst.shape else 0
     source = src.shape[0] if src.shape else 0
     picked = [(p, p // 32 * 32 + numbers[p % 32]) for p in range(partitions) if numbers[p % 32] != 255]

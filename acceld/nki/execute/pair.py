@@ -15,7 +15,7 @@ from acceld.nki.errors import KernelCrash
 from acceld.nki.ir.numerics import Array
 
 _BARRIER: Array = np.empty(0)
-"""The value that a core sends to the other one at a barrier."""
+"""The value that a core sends to the other core at a barrier."""
 
 
 class Pair:
@@ -96,5 +96,7 @@ class Pair:
 
     def _checked(self, received: Array | None, line: int) -> Array:
         if received is None:
-            raise KernelCrash("the other core meets this one less often, or failed", rule="exchange_cores", line=line)
+            raise KernelCrash(
+                "this core waits for the other core, which failed or has ended", rule="exchange_cores", line=line
+            )
         return received

@@ -67,7 +67,11 @@ def matmul(context: Context) -> Step:
         if check is not None:
             check(s, m, units)
         if s.shape[0] != m.shape[0]:
-            crash(f"operands of {s.shape[0]} and {m.shape[0]} rows", "matmul_shape", line)
+            crash(
+                f"the operands of a product have {s.shape[0]} and {m.shape[0]} rows, which must be equal",
+                "matmul_shape",
+                line,
+            )
         out = dst.target(env, window)
         shape = (s.shape[1], m.shape[1])
         if moved is not None and out is not None and out.shape == shape and math.isfinite(moved.sum()):
@@ -166,7 +170,7 @@ def _onezero_check(context: Context) -> Callable[[Array, Array, tuple[bool, bool
         for values, hinted, unit, name in zip((s, m), hints, units, ("stationary", "moving"), strict=True):
             if hinted and not (unit or np.logical_or(values == 0, values == 1).all()):
                 crash(
-                    f"is_{name}_onezero is set but the {name} operand holds other values than 0 and 1",
+                    f"is_{name}_onezero is set, but the {name} operand holds other values than 0 and 1",
                     "onezero_hint",
                     line,
                     "drop the hint: on the chip the product would be wrong",

@@ -67,7 +67,7 @@ class Races:
             for place, dst in enumerate(one.dsts)
             if reads_destination(one, place)
         }
-        """Buffers that instructions add to. The order of two sums does not matter."""
+        """Buffers that instructions add to. Conflicts of two additions are allowed, because their order does not matter."""
         lone = [node.id for node in program.body if isinstance(node, Loop) and node.id in spmd and node.trips == 1]
         self._turns = {loop: turn % max(1, program.lnc) for turn, loop in enumerate(lone)}
         self._around: dict[int, int] = {}

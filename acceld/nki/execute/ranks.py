@@ -25,7 +25,7 @@ def execute_ranks(
     """
     world = len(inputs)
     if not 0 < world <= MOST_RANKS:
-        raise UsageError(f"{world} ranks", hint=f"give inputs of 1 to {MOST_RANKS} ranks")
+        raise UsageError(f"{world} ranks can not run together", hint=f"give inputs of 1 to {MOST_RANKS} ranks")
     ranks = Ranks(world)
     found: list[list[Array]] = [[] for _ in range(world)]
     failed: list[BaseException] = []

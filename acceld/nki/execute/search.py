@@ -67,7 +67,10 @@ def local_gather(context: Context) -> Step:
         where = where.reshape(where.shape[0], -1)
         partitions = values.shape[0]
         if partitions % _GROUP or where.shape[0] != partitions:
-            crash("local_gather works on groups of sixteen partitions", "partition_group", context.instruction.line)
+            crash(
+                f"local_gather works on groups of sixteen partitions, not on {partitions} of data and {where.shape[0]} of "
+                "index", "partition_group", context.instruction.line,
+            )  # fmt: skip
         blocks = values[:, : values.shape[1] // width * width].reshape(partitions, -1, width)
         out = _rows(dst, env, None).copy()
         for group in range(0, partitions, _GROUP):
@@ -94,7 +97,10 @@ def local_scatter(context: Context) -> Step:
         where = _integers(index, env, None)
         where = where.reshape(where.shape[0], -1)
         if out.shape[0] % _GROUP or where.shape[0] != out.shape[0] or values.shape[0] != out.shape[0]:
-            crash("local_scatter works on groups of sixteen partitions", "partition_group", context.instruction.line)
+            crash(
+                f"local_scatter works on groups of sixteen partitions, equally many of data ({values.shape[0]}), offsets "
+                f"({where.shape[0]}) and dst ({out.shape[0]})", "partition_group", context.instruction.line,
+            )  # fmt: skip
         for group in range(0, out.shape[0], _GROUP):
             wanted = where[group : group + _GROUP].T.reshape(-1)[: valid if isinstance(valid, int) else None]
             wanted = wanted[: values.shape[1]]
@@ -113,7 +119,11 @@ def max8(context: Context) -> Step:
     def run(env: Env, window: Window) -> None:
         values = _rows(data, env, window)
         if values.shape[1] < 8:
-            crash("max8 needs at least eight elements", "free_size", context.instruction.line)
+            crash(
+                f"max8 needs at least eight elements a partition, not {values.shape[1]}",
+                "free_size",
+                context.instruction.line,
+            )
         dst.put(env, window, -np.sort(-values, axis=1)[:, :8])
 
     return run
@@ -182,9 +192,10 @@ def topk(context: Context) -> Step:
         values = _rows(data, env, window)
         count = int(np.prod(values_out.shape[1:], dtype=np.int64))
         if values.shape[0] % _GROUP or values_out.shape[0] != values.shape[0]:
-            crash("topk works on groups of sixteen partitions", "partition_group", line)
+            crash(f"topk works on groups of sixteen partitions, not on {values.shape[0]}", "partition_group", line)
         if not isinstance(active, int) or not count <= active <= _GROUP * values.shape[1]:
-            crash(f"the {count} greatest of n = {active} elements of {_GROUP * values.shape[1]}", "free_size", line)
+            most = _GROUP * values.shape[1]
+            crash(f"topk needs n from {count} (the results) to {most} (the elements), not {active}", "free_size", line)
         snakes = (
             values.reshape(-1, _GROUP, values.shape[1])
             .transpose(0, 2, 1)

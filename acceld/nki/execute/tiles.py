@@ -68,7 +68,12 @@ class Tile:
         counts = access.shape
         self._steps = steps
         if access.elements > machine.max_elements:
-            crash(f"an operand has {access.elements} elements", "memory_limit", line, "use smaller tiles")
+            crash(
+                f"an operand has {access.elements} elements; {machine.max_elements} are allowed",
+                "memory_limit",
+                line,
+                "use smaller tiles",
+            )
         self.reshaped = space if arranged and axes is None else None
         if arranged and axes is not None:
             shape, strides, where = [1] * len(space), [0] * len(space), [-1] * len(space)
@@ -339,7 +344,7 @@ class Tile:
             return line.reshape((1,) * rank)
         if rank == 0 or line.size != self.access.dims[axis].count:
             crash(
-                f"{line.size} run-time indices for {self.access.dims[axis].count if rank else 0} elements",
+                f"an access has {line.size} run-time indices for {self.access.dims[axis].count if rank else 0} elements",
                 "index_shape",
                 self.line,
             )

@@ -84,7 +84,9 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
             continue
         if found != [_file_of(module, helpers)] or any(one.name == "*" for one in node.names):
             raise Unportable(
-                node.lineno, f"{name}: {ast.unparse(node)}", f"import the names that are used of {found[0]}"
+                node.lineno,
+                f"{name} does not import single names: {ast.unparse(node)}",
+                f"import the names that it uses of {found[0]}",
             )
         own = [] if found[0] in written else [_with_helpers(helpers[found[0]], found[0], helpers, written, defined)]
         written.add(found[0])
@@ -329,7 +331,11 @@ class _File:
         for item in node.items:
             made = function.header(item.context_expr)
             if ast.unparse(made) != ast.unparse(item.context_expr):
-                raise Unportable(node.lineno, f"with {ast.unparse(item.context_expr)[:60]}", "leave the block out")
+                raise Unportable(
+                    node.lineno,
+                    f"the current API has no {ast.unparse(item.context_expr)[:60]} for a with block",
+                    "write its body without the block",
+                )
         self._body(function, node.body)
 
     def _head(self, function: Function, node: ast.For | ast.If | ast.While, key: str) -> None:

@@ -31,7 +31,7 @@ from acceld.parsing import parse_expression
 
 PRODUCTS = ("nl.matmul", "nisa.nc_matmul")
 _WITH_COLUMNS = ("tensor_scalar", "activation", "scalar_tensor_tensor")
-"""Instructions with operands that have one element in each partition."""
+"""Instructions that have operands of one element a partition."""
 
 
 class Function(Values):
@@ -74,7 +74,9 @@ class Function(Values):
         self.out = []
         found = self.value(node)
         if self.out:
-            raise Unportable(node.lineno, "a tile is computed in the head of a block", "compute it on a line before")
+            raise Unportable(
+                node.lineno, "a tile is computed in the header of a block", "compute it on a line before the block"
+            )
         return found
 
     def _plain(self, node: ast.stmt) -> ast.stmt:
@@ -236,7 +238,7 @@ class Function(Values):
             return
         word = {"Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide"}.get(type(node.op).__name__)
         if word is None:
-            raise Unportable(node.lineno, f"{ast.unparse(node)[:60]} of a tile", "use nisa.tensor_tensor")
+            raise Unportable(node.lineno, f"{ast.unparse(node)[:60]} changes a tile in place", "use nisa.tensor_tensor")
 
         def place(clip: Clip) -> ast.expr:
             if isinstance(target, ast.Subscript):
@@ -284,7 +286,11 @@ class Function(Values):
     def _declare(self, variable: str, op: Op) -> None:
         fact = self.facts.of(op.node)
         if fact is None:
-            raise Unportable(op.node.lineno, "this line was not traced, so the shape of the result is not known")
+            raise Unportable(
+                op.node.lineno,
+                "this line was not traced, so the shape of the result is not known",
+                "give arguments that reach it",
+            )
         dtype: ast.expr = op.dtype if op.dtype is not None else parse_expression(f"nl.{dtype_word(fact.dtype)}")
         if not fact.dtype and op.dtype is None:
             if op.like is None:
@@ -356,7 +362,7 @@ class Function(Values):
             return self._product_clips(op.uses[0], op.uses[1], clip)[0]
         data, result = self.facts.of(op.data), self.facts.of(op.node)
         if data is None or result is None or not data.shape or not result.shape:
-            raise Unportable(op.node.lineno, "a mask of an operand whose shape is not known", "slice it")
+            raise Unportable(op.node.lineno, "a mask limits an operand whose shape is not known", "slice the operand")
         lead, place = len(data.shape), len(result.shape)
         return Clip(
             {place: clip.stops[lead]} if lead in clip.stops else {},
@@ -372,7 +378,9 @@ class Function(Values):
         """
         left, right = self.facts.of(stationary), self.facts.of(moving)
         if left is None or right is None or clip.starts or len(left.shape) != 2 or len(right.shape) != 2:
-            raise Unportable(stationary.lineno, "a product with this mask", "slice its operands")
+            raise Unportable(
+                stationary.lineno, "this mask of a product can not become slices", "slice the operands of the product"
+            )
         rows = {2: clip.stops[2]} if 2 in clip.stops else {}
         if 1 not in clip.stops:
             return Clip(), Clip(rows), Clip(rows)
@@ -501,7 +509,7 @@ class Function(Values):
             if shown in ("nl.mod", "nl.fmod"):
                 raise Unportable(
                     args[key].lineno,
-                    f"{shown}, which no engine has",
+                    f"no engine has {shown}",
                     WITHOUT[shown[3:]],
                 )
             divisor = made.get(operand)
@@ -520,7 +528,9 @@ class Function(Values):
                 del made["reverse0"], made["operand0"]
             else:
                 raise Unportable(
-                    args[operand].lineno, f"nisa.{word} that divides by its result", "use nisa.reciprocal apart"
+                    args[operand].lineno,
+                    f"nisa.{word} divides by its own result",
+                    "use nisa.reciprocal in an instruction of its own",
                 )
 
     def _plain_flags(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr | None]:
@@ -539,9 +549,17 @@ class Function(Values):
 
     def _bound(self, node: ast.Call, parameters: Sequence[str]) -> dict[str, ast.expr]:
         if any(isinstance(one, ast.Starred) for one in node.args) or any(k.arg is None for k in node.keywords):
-            raise Unportable(node.lineno, f"{ast.unparse(node.func)} takes its arguments from a list", "name them")
+            raise Unportable(
+                node.lineno,
+                f"{ast.unparse(node.func)} takes its arguments from a list or dict",
+                "write each argument out",
+            )
         if len(node.args) > len(parameters):
-            raise Unportable(node.lineno, f"{ast.unparse(node.func)} with {len(node.args)} positional arguments")
+            raise Unportable(
+                node.lineno,
+                f"{ast.unparse(node.func)} has {len(node.args)} positional arguments, but takes {len(parameters)}",
+                "name them",
+            )
         args = dict(zip(parameters, node.args, strict=False))
         return args | {k.arg: k.value for k in node.keywords if k.arg is not None}
 
@@ -564,7 +582,9 @@ class Function(Values):
         if space == "nisa" and function in INSTRUCTIONS - WRITES:
             return self._isa(node, function)
         if space in ("nl", "nisa") and fact is None and (function in LANGUAGE or function in INSTRUCTIONS):
-            raise Unportable(node.lineno, f"{word} is in a branch that these arguments do not take")
+            raise Unportable(
+                node.lineno, f"{word} is in a branch that these arguments do not take", "give arguments that reach it"
+            )
         return None
 
     def _operator(self, node: ast.BinOp | ast.UnaryOp | ast.Compare, fact: Fact | None) -> Op | None:
@@ -579,7 +599,11 @@ class Function(Values):
                 return self._binary(node, word, node.left, node.comparators[0], None, None)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return self._negative(node, node.operand, None, None)
-        raise Unportable(node.lineno, f"the operator in {ast.unparse(node)[:60]}", "use functions of nisa")
+        raise Unportable(
+            node.lineno,
+            f"no function of nisa replaces the operator in {ast.unparse(node)[:60]}",
+            "write it with functions of nisa",
+        )
 
     def _binary(
         self, node: ast.expr, word: str, x: ast.expr, y: ast.expr, mask: ast.expr | None, dtype: ast.expr | None
@@ -587,7 +611,7 @@ class Function(Values):
         left, right = self.facts.of(x), self.facts.of(y)
         tiles = [f for f in (left, right) if f is not None and f.kind == "tile"]
         if word in ("mod", "fmod"):
-            raise Unportable(node.lineno, f"nl.{word}, which no engine has", WITHOUT[word])
+            raise Unportable(node.lineno, f"no engine has nl.{word}", WITHOUT[word])
         if word == "divide":
             return self._quotient(node, x, y, mask, dtype)
         operation = parse_expression(f"nl.{word}")
@@ -756,7 +780,7 @@ class Function(Values):
             return self._filled(node, word, args)
         if word == "rms_norm":
             raise Unportable(
-                node.lineno, "nl.rms_norm, which NKI 0.6 does not compile", "write it with nl.square and nl.rsqrt"
+                node.lineno, "NKI 0.6 does not compile nl.rms_norm", "write it with nl.square and nl.rsqrt"
             )
         if word in SAME:
             return self._same(node, word, args, mask, dtype)
@@ -785,7 +809,7 @@ class Function(Values):
                 fact = self.facts.of(x)
                 if fact is None or len(fact.shape) != 2:
                     raise Unportable(
-                        node.lineno, "a product of an x that is not known to be a matrix", "use nisa.nc_matmul"
+                        node.lineno, "the first operand of a product is not known to be a matrix", "use nisa.nc_matmul"
                     )
                 made = self._new("tile", shape_node(reversed(fact.shape)), dtype_word(fact.dtype), "nl.psum")
                 self._line("nisa.nc_transpose", dst=made, data=left)
@@ -799,9 +823,7 @@ class Function(Values):
     ) -> Op:
         x, fold, loops = args["x"], self.operation(args["op"]), args["loop_indices"]
         if not isinstance(loops, ast.List | ast.Tuple):
-            raise Unportable(
-                node.lineno, "loop_reduce over loops that are not listed", "accumulate with nisa.tensor_tensor"
-            )
+            raise Unportable(node.lineno, "loop_reduce does not list its loops", "accumulate with nisa.tensor_tensor")
         first = [ast.Compare(self.value(one), [ast.Eq()], [ast.Constant(0)]) for one in loops.elts]
         condition: ast.expr = first[0] if len(first) == 1 else ast.BoolOp(ast.And(), list(first))
 
@@ -816,7 +838,11 @@ class Function(Values):
     def _filled(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
         fact = self.facts.of(node)
         if fact is None or fact.space == "hbm":
-            raise Unportable(node.lineno, f"nl.{word} in HBM", "declare it with nl.ndarray and fill it from a tile")
+            raise Unportable(
+                node.lineno,
+                f"nl.{word} can not fill a tensor in HBM",
+                "declare it with nl.ndarray and fill it from a tile",
+            )
         return None
 
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
@@ -915,7 +941,7 @@ class Function(Values):
         grid = self.grid(value)
         if grid is None or clip.axes:
             raise Unportable(
-                node.lineno, "iota of an expression that is not a sum of nl.arange", "give nisa.iota a pattern"
+                node.lineno, "the expression of iota is not a sum of nl.arange", "give nisa.iota a pattern"
             )
         made = self.facts.of(node)
         rank = max(grid.rank, 2)
@@ -942,14 +968,14 @@ class Function(Values):
             pred = self.masks[pred.id]
         if isinstance(pred, ast.BinOp | ast.BoolOp) or not isinstance(pred, ast.Compare) or len(pred.ops) != 1:
             raise Unportable(
-                node.lineno, "affine_select with a predicate of several comparisons", "use one instruction each"
+                node.lineno, "the predicate of affine_select has several comparisons", "use one instruction for each"
             )
         left, right = self.grid(pred.left), self.grid(pred.comparators[0])
         fact = self.facts.of(tile)
         word = COMPARISONS.get(type(pred.ops[0]).__name__)
         if left is None or right is None or fact is None or not fact.shape or clip.axes or word is None:
             raise Unportable(
-                node.lineno, "affine_select with a predicate that is not a comparison of nl.arange expressions"
+                node.lineno, "the predicate of affine_select does not compare sums of nl.arange", "compare such sums"
             )
         self._line(
             "nisa.affine_select", dst=dst, **self._positions(left + right.times(Linear(-1)), fact.shape),

@@ -249,7 +249,7 @@ class Values(ABC):
                     self._filled(node, function, {})
                 return self.declaration(node, function)
             if word in ("nl.arange", "nl.mgrid"):
-                raise Unportable(node.lineno, "an index grid outside of an index", "index with slices or nl.ds")
+                raise Unportable(node.lineno, "an index grid is used outside of an index", "index with slices or nl.ds")
             if word.endswith("_range"):
                 node = ast.Call(node.func, node.args, [k for k in node.keywords if k.arg in ("start", "stop", "step")])
             mean = self.facts.of(node)
@@ -272,14 +272,14 @@ class Values(ABC):
             if block is not None and (block.psum or block.dropped):
                 raise Unportable(
                     node.lineno,
-                    f"the shape of {block.name}, because its blocks are separate tensors now",
-                    "name the sizes",
+                    f"{block.name} has no shape any more, because its blocks are separate tensors now",
+                    "write the sizes out",
                 )
             if block is not None:
                 return block.shape
         if isinstance(node, ast.Name) and (node.id in self.grids or node.id in self.masks):
             raise Unportable(
-                node.lineno, f"the index grid or mask {node.id} outside of an index", "use slices and min()"
+                node.lineno, f"the index grid or mask {node.id} is used outside of an index", "use slices and min()"
             )
         if isinstance(node, ast.Constant | ast.Name):
             return node
@@ -364,13 +364,15 @@ class Values(ABC):
             made = ast.Subscript(base, index, ast.Load())
             return self.part(made, self.facts.of(node) or self._tile_fact(node), clip)
         if any(isinstance(one, ast.Slice) for one in items):
-            raise Unportable(node.lineno, "an index of grids and slices together", "use slices alone")
+            raise Unportable(node.lineno, "an index mixes index grids with slices", "use slices alone")
         if block is not None:
             base, kept = block.indexed(items)
             grids = [self.grid(one) for one in kept]
         if any(grid is None for grid in grids):
             raise Unportable(
-                node.lineno, f"the index {ast.unparse(node.slice)[:60]}", "an index is a sum of nl.arange and numbers"
+                node.lineno,
+                f"the index {ast.unparse(node.slice)[:60]} is not a sum of nl.arange and numbers",
+                "write it as such a sum",
             )
         return self._sliced(node, base, [grid for grid in grids if grid is not None], rank, clip)
 
@@ -453,7 +455,7 @@ class Values(ABC):
             elif atom.axis in clip.stops:
                 size = Linear.of(clip.stops[atom.axis])
             if atom.stride.number is not None and atom.stride.number < 1:
-                raise Unportable(node.lineno, "an index that runs backwards", "reverse it with .ap()")
+                raise Unportable(node.lineno, "an index runs backwards", "reverse it with .ap()")
             order.append(atom.axis)
             items.append(self._range(start, size, atom.stride))
         index: ast.expr = items[0] if len(items) == 1 else ast.Tuple(items, ast.Load())
@@ -492,7 +494,7 @@ class Values(ABC):
         if fact is None or sizes is None or len(sizes) != len(grids) or clip.starts:
             raise Unportable(
                 node.lineno,
-                f"the index {ast.unparse(node.slice)[:60]} of a part of a tensor",
+                f"the index {ast.unparse(node.slice)[:60]} is of a part of a tensor and overlaps, or shares an axis",
                 "use .ap() of the whole tensor",
             )
         strides = [Linear(1)]
@@ -583,7 +585,7 @@ class Values(ABC):
     def _arange(self, node: ast.Call) -> Grid:
         bounds = [Linear.of(self.value(one)) for one in node.args]
         if len(bounds) == 3:
-            raise Unportable(node.lineno, "nl.arange with a step", "slice with a step")
+            raise Unportable(node.lineno, "nl.arange has a step", "slice with a step")
         start, stop = (Linear(), bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
         size = stop + start.scaled(-1)
         return Grid(start, (Atom(1, size, Linear(1)),), 1)
@@ -593,7 +595,9 @@ class Values(ABC):
         items = elements(node)
         kept = [at for at, one in enumerate(items) if not (isinstance(one, ast.Constant) and one.value is None)]
         if len(kept) != grid.rank or not all(isinstance(items[at], ast.Slice) for at in kept):
-            raise Unportable(node.lineno, f"the index grid {ast.unparse(node)}", "slice the tensor")
+            raise Unportable(
+                node.lineno, f"the index grid {ast.unparse(node)} can not become slices", "slice the tensor"
+            )
         return grid.placed([len(items) - at for at in kept], len(items))
 
     def _mesh(self, node: ast.expr) -> tuple[Grid, ...] | None:
@@ -607,7 +611,9 @@ class Values(ABC):
         made = []
         for at, one in enumerate(items):
             if not isinstance(one, ast.Slice) or one.upper is None or one.step is not None:
-                raise Unportable(node.lineno, f"the index grid {ast.unparse(node)}", "slice the tensor")
+                raise Unportable(
+                    node.lineno, f"the index grid {ast.unparse(node)} can not become slices", "slice the tensor"
+                )
             start = Linear.of(self.value(one.lower)) if one.lower is not None else Linear()
             size = Linear.of(self.value(one.upper)) + start.scaled(-1)
             made.append(Grid(start, (Atom(len(items) - at, size, Linear(1)),), len(items)))
@@ -629,7 +635,11 @@ class Values(ABC):
         for one in self._comparisons(mask):
             left, right = self.grid(one.left), self.grid(one.comparators[0])
             if left is None or right is None:
-                raise Unportable(mask.lineno, f"the mask {ast.unparse(one)[:60]}", "slice with min()")
+                raise Unportable(
+                    mask.lineno,
+                    f"the mask {ast.unparse(one)[:60]} compares more than sums of nl.arange",
+                    "slice with min()",
+                )
             grid = left + right.times(Linear(-1))
             wide = [a for a in grid.atoms if a.size.number != 1 and a.stride.number != 0]
             if not wide:
@@ -664,7 +674,11 @@ class Values(ABC):
                 limit = bound + Linear(1) if word == "greater" else bound
                 starts.setdefault(atom.axis, []).append(self._divided(limit, stride))
             else:
-                raise Unportable(mask.lineno, f"the mask {ast.unparse(one)[:60]}", "slice the one row or column")
+                raise Unportable(
+                    mask.lineno,
+                    f"the mask {ast.unparse(one)[:60]} selects by equality",
+                    "slice the row or column that it selects",
+                )
         ends = {axis: self._size(axis, "min", [sizes[axis].node, *found], mask) for axis, found in stops.items()}
         for axis, end in ends.items():
             self.widths[ast.unparse(end)] = sizes[axis].number
@@ -728,7 +742,7 @@ class Values(ABC):
             return [
                 ast.copy_location(ast.Compare(sides[k], [op], [sides[k + 1]]), mask) for k, op in enumerate(mask.ops)
             ]
-        raise Unportable(mask.lineno, f"the mask {ast.unparse(mask)[:60]}", "slice with min()")
+        raise Unportable(mask.lineno, f"the mask {ast.unparse(mask)[:60]} is no comparison", "slice with min()")
 
 
 def dtype_word(dtype: str) -> str:

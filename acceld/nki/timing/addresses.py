@@ -64,7 +64,7 @@ class _Places:
     def __init__(self) -> None:
         self._held: dict[Rectangle, _Held] = {}
         self._beside: dict[Rectangle, list[Rectangle]] = {}
-        """For each place, all recorded places that share memory with it."""
+        """For each rectangle of memory, all recorded rectangles that overlap it."""
 
     def written(self, writes: list[_Write | None], turn: int, outs: tuple[int, ...]) -> set[int]:
         """Record the values that one execution writes, and return the values that were stored at their

@@ -112,7 +112,7 @@ class CostModel:
         op = instruction.op
         if op in ("collective", "register_rank"):
             raise UnsupportedCall(
-                f"the latency of nki.collectives ({instruction.attr('kind') or 'rank_id'}): none is published",
+                f"the latency of {instruction.attr('kind') or 'rank_id'} of nki.collectives can not be predicted: none is published",
                 line=instruction.line,
                 hint="their values are simulated by acceld.nki.execute.ranks",
             )

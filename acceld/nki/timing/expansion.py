@@ -30,7 +30,7 @@ UNSHARED = (
     | FREE_OPS
     | REGISTER_OPS
 )
-"""Operations of which value numbering never merges two executions."""
+"""Operations whose executions value numbering never merges."""
 
 _SKIPPED_LANE = 255
 

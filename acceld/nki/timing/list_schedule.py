@@ -49,7 +49,7 @@ class Schedule:
     start_us: list[float]
     end_us: list[float]
     cause: list[int]
-    """For each operation, the one whose end determined its start; -1 for none."""
+    """For each operation, the operation whose end determined its start; -1 if no operation did."""
     total_us: float
     throttled_us: float = 0.0
     """Additional busy time of the tensor engine because it ran at half its rate, in microseconds."""

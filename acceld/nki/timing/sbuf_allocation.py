@@ -186,7 +186,7 @@ class _Planner:
         self.saved = [-1] * values
         """The operation that saved each value to HBM; -1 for none."""
         self.maker = [-1] * values
-        """The operation after which each value is in its place; -1 for none."""
+        """The operation after which each value is in SBUF, PSUM or HBM; -1 for none."""
         self.last = [-1] * values
         """The last operation that reads each value; -1 for none."""
         self.pending = [-1] * values

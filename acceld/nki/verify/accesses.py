@@ -256,7 +256,7 @@ class Accesses:
                 "partition_axis",
                 line,
                 f"a free axis of {self.report.name(access)} moves along the partitions",
-                "partitions come first in a tile",
+                "put the axis of partitions first in the tile",
             )
             return
         if not engine:

@@ -43,7 +43,12 @@ class Report:
     def tick(self) -> None:
         """Add a finding and raise TooMany if the deadline has passed. Long checks call this now and then."""
         if time.monotonic() > self.deadline:
-            self.add("verify_deadline", 0, "the program is too large to be verified within its deadline")
+            self.add(
+                "verify_deadline",
+                0,
+                "the program is too large to be verified within its deadline",
+                "unroll fewer loops",
+            )
             raise TooMany
 
     def buffer(self, access: Access) -> Buffer:

@@ -77,7 +77,9 @@ class Operands(InstructionCheck):
     def _loop_reduce(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
         around = {loop.id for loop in loops}
         if not reduce_loops(instruction) or not set(reduce_loops(instruction)) <= around:
-            self._add("local_scope", instruction, "loop_reduce over a loop that is not around it", "name an open loop")
+            self._add(
+                "local_scope", instruction, "loop_reduce names a loop that is not around it", "name a loop around it"
+            )
 
     def _same_base(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
         """Check that two tiles in SBUF start at the same partition in every iteration.
@@ -190,7 +192,10 @@ class Operands(InstructionCheck):
             reduce_op = instruction.attr("reduce_op")
             if reduce_op not in (None, "add"):
                 self._add(
-                    "engine", instruction, f"the scalar engine folds with add only, not {reduce_op}", "reduce apart"
+                    "engine",
+                    instruction,
+                    f"the scalar engine folds with add only, not {reduce_op}",
+                    "reduce in an instruction of its own",
                 )
 
     def _functions(self, instruction: Instruction) -> None:
@@ -208,7 +213,12 @@ class Operands(InstructionCheck):
                 f"it has {', '.join(sorted(known))}",
             )
         if instruction.op == "activation" and instruction.attr("func") in NO_ACTIVATION - COMPOSED_FUNCTIONS:
-            self._add("activation_function", instruction, f"{instruction.attr('func')} is no activation function")
+            self._add(
+                "activation_function",
+                instruction,
+                f"{instruction.attr('func')} is no activation function",
+                "use an instruction that has it",
+            )
 
     def _operand_types(self, instruction: Instruction) -> None:
         """Check the dtype of each operand (pages of nki.isa)."""
@@ -223,7 +233,7 @@ class Operands(InstructionCheck):
             self._add(
                 "dtype",
                 instruction,
-                f"{instruction.op} of int64: engines compute with at most 32 bits",
+                f"{instruction.op} can not compute on int64: engines compute with at most 32 bits",
                 "int64 is for nisa.dma_copy, nisa.scalar_load and nisa.scalar_store",
             )
         for name, known in OPERAND_DTYPES.get(instruction.op, {}).items():
@@ -239,7 +249,7 @@ class Operands(InstructionCheck):
             self._add(
                 "dtype",
                 instruction,
-                f"{one} and {other} of {instruction.op} are {named[one]} and {named[other]}, but have one type",
+                f"{one} and {other} of {instruction.op} are {named[one]} and {named[other]}, but must have one dtype",
                 "give both one type, and cast with nisa.tensor_copy before or after",
             )
 
@@ -375,7 +385,9 @@ class Operands(InstructionCheck):
 
     def _masks(self, instruction: Instruction, aligned: bool) -> None:
         if instruction.mask and not aligned:
-            self._add("mask", instruction, f"{instruction.op} with a mask needs operands of one shape")
+            self._add(
+                "mask", instruction, f"{instruction.op} with a mask needs operands of one shape", "slice the operands"
+            )
 
     def _types(self, instruction: Instruction) -> None:
         op = instruction.op
@@ -396,11 +408,14 @@ class Operands(InstructionCheck):
             dtype = self._dtype(access)
             if bits and dtype not in INTEGER_DTYPES:
                 self._add(
-                    "dtype", instruction, f"{bits[0]} needs integers, {self.report.name(access)} is {dtype}", "cast it"
+                    "dtype",
+                    instruction,
+                    f"{bits[0]} needs integers, but {self.report.name(access)} is {dtype}",
+                    "cast it",
                 )
                 break
             if dtype in PACKED_DTYPES and op not in _PACKED:
-                self._add("dtype", instruction, f"{op} can not compute on {dtype}")
+                self._add("dtype", instruction, f"{op} can not compute on {dtype}", "cast it first")
                 break
 
 

@@ -148,7 +148,7 @@ class Structure:
             elif program.buffers[number].space is not Space.HBM:
                 self._bad(0, f"buffer {number} is not an argument: it is not in HBM")
         if program.registers < 0:
-            self._bad(0, "a negative number of registers")
+            self._bad(0, "the program has a negative number of registers")
         if self.report.noted > before:
             return False
         self._body(program.body, (), ())
@@ -315,7 +315,7 @@ class Structure:
 
     def _access(self, access: Access, loops: frozenset[int], line: int, depth: int) -> bool:
         if not self._is_index(access.buffer, len(self.program.buffers)) or depth > 2:
-            self._bad(line, f"an operand of buffer {access.buffer}, which does not exist")
+            self._bad(line, f"an operand lies in buffer {access.buffer}, which does not exist")
             return False
         buffer = self.program.buffers[access.buffer]
         rank = len(buffer.shape)
@@ -329,14 +329,14 @@ class Structure:
             return False
         for one in access.indirect:
             if not self._is_index(one.dim, rank) or not _whole(one.scale):
-                self._bad(line, "a run-time index of a dimension that does not exist")
+                self._bad(line, "a run-time index belongs to a dimension that does not exist")
                 return False
             if one.register is not None and not self._is_index(one.register, self.program.registers):
                 self._bad(line, f"register {one.register} does not exist")
                 return False
             if one.index is not None:
                 if not self._is_index(one.axis, max(1, len(access.dims))):
-                    self._bad(line, "a run-time index along an axis that does not exist")
+                    self._bad(line, "a run-time index belongs to an axis that does not exist")
                     return False
                 if not self._access(one.index, loops, line, depth + 1):
                     return False
