@@ -80,7 +80,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Find the device and the sandbox level, and start the child processes.
+        """Find the devices and the sandbox level, and start the child processes.
 
         Raises DeviceError if something is missing, or if the sandbox level is below the configured one.
         """

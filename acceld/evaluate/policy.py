@@ -150,7 +150,7 @@ def canonical(text: str) -> str:
     try:
         return ast.dump(parse(text), include_attributes=False)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"not Python source: {error}") from error
+        raise ValueError(f"the source is not valid Python: {error}") from error
 
 
 class _Reader:

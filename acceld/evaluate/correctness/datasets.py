@@ -322,8 +322,10 @@ def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
 
 
 def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
-    """Return the errors of each piece of a kernel's outputs, with their positions, in the order of the data set's
-    floors.
+    """Return the errors of each piece of a kernel's outputs against the data set in ``folder``, in the order of
+    its floors.
+
+    An error that is too large also says where the output is wrong.
     """
     from acceld.evaluate.correctness.metrics import compare_pieces, place_of
 

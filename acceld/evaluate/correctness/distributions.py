@@ -96,7 +96,9 @@ def _related(workload: Workload, seed: int, rest: str) -> list[Any]:
     """Return the inputs of the metamorphic relation ``rest``, given as ``NUMBER-KIND``."""
     number = rest.partition("-")[0]
     if not number.isdigit() or int(number) >= len(workload.metamorphic):
-        raise WorkloadError(f"workload {workload.name!r} has no metamorphic relation {rest!r}")
+        raise WorkloadError(
+            f"workload {workload.name!r} has no metamorphic relation {rest!r}; it declares {len(workload.metamorphic)}"
+        )
     base = make_inputs(workload, seed, OWN)
     return metamorphic_pair(workload, workload.metamorphic[int(number)], base, generator(seed)).inputs
 

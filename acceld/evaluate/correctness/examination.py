@@ -40,7 +40,10 @@ Expect = Callable[[Workload, Sequence[Any]], Sequence[Any]]
 
 
 def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
-    """Answer with an :class:`Admission` as JSON, or with ``{"error": text}``. Runs in an oracle's process."""
+    """Examine a workload in an oracle's process. Answer an :class:`Admission` as JSON, or ``{"error": text}``.
+
+    ``expect`` computes the outputs; None for the workload's reference.
+    """
     raw, _ = unpack(request)
     try:
         with np.errstate(all="ignore"):

@@ -116,7 +116,7 @@ class RunSeeds:
 
 
 def search_trial(seeds: Seeds) -> Trial:
-    """Return the trial of the search gate."""
+    """Return the only trial of the search gate: the workload's own distribution with the run's secret seed."""
     return Trial(OWN, seeds.seed(OWN), kept=True)
 
 
@@ -155,7 +155,9 @@ def strict_trials(
 
 
 def published_trials(workload: Workload) -> Iterator[Trial]:
-    """Yield the trials of the published gate."""
+    """Yield the trials of the published gate: its five fixed seeds. There are none for a workload that is
+    sampled.
+    """
     for seed in PAPER_SEEDS if workload.sample is None else ():
         yield Trial(OWN, seed, published=True, kept=True)
 

@@ -70,11 +70,11 @@ class Floors:
         self._add(self._numpy_path(loaded), variant, record)
 
     def of_kernel(self, loaded: Workload, machine: str, chip: str, variant: str) -> tuple[Errors, ...] | None:
-        """Return the stored errors of the workload's baseline on a variant of the inputs, one entry for each piece of the
-        outputs; None if the errors were not measured yet.
+        """Return the stored errors of the workload's baseline on a variant, one record for each piece of the
+        outputs.
 
-        ``machine`` is the name of the API if the baseline ran on the simulator or on this host, and the backend's name
-        if it ran on a device.
+        None if the errors were not measured yet. ``machine`` is the name of the API if the baseline ran on the
+        simulator or on this host, and the backend's name if it ran on a device.
         """
         stored = self._stored(self._kernel_path(loaded, machine, chip)).get(variant)
         if not stored or not isinstance(stored[0], list):  # earlier releases stored one entry for all outputs

@@ -107,7 +107,7 @@ def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
 def _by_blocks(
     blocks: Sequence[RowBlock], workload: Workload, inputs: Sequence[Any], float64: bool
 ) -> list[NDArray[Any]]:
-    """Return the reference's outputs, computed block by block of rows on several cores."""
+    """Compute the reference's outputs block by block of rows, on several cores, and return them."""
     reference = BlockedReference(workload, inputs, as_float64 if float64 else lambda one: one)
     made: list[NDArray[Any]] = []
     first = reference.outputs(blocks[0])
@@ -280,7 +280,7 @@ class _Noise:
         self._factor = 1.0 if sum(counts) == math.prod(output.shape[:-1]) else _OF_SAMPLES
 
     def add(self, number: int, expected: NDArray[Any]) -> None:
-        """Compare the sample of block ``number`` with its expected values."""
+        """Compare the float32 sample of block ``number`` with the rows' expected values."""
         got, want, first = self._parts[number], rows_of(expected), self._first[number]
         self._computed.add(first, got, want)
         if self._narrow is not None:

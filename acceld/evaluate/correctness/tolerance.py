@@ -111,8 +111,9 @@ def tolerance_from(
     - ``split``: products may be made of bfloat16 parts on these inputs.
     - ``edge``: the inputs are at the limits of float32, where honest kernels differ in what they round.
     - ``mixed``: a row of the inputs has values of very different magnitudes.
-    - ``repeated``: most elements of the inputs have one of a few values. If numpy makes no error on them, the results are
-      exact, so the tolerance does not grow.
+    - ``repeated``: most elements of the inputs have one of a few values. Sums of equal terms round worse, so
+      the tolerance grows. If numpy makes no error on these inputs, the results are exact and the tolerance does
+      not grow.
     """
     least_element = _EDGE_ELEMENT if edge else _MIXED_ELEMENT if mixed else _LEAST_ELEMENT
     strict = min(max(_MULTIPLE * floor.rel_l2, _LEAST), _GREATEST)

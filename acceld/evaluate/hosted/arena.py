@@ -67,12 +67,12 @@ class Layout:
 
     @property
     def input_bytes(self) -> int:
-        """Return the bytes of one call's inputs, without guard zones."""
+        """Return the bytes of all inputs of one call, without guard zones."""
         return sum(slot.size_bytes for slot in self.inputs)
 
     @property
     def output_bytes(self) -> int:
-        """Return the bytes of one call's outputs, without guard zones."""
+        """Return the bytes of all outputs of one call, without guard zones."""
         return sum(slot.size_bytes for slot in self.outputs)
 
     def guards(self) -> Iterator[tuple[int, int]]:

@@ -561,7 +561,7 @@ def _counters(header: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that evaluated processes can read."""
+    """Write a file with the rights that let evaluated processes read it, also as another user."""
     partial = path.with_suffix(".partial")
     partial.write_bytes(data)
     partial.chmod(_ARTEFACT_MODE)

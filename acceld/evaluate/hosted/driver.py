@@ -120,7 +120,7 @@ class Driver(Protocol):
         ...
 
     def leases(self) -> Sequence[Lease]:
-        """Return the devices to time on."""
+        """Return the devices of this machine on which kernels can be timed."""
         ...
 
     def refuse(self, kernel: Kernel) -> Failure | None:

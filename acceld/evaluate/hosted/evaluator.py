@@ -123,7 +123,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         self._known.clear()
 
     def statistics(self) -> dict[str, object]:
-        """Return figures for the status page: length and age of the queue, slots in use, sandbox level, devices."""
+        """Return figures for the status page: queue length, age of the oldest request, slots in use, sandbox
+        level, devices.
+        """
         return {**super().statistics(), "devices": [one.name for one in self._leases]}
 
     def slot_name(self, slot: int) -> str:

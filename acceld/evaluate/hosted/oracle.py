@@ -47,7 +47,9 @@ def generate(request: bytes, reply: int) -> None:
             for slot, array in zip(layout.inputs, arrays, strict=True):
                 view = memoryview(np.ascontiguousarray(array).tobytes())
                 if len(view) != slot.size_bytes:
-                    raise WorkloadError(f"argument {slot.name} of {workload.name} has {len(view)} bytes of inputs")
+                    raise WorkloadError(
+                        f"the inputs of {workload.name} have {len(view)} bytes for {slot.name}, not {slot.size_bytes}"
+                    )
                 while view:
                     written = os.pwrite(BATCHES, view, cursor)
                     view, cursor = view[written:], cursor + written
@@ -150,7 +152,8 @@ def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[
 def _inputs(workload: Workload, trial: dict[str, Any]) -> list[Any]:
     """Return the inputs of a call.
 
-    For a changed call, one element of one array gets the value of that array that differs most from its own.
+    For a changed call, one element of one array is overwritten. Of all values of the array, it gets the one
+    that differs most from the value before.
     """
     inputs = inputs_of(workload, trial["seed"], trial["variant"])
     if trial["changed"] is None:
@@ -176,7 +179,7 @@ def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:
 def _errors(
     outputs: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], pieces: Sequence[Piece]
 ) -> list[list[float | None]]:
-    """Return the errors of each piece of the outputs, with None in place of infinite ones."""
+    """Return the errors of each piece of the outputs. None stands for an infinite error."""
     found = compare_pieces(outputs, [want.astype(np.float64) for want in expected], pieces)
     return [[one if math.isfinite(one) else None for one in errors.plain()] for errors in found]
 

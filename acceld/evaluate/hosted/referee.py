@@ -1,23 +1,24 @@
 """Give a worker its inputs, time it and keep its outputs. The referee runs beside the worker, not in it.
 
-It is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`), has every input and never runs
-evaluated code. One call goes as follows:
+The referee is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`). It has every input
+and never runs evaluated code. One call goes as follows:
 
-1. The worker is stopped (SIGSTOP; nothing can refuse it, and a thread stops with its process).
-2. Its arena gets inputs that it has never seen, with a few hundred elements still wrong, and random bytes as outputs.
-3. The doorbell byte is put into the pipe that the worker waits on. **The clocks start.** The wrong elements are
-   corrected.
-4. SIGCONT. The worker reads the byte, runs the kernel and answers on another pipe.
-5. SIGSTOP again, and a wait until the system reports that the worker is stopped. **The clocks end.**
-6. Outputs are copied, guard zones and inputs compared.
+1. The worker is stopped by SIGSTOP, which no process can refuse and which stops all its threads.
+2. The worker's arena gets inputs that the worker has never seen, with a few hundred elements still wrong, and
+   random bytes as outputs.
+3. The referee writes a byte, the *doorbell*, to the pipe that the worker waits on. **The clocks start.** The wrong
+   elements are corrected.
+4. The worker is continued by SIGCONT. It reads the byte, runs the kernel and answers on another pipe.
+5. The worker is stopped again, and the referee waits until the system reports that. **The clocks end.**
+6. Outputs are copied, guard zones and inputs are compared with what they were.
 
-So the clocks cover everything that the worker does while it can see data. It gains nothing by answering early, by
-computing early or by going on after the answer. The cost of an empty call is measured in the same way.
+So the clocks cover everything that the worker does while it can see data. The worker gains nothing by answering
+early, by computing early or by going on after the answer. The cost of an empty call is measured in the same way.
 
 Two clocks are read: the wall clock, and the worker's processor time as the system accounts it.
 
-The referees of a candidate and of its competitor take turns, in the order ABBA, on one core. They signal their turns
-through pipes.
+The referees of a candidate and of its competitor take turns, in the order ABBA, on one core. They signal their
+turns through pipes.
 """
 
 from __future__ import annotations

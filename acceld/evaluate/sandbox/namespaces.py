@@ -98,14 +98,17 @@ def empty_root(
 
 
 def _link(root: str, path: str) -> None:
-    """Copy ``path`` into the new root if it is a symbolic link, as ``/lib64`` often is."""
+    """Make the same link in the new root if ``path`` is a symbolic link, as ``/lib64`` often is.
+
+    Programs look for their loader under that name.
+    """
     if os.path.islink(path) and not os.path.lexists(root + path):
         os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)
         os.symlink(os.readlink(path), root + path)
 
 
 def _bind(target: str, descriptor: int, writable: bool) -> None:
-    """Show the file or folder of a descriptor at ``target``."""
+    """Make the file or folder that a descriptor stands for visible at ``target``."""
     source = f"/proc/self/fd/{descriptor}"
     if os.path.isdir(source):
         os.makedirs(target, 0o755, exist_ok=True)

@@ -29,7 +29,10 @@ _KILL_S = 5.0
 _MAX_STATUS = 64_000
 TRIES = 5
 """Number of tries for a job that something outside of acceld ends."""
-_LOST = "Something ended a process of the sandbox: the system's memory killer (`dmesg` shows that), or a person."
+_LOST = (
+    "Something ended a process of the sandbox: the system's memory killer (`dmesg` shows that), or a person. "
+    "Try again, with fewer [evaluate] slots if memory ran out."
+)
 _COPY_BYTES = 1 << 20
 _ZYGOTE = "acceld.evaluate.sandbox.zygote"
 _ENVIRONMENT = {
@@ -202,7 +205,9 @@ class Zygote:
             raise SandboxError(f"the sandbox's zygote did not start: {said[-600:] or 'it said nothing'}")
 
     async def load(self, tasks: Sequence[str], modules: Sequence[str]) -> None:
-        """Let the running zygote import tasks and modules now, so that the first job that needs them starts sooner."""
+        """Import tasks and modules in the running zygote now, so that the first job that needs them starts
+        sooner.
+        """
         await self._send(json.dumps({"tasks": tasks, "modules": modules}).encode(), [])
 
     async def stop(self) -> None:
@@ -355,7 +360,7 @@ class Zygote:
                     await self._close()
                     if not first:
                         raise LostError(f"the sandbox's zygote does not answer: {error}", hint=_LOST) from error
-        raise LostError("the sandbox's zygote accepts no jobs", hint=_LOST)
+        raise LostError("the sandbox's zygote, which starts its processes, accepts no jobs", hint=_LOST)
 
 
 async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
@@ -387,7 +392,7 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
             await done.wait()
     except TimeoutError:
         if not received:
-            raise SilentError("the sandbox's zygote accepts no jobs", hint=_LOST) from None
+            raise SilentError("the sandbox's zygote, which starts its processes, accepts no jobs", hint=_LOST) from None
         log.warning("a supervisor passed its deadline and is ended")
         _kill_supervisor(received)
         return Outcome(None, signal.SIGKILL, "deadline", jail.wall_s)
@@ -442,7 +447,7 @@ def _free_slot() -> int:
 
 
 def _memory_file() -> int:
-    """Return the descriptor of a new file in memory."""
+    """Return the descriptor of a new, empty file in memory."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("acceld", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -450,7 +455,7 @@ def _memory_file() -> int:
 
 
 def _fill(descriptor: int, data: bytes, attachment: Reply | None, offset: int) -> None:
-    """Write ``data`` and the attachment from ``offset`` on to a descriptor."""
+    """Write ``data`` to a descriptor, followed by the attachment from ``offset`` on."""
     write_all(descriptor, data)
     while attachment is not None and (part := attachment.read(_COPY_BYTES, offset)):
         offset += len(part)

@@ -163,7 +163,9 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
 
 
 def _launched(kernel: Kernel, loaded: Workload) -> Kernel:
-    """Return the kernel with the grid and the cores of its workload's launch, unless its file asks for two cores."""
+    """Return the kernel with its workload's launch grid and number of cores. A file that asks for two cores
+    gets two.
+    """
     return kernel if kernel.lnc > 1 else replace(kernel, grid=loaded.grid, lnc=loaded.lnc)
 
 
@@ -200,10 +202,12 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
     try:
         at_least = float(given.get("at_least", 0))
     except ValueError as error:
-        raise UsageError(f"at_least {given['at_least']!r} is not a number") from error
+        raise UsageError(
+            f"at_least {given['at_least']!r} is not a number", hint="write a share, such as '# at_least: 0.98'"
+        ) from error
     cores = given.get("lnc", "1")
     if cores not in ("1", "2"):
-        raise UsageError(f"lnc {cores!r} is neither 1 nor 2")
+        raise UsageError(f"lnc {cores!r} is neither 1 nor 2", hint="write '# lnc: 1' or '# lnc: 2'")
     kernel = Kernel(
         text,
         api,

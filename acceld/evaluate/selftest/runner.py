@@ -229,7 +229,9 @@ class _Evaluators:
         return (configured,) if configured != "auto" else ("auto", "0.7", "0.6")
 
     async def of(self, attack: Attack, version: NkiVersion) -> Tested:
-        """Return the started evaluator for an attack and a version of ``nki``."""
+        """Return the evaluator for an attack and a version of ``nki``. It is started if it was not needed
+        before.
+        """
         return self._running.get((attack.small, version)) or await self._start(attack.small, version)
 
     def forget(self) -> None:
@@ -348,7 +350,9 @@ async def _least_us(evaluator: Tested, attack: Attack) -> float:
 
 
 def _outcome(attack: Attack, mode: str, evaluation: Evaluation, least_us: float) -> str:
-    """Return the outcome of an evaluation of an attack."""
+    """Return the outcome of an evaluation of an attack: ``rejected``, ``truthful``, ``unlabeled`` or one of
+    :data:`FAILURES`.
+    """
     passed = evaluation.status is Status.PASSED
     if passed and (evaluation.latency_us or 0.0) < least_us:
         return "fooled"

@@ -1,4 +1,4 @@
-"""Hold the state of one evaluation on the simulator."""
+"""Define the state of one evaluation on the simulator."""
 
 from __future__ import annotations
 

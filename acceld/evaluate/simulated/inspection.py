@@ -104,7 +104,7 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
     if wanted is None:
         return
     if len(program.outputs) != len(wanted):
-        message = f"the kernel returns {len(program.outputs)} tensors, the workload has {len(wanted)} outputs"
+        message = f"the kernel returns {len(program.outputs)} tensors, but the workload has {len(wanted)} outputs"
         raise _Refused(Status.INCORRECT_SHAPE, "output_count", message)
     for number, want in zip(program.outputs, wanted, strict=True):
         buffer = program.buffers[number]

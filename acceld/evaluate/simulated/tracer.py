@@ -1,7 +1,8 @@
-"""Run a candidate's Python once, from shapes, in the tracer's child process, and answer with an encoded Program.
+"""Run a candidate's Python once, from shapes, in the tracer's child process, and answer with an encoded
+Program.
 
 The child holds no data, no seed and no reference. It shares its process with hostile code, so its answer is not
-trusted: the daemon limits the answer's size, and the judge decodes and verifies the Program again.
+trusted. The daemon limits the answer's size, and the judge decodes and verifies the Program again.
 """
 
 from __future__ import annotations

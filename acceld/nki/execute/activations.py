@@ -28,7 +28,8 @@ _TERMS = 9
 
 
 def erf(x: Array) -> Array:
-    """Return the error function of ``x``, within 1e-15, computed in float64 and returned in the type of ``x``.
+    """Return the error function of ``x``, within 1e-15. It is computed in float64 and returned in the dtype of
+    ``x``.
 
     It sums Taylor's series about the nearest multiple of 1/64. The derivatives follow from ``f'' = -2 x f'`` by
     differentiation: ``f[n+2] = -2 x f[n+1] - 2 n f[n]``. Beyond 6 the function is 1 in float64.
@@ -48,7 +49,7 @@ def erf(x: Array) -> Array:
 
 
 def sigmoid(x: Array, out: Array | None = None) -> Array:
-    """Return 1 / (1 + exp(-x)), which is exactly 0 and 1 for very large arguments."""
+    """Return 1 / (1 + exp(-x)). The result is exactly 0 or 1 for arguments of very large magnitude."""
     result = negated(np.asarray(x), out)
     np.exp(result, out=result)
     np.add(result, 1, out=result)

@@ -156,7 +156,7 @@ def _drawn(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Arr
 
 
 class Planner:
-    """Choose the layouts of a program's buffers."""
+    """Choose how the buffers of a program are stored."""
 
     def __init__(
         self, trips: Mapping[int, int], *, float64: bool = False, kept_loops: frozenset[int] = frozenset()

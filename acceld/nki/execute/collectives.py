@@ -48,7 +48,7 @@ class Ranks:
         return [one for _, one in brought]
 
     def abort(self) -> None:
-        """Release all waiting ranks after one rank has failed."""
+        """Let all waiting ranks fail, after one rank has failed."""
         self._barrier.abort()
 
 

@@ -60,7 +60,7 @@ _EXACT: dict[str, Callable[[int, int], int]] = {
 
 
 def register_move(context: Context) -> Step:
-    """Compile ``register = immediate`` or ``register = other register``."""
+    """Compile ``register = immediate``, or ``register = another register``."""
     target, value = _register(context), _value(context)
 
     def run(env: Env, window: Window) -> None:

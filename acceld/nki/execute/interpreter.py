@@ -117,7 +117,7 @@ def _may_add(use: Use) -> bool:
 
 
 class _Execution:
-    """A program compiled for one run."""
+    """A program compiled for one run, and the state of that run."""
 
     def __init__(self, program: Program, options: ExecuteOptions, member: Member | None = None) -> None:
         self.program, self.options = program, options
@@ -529,7 +529,7 @@ class _Execution:
         return run
 
     def _exchanged(self, instruction: Instruction, slots: list[int], counts: list[range]) -> Run:
-        """Return a function that gives each of two cores the tile of the other core."""
+        """Return a function that exchanges the tiles of two cores: each core gets the tile of the other one."""
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
         cores = list(itertools.product(*counts))

@@ -1,4 +1,4 @@
-"""Hold the state of a running program, and raise its errors."""
+"""Hold the state of a running program: memory, registers, options."""
 
 from __future__ import annotations
 

@@ -393,7 +393,9 @@ class _Stack:
         self.slots = tuple(machine.slots[loop.id] for loop in loops)
 
     def load(self, env: Env, window: Window) -> Array:
-        """Return the stacked tiles as a matrix of reals. It is a copy if the rows are not evenly spaced in memory."""
+        """Return the stacked tiles as a matrix of reals: a view, or a copy if the rows are not evenly spaced in
+        memory.
+        """
         for slot in self.slots:
             env[slot] = 0
         offset, shape = self.tile.start(env, window)

@@ -1,4 +1,4 @@
-"""Execute one program on several ranks."""
+"""Run one program on several ranks: cores that exchange data by collectives."""
 
 from __future__ import annotations
 

@@ -150,7 +150,11 @@ def partition_reduce(context: Context) -> Step:
 
 
 def loop_reduce(context: Context) -> Step:
-    """Compile ``dst = data`` in the first iteration of all its loops, and ``dst = dst op data`` in the others."""
+    """Compile a sum over iterations: ``dst = data`` in the first iteration, ``dst = dst op data`` in all
+    others.
+
+    The first iteration is the first of every loop over which the instruction reduces.
+    """
     op = reduce_operation(context, "op")
     dst, data = context.dst(), context.src(0)
     slots = [context.machine.slots.get(loop, -1) for loop in reduce_loops(context.instruction)]
@@ -224,7 +228,7 @@ _STEP: dict[str, np.ufunc] = {
 
 
 def _columns(values: Any, shape: tuple[int, ...], real: np.dtype[Any]) -> Array:
-    """Return ``values`` broadcast to ``shape``, as a contiguous array (free elements, partitions)."""
+    """Return ``values`` broadcast to ``shape``, as a contiguous array of shape (free elements, partitions)."""
     wide = np.broadcast_to(np.asarray(values, real), shape)
     return np.ascontiguousarray(wide.reshape(shape[0], -1).T)
 
@@ -254,7 +258,9 @@ def bn_stats(context: Context) -> Step:
 
 
 def bn_aggr(context: Context) -> Step:
-    """Compile the mean and the variance of all elements from triples (count, mean, variance * count)."""
+    """Compile the mean and variance of all elements, from triples (count, mean, variance * count) of parts of
+    them.
+    """
     data, dst = context.src(0), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:

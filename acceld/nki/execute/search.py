@@ -86,7 +86,10 @@ def local_gather(context: Context) -> Step:
 
 
 def local_scatter(context: Context) -> Step:
-    """Compile a scatter along the free axis in which sixteen partitions share one list of offsets."""
+    """Compile a scatter along the free axis in which sixteen partitions share one list of offsets.
+
+    The list runs over the group's partitions first, then along the free axis of the offsets.
+    """
     data, index = context.src(0, arranged=False), context.src(1, arranged=False)
     dst, valid = context.dst(0, arranged=False), context.attr("valid")
 

@@ -167,7 +167,7 @@ class Tile:
         return values if values.dtype == self.real else values.astype(self.real)
 
     def untouched(self, env: Env, window: Window) -> Array | None:
-        """Return a mask of the elements that were never written; None if there is no such element."""
+        """Return a mask that is True for elements which were never written; None if all were written."""
         values, first = self.raw(env, window), None
         bits = np.dtype(f"u{values.dtype.itemsize}")
         if self.store.first is not None:
@@ -223,7 +223,7 @@ class Tile:
         return self.view(env, window).copy()
 
     def restore(self, env: Env, window: Window, stored: Array) -> None:
-        """Write the elements that :meth:`stored` returned for a window of the same shape."""
+        """Write ``stored``, which :meth:`stored` returned, to the elements inside a window of the same shape."""
         if self.scattered or isinstance(window, Mask):
             flat, inside = self._positions(env, window)
             self.store.array.view(self.numpy_dtype)[flat if inside is None else flat[inside]] = stored
@@ -262,7 +262,7 @@ class Tile:
         )
 
     def _kept(self, window: Window) -> Array | None:
-        """Return a mask over the tile's own axes of the elements to use; None for all of them."""
+        """Return a mask over the tile's own axes: True for the elements to use. None if all are used."""
         if not isinstance(window, Mask) or self.reshaped is not None:
             return None
         keep = window.keep

@@ -99,7 +99,7 @@ class Atom:
 
 @dataclass(frozen=True)
 class Grid:
-    """The index grid ``base + sum(stride * position)`` over the axes of a tile with ``rank`` axes."""
+    """An index grid: ``base + sum(stride * position)`` over the axes of a tile with ``rank`` axes."""
 
     base: Linear
     atoms: tuple[Atom, ...] = ()

@@ -117,7 +117,7 @@ class Values(ABC):
 
     @abstractmethod
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
-        """Return the declaration of a tensor in the current API."""
+        """Return the declaration of a tensor, the call ``nl.WORD``, in the current API."""
 
     @abstractmethod
     def _filled(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
@@ -486,8 +486,9 @@ class Values(ABC):
         return ast.Slice(start.node, end.node, stride.node)
 
     def _pattern(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
-        """Return an access pattern (``.ap()``) of the whole tensor, for positions that overlap or share an
-        axis.
+        """Return an index with an access pattern (``.ap()``) of the whole tensor.
+
+        It serves for positions that slices can not express: they overlap, or two index grids share an axis.
         """
         fact = self.facts.of(node.value) or self._variable(node.value)
         sizes = self._dimensions(node, base, fact)

@@ -67,7 +67,7 @@ class Binding:
 
 
 def binding(machine: Machine, times: Schedule, engine: str) -> Binding | None:
-    """Return how ``engine`` spends its time in a schedule; None if no operation runs on that engine."""
+    """Return what ``engine`` does during a schedule; None if no operation runs on that engine."""
     wanted = next(number for number, one in enumerate(ENGINES) if one.value == engine)
     engine_of, line, start_us, end_us = machine.engine, machine.line, times.start_us, times.end_us
     numbers = [number for number, one in enumerate(engine_of) if one == wanted]

@@ -50,7 +50,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The division of a buffer into cells.
+    """The division of one buffer into cells.
 
     A cell has ``grain`` elements along each dimension. The number of a cell is the sum of its indices times
     ``strides``.
@@ -246,9 +246,9 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
 
 
 def values(expression: Affine, space: tuple[tuple[int, int], ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return the value of an affine expression in each execution, in the order of execution.
+    """Return the value of an affine expression in each execution of an instruction, in the order of execution.
 
-    ``space`` lists the loops as (id, trips), outermost first.
+    ``space`` lists the loops around the instruction as (id, trips), outermost first.
     """
     shape = tuple(trips for _, trips in space)
     result = np.full(shape, expression.const, dtype=np.int64)

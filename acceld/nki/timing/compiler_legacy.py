@@ -31,10 +31,11 @@ DEFAULT_ENGINES: dict[str, Engine] = {
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
-    """Return the engine that runs ``instruction``: the engine that it names, else the one that the compiler chooses.
+    """Return the engine that runs ``instruction``: the engine that it names, else the one that the compiler
+    chooses.
 
-    Copies go to the scalar engine, and so does a tensor_scalar on more than a few elements; all other instructions
-    without an engine go to the vector engine (source: engine activity of the measured kernels).
+    The compiler chooses the scalar engine for copies, and for a tensor_scalar on more than a few elements. It
+    chooses the vector engine for most others (source: engine activity of the measured kernels).
     """
     op = instruction.op
     if op in DMA_OPS:

@@ -260,7 +260,7 @@ class CostModel:
         return min([row, *(self._common_bytes(dst, source, shape) for source in sources)])
 
     def _common_bytes(self, dst: Access, source: Access, shape: tuple[int, ...]) -> int:
-        """Return the bytes that are contiguous in both ``source`` and ``dst``, in the same direction."""
+        """Return the bytes that are contiguous in both tiles and run in the same direction."""
         there, here = (_element_steps(a, self.buffers[a.buffer]) for a in (dst, source))
         if len(there) == len(here):
             counts = shape if len(shape) == len(dst.dims) else dst.shape

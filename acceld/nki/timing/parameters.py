@@ -156,7 +156,9 @@ class TimelineParams:
         return asdict(self)
 
     def with_scaled(self, name: str, factor: float) -> TimelineParams:
-        """Return a copy in which one parameter is multiplied by ``factor``, for checks of sensitivity."""
+        """Return a copy in which the parameter ``name`` is multiplied by ``factor``, to examine how a
+        prediction depends on it.
+        """
         value = getattr(self, name) * factor
         return replace(self, **{name: round(value) if isinstance(getattr(self, name), int) else value})
 

@@ -363,7 +363,9 @@ class _Planner:
         return number
 
     def _count(self) -> None:
-        """Add the bytes and the work of the program's own instructions to the machine's counters."""
+        """Add the bytes moved and the FLOPs of the program's own instructions to the counters of the machine
+        record.
+        """
         machine = self.machine
         for operation in chain.from_iterable(self.operations.values()):
             cost, count = operation.cost, operation.count
@@ -658,5 +660,5 @@ _Figure = TypeVar("_Figure")
 
 
 def _by_value(stream: Stream, figures: Sequence[_Figure]) -> list[_Figure]:
-    """Return a list with one entry for each value: the entry of ``figures`` for the value's kind."""
+    """Return a list with one entry for each value: the entry of ``figures`` at the number of the value's kind."""
     return [figures[kind] for kind in stream.value_kind]

@@ -226,10 +226,8 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
 
 
 def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of the dropped instructions in the program as it was before the compiler model added
-    instructions.
-
-    The added ones are those of :func:`compiler_legacy.sums_apart`.
+    """Translate the numbers of dropped instructions to the program before :func:`compiler_legacy.sums_apart`
+    added some.
     """
     added = [number for number, (node, _) in enumerate(program.walk()) if node.attr(compiler_legacy.TWIN)]
     if not added:
@@ -496,7 +494,9 @@ class _Written:
 
 
 def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Mapping[int, int]) -> _Written:
-    """Return exact counts of the program as written, before the compiler changes it."""
+    """Return counts of instructions, bytes and passes of the program as written, before the compiler changes
+    it.
+    """
     counts: dict[str, int] = defaultdict(int)
     rows: Counter[int] = Counter()
     read = write = passes = 0

@@ -36,7 +36,9 @@ def sources() -> list[Path]:
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """Return eight hex digits of a digest over the names and contents of files. Line ends do not matter."""
+    """Return eight hex digits of a digest over names and contents of files. Kinds of line ends make no
+    difference.
+    """
     found = hashlib.sha256()
     for path in paths:
         text = path.read_bytes().replace(b"\r\n", b"\n")

@@ -72,7 +72,7 @@ def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
 
 
 def _row_bytes(buffer: Buffer) -> int:
-    """Return the bytes of all tiles of a buffer in one partition."""
+    """Return the bytes that all tiles of a buffer take in one partition."""
     return buffer.elements // buffer.shape[buffer.partition_axis] * DTYPE_BYTES[buffer.dtype]
 
 

@@ -75,7 +75,7 @@ class Lives:
         self.core = 0
 
     def check(self) -> None:
-        """Add a finding for each instruction that reads a tile after another tile has overwritten it."""
+        """Add a finding for each instruction that reads a tile after another tile has overwritten the tile."""
         if not self.tiles:
             return
         self._measure()

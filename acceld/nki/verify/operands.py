@@ -199,8 +199,8 @@ class Operands(InstructionCheck):
                 )
 
     def _functions(self, instruction: Instruction) -> None:
-        """Check that an instruction of the current API has all functions (``op``, ``op0`` ...) that it names
-        (pages of nki.isa).
+        """Check that an instruction of the current API names only ALU functions that it supports (pages of
+        nki.isa).
         """
         for key, known in FUNCTIONS.get(instruction.op, {}).items():
             name = instruction.attr(key)

@@ -118,7 +118,9 @@ class State:
                     self._stale(use, f"a view of {self.report.name(tile)}, which the instruction reads otherwise,")
             for _, use, other in carried[1:]:
                 if other != tile:
-                    self._stale(use, f"a view of {self.report.name(tile)} and of {self.report.name(other)}")
+                    self._stale(
+                        use, f"a view that stands for both {self.report.name(tile)} and {self.report.name(other)}"
+                    )
             self._between(tile, carried, mine, uses.get(tile.buffer, ()))
 
     def _between(

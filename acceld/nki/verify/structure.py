@@ -144,9 +144,9 @@ class Structure:
             self._buffer(number, buffer)
         for number in (*program.inputs, *program.outputs):
             if not self._is_index(number, len(program.buffers)):
-                self._bad(0, f"buffer {number} does not exist")
+                self._bad(0, f"buffer {number} is an argument or a result, but does not exist")
             elif program.buffers[number].space is not Space.HBM:
-                self._bad(0, f"buffer {number} is not an argument: it is not in HBM")
+                self._bad(0, f"buffer {number} is an argument or a result, but not in HBM")
         if program.registers < 0:
             self._bad(0, "the program has a negative number of registers")
         if self.report.noted > before:
@@ -162,7 +162,7 @@ class Structure:
         return True
 
     def _bad(self, line: int, message: str) -> None:
-        self.report.add("malformed", line, message, "this is not a program a front end makes")
+        self.report.add("malformed", line, message, "trace the kernel again: no front end makes such a program")
 
     @staticmethod
     def _is_index(value: object, size: int) -> bool:
@@ -171,22 +171,24 @@ class Structure:
     def _buffer(self, number: int, buffer: Buffer) -> None:
         line = buffer.line
         if buffer.id != number:
-            self._bad(line, f"buffer {buffer.id} is at position {number}")
+            self._bad(line, f"buffer {buffer.id} stands at position {number} of the list of buffers")
         if buffer.dtype not in DTYPE_BYTES:
-            self._bad(line, f"buffer {number} has unknown dtype {buffer.dtype!r}")
+            self._bad(line, f"buffer {number} has the unknown dtype {buffer.dtype!r}")
             return
         if any(not self._is_index(size, LARGEST) for size in buffer.shape) or buffer.elements >= LARGEST:
-            self._bad(line, f"buffer {number} has shape {buffer.shape}")
+            self._bad(line, f"buffer {number} can not have the shape {buffer.shape}")
             return
         on_chip = buffer.space is not Space.HBM
         if on_chip != (buffer.partition_axis >= 0) or buffer.partition_axis >= max(1, len(buffer.shape)):
-            self._bad(line, f"buffer {number} has partition axis {buffer.partition_axis}")
+            self._bad(
+                line, f"buffer {number} in {buffer.space.value} can not have the partition axis {buffer.partition_axis}"
+            )
         elif on_chip and not buffer.shape:
             self._bad(line, f"buffer {number} on chip has no dimensions")
         if (buffer.role is Role.CONSTANT) != (buffer.data is not None) or (
             buffer.data is not None and len(buffer.data) != buffer.elements * DTYPE_BYTES[buffer.dtype]
         ):
-            self._bad(line, f"the data of buffer {number} does not fit it")
+            self._bad(line, f"the constant data of buffer {number} do not fit the buffer")
         elif buffer.data is not None and on_chip:
             self._bad(line, f"constant {number} is on chip before anything has loaded it")
 
@@ -213,17 +215,20 @@ class Structure:
                 if node.id in self._loops:
                     self._bad(node.line, f"loop {node.id} occurs twice")
                 if not self._is_index(node.trips, LARGEST):
-                    self._bad(node.line, f"a loop has {node.trips} iterations")
+                    self._bad(node.line, f"a loop can not have {node.trips} iterations")
                 if dynamic != (node.trips_register is not None) or (
                     node.trips_register is not None and not self._is_index(node.trips_register, self.program.registers)
                 ):
-                    self._bad(node.line, "only a loop of run-time trips has a register")
+                    self._bad(
+                        node.line,
+                        "a loop whose trips are known at run time needs a register, and no other loop has one",
+                    )
                 self._loops.add(node.id)
                 self._body(node.body, (*outer, node.id), (*around, node))
                 continue
             before = self.report.noted
             if node.op == "exchange" and not self._on_both_cores(outer):
-                self._bad(node.line, "cores exchange tiles outside of a launch on both cores of one program")
+                self._bad(node.line, "a core exchanges tiles, but the kernel is not launched on two cores")
             like = self.likeness.of(node, around)
             if like is None or like not in self._fine:
                 self._instruction(node, frozenset(outer))
@@ -236,7 +241,7 @@ class Structure:
         line, op = instruction.line, instruction.op
         spec = OPS.get(op)
         if spec is None:
-            self._bad(line, f"unknown operation {op!r}")
+            self._bad(line, f"there is no operation {op!r}")
             return
         for given, places, what in (
             (len(instruction.dsts), spec.dsts, "destinations"),
@@ -244,7 +249,7 @@ class Structure:
         ):
             least = sum(not one.optional for one in places)
             if not least <= given <= len(places):
-                self._bad(line, f"{op} has {given} {what}")
+                self._bad(line, f"{op} has {given} {what}, but takes {least} to {len(places)}")
                 return
         for operand in (*instruction.srcs, *instruction.dsts):
             if isinstance(operand, Access):
@@ -266,7 +271,9 @@ class Structure:
         space = iteration_space(instruction)
         for pattern in (*instruction.mask, *((instruction.pattern,) if instruction.pattern else ())):
             if len(pattern.coefs) > len(space.shape) or any(not _whole(coef) for coef in pattern.coefs):
-                self._bad(line, f"{op} has a mask of {len(pattern.coefs)} axes over {len(space.shape)}")
+                self._bad(
+                    line, f"{op} has a mask of {len(pattern.coefs)} axes, but an iteration space of {len(space.shape)}"
+                )
                 return
             if not self._affine(pattern.base, loops, line):
                 return
@@ -300,7 +307,7 @@ class Structure:
                 check = _ATTRIBUTES.get(key)
                 valid = check is not None and check(value)
             if key not in spec.attrs or not valid:
-                self._bad(line, f"{op}: attribute {key} is {str(value)[:40]!r}")
+                self._bad(line, f"attribute {key} of {op} can not be {str(value)[:40]!r}")
                 return False
         for key in sorted(spec.required):
             if instruction.attr(key) is None:
