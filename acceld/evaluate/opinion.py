@@ -1,8 +1,8 @@
 """Ask AWS's own tools, where they are installed, about a kernel of ``nki`` that passed the strict gate.
 
-Such a *second judge* gets the kernel's text and public inputs, never a secret data set. If it refuses a
-candidate, the candidate's evaluation fails, because the kernel would not compile for its user. It decides
-nothing about latency.
+These tools are a *second judge*. A second judge gets the kernel's text and public inputs, never a secret data
+set. If it refuses a candidate, the candidate's evaluation fails, because the kernel would not compile for its
+user. A second judge decides nothing about latency.
 """
 
 from __future__ import annotations

@@ -125,8 +125,10 @@ class SlotQueue:
         self._waiting.clear()
 
     def statistics(self) -> dict[str, object]:
-        """Return the numbers of slots, of slots in use and of waiting requests, the busy share (see
-        :class:`Occupancy`), and the seconds that the oldest request has waited.
+        """Return figures on slots and waiting requests by name.
+
+        ``busy_share`` is that of :class:`Occupancy`. ``oldest_waiting_s`` is the age of the oldest request in
+        seconds.
         """
         waiting = [one for one in self._waiting if not one.turn.done()]
         return {

@@ -1,4 +1,4 @@
-"""Evaluate a kernel at several shapes. The kernel must be right at each of them.
+"""Evaluate a kernel at several shapes. The kernel must be right at each shape.
 
 Its latency is the weighted geometric mean over the shapes. The ratio of two such means is the weighted
 geometric mean of the speed-ups. So the search compares kernels for several shapes as it compares any others.

@@ -81,7 +81,7 @@ class Admissions:
             return None
 
     async def of(self, loaded: Workload, admit: Admit) -> Admission:
-        """Return the stored findings. If there are none, make and store them by ``admit``.
+        """Return the findings on a workload. Findings that are not stored yet are made by ``admit`` and stored.
 
         Raises WorkloadError if the workload's reference fails.
         """

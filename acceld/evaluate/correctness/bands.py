@@ -212,11 +212,12 @@ def _strata(count: int, below: int, rng: np.random.Generator) -> NDArray[np.intp
 
 
 def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, int, int] | None:
-    """Return what ``argument`` is multiplied with: (that argument's position, their common axis in
-    ``argument``, in it).
+    """Return the argument that ``argument`` is multiplied with, and their common axis; None if no argument
+    shares an axis.
 
-    The common axis is the first that no output has, because a product sums over it; else the last common one.
-    None if no argument has a common axis.
+    The result is the other argument's position, the number of the axis in ``argument``, and its number in the
+    other one. The common axis is the first that no output has, because a product sums over it. Without such an
+    axis it is the last common one.
     """
     shown = {axis for output in workload.outputs for axis in output.axes}
     for position, other in enumerate(workload.arguments):

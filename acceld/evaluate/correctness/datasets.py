@@ -112,7 +112,7 @@ class Begun:
         """Give a finished data set its final name, and return it as :func:`hold` does; None if it is not
         finished.
 
-        If another process has made the same data set meanwhile, the other process's is returned.
+        If another process has made an equal data set meanwhile, return the data set of that process.
         """
         if describe(self.partial) is None:
             return None

@@ -57,8 +57,8 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
 def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s: float = MOST_S) -> Admission:
     """Return the findings on a workload, with the first reason why passing its checks would mean little.
 
-    ``expect`` computes the outputs; None for the workload's reference. After ``most_s`` seconds the rest is
-    left unexamined. Raises WorkloadError if the reference fails.
+    ``expect`` computes the outputs; None for the workload's reference. After ``most_s`` seconds no further
+    region is examined. Raises WorkloadError if the reference fails.
     """
     expect, began = expect or _reference, time.process_time()
     regions, dull, tried = 0, True, list[str]()

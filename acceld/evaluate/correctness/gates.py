@@ -177,10 +177,12 @@ REPEATED = (WHOLE, "sparse")
 
 
 def splits(workload: Workload, variant: str, floor: Errors) -> bool:
-    """Tell whether a kernel may make products of bfloat16 parts on a variant, so that their error is allowed.
+    """Tell whether a kernel may make products of bfloat16 parts on a variant, with the error that such products
+    have.
 
-    Such products are exact on whole numbers, so they need no allowance there. But a norm or a gate turns whole
-    numbers into fractions. If numpy's ``floor`` in float32 is zero, all values stay whole.
+    False for a workload of strict float32. False too for small whole numbers on which every result is a whole
+    number: there such products are exact. numpy's ``floor`` is zero in that case. It is not zero if a norm or a
+    gate makes fractions.
     """
     exact = variant == WHOLE and floor.rel_l2 == 0.0
     return workload.precision is not Precision.FP32_STRICT and not exact

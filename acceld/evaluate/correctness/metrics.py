@@ -171,8 +171,8 @@ small: a wrong epsilon in a normalization with a bias, then a product, gives 0.7
 
 
 def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
-    """Return a text on the largest difference: its position, both values, and its likely cause; empty if there
-    is none.
+    """Return a text on the largest difference: its position, both values and the likely cause; empty if nothing
+    differs.
     """
     if expected.size == 0:
         return ""

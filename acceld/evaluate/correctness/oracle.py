@@ -188,9 +188,9 @@ def _whole(
 class Made:
     """Findings on the expected outputs.
 
-    - ``floors``: their noise in float32; empty if it was not measured.
+    - ``floors``: the noise of float32 in them; empty if the noise was not measured.
     - ``seconds``: the processor seconds of the reference.
-    - ``squares``: the sum of squares of each output; None if it was not computed.
+    - ``squares``: the sum of squares of each output; None if the sums were not computed.
     """
 
     floors: list[Errors]

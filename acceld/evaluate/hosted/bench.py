@@ -325,8 +325,7 @@ class Bench:
         """Return lists of call numbers, one list for each child process.
 
         A repeated call goes to the child of the call that it repeats. There are several children only if the
-        kernel runs on a device with its own clock. On the host itself they would disturb the timing, so there
-        is one.
+        kernel runs on a device with its own clock. On the host, several children would disturb the timing.
         """
         call_bytes = max(1, layout.input_bytes + layout.output_bytes)
         most = max(1, min(CORES, _DEALT_BYTES // call_bytes)) if self._driver.clock == "claimed" else 1
@@ -377,7 +376,7 @@ class Bench:
         """Run one of two kernels that take turns, and return its record. ``place`` is 0 for the kernel that
         starts, else 1.
 
-        Afterwards the pipes of this side are closed, which tells the other side that it is alone.
+        Afterwards the pipes to the competitor's referee are closed. That referee then continues alone.
         """
         try:
             return await self._serve(artefact, session, kept, place, ends)

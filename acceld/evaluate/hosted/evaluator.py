@@ -453,7 +453,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         """Return the kernel to interleave with, and its built form: the parent, or else the workload's
         baseline.
 
-        None if there is neither, if it can not be built, or if it is built to the same bytes as the candidate.
+        None if there is no such kernel, if it can not be built, or if its built bytes equal the candidate's.
         """
         api = case.request.kernel.api
         kernel = next((one for one in case.request.against if one.api == api), None)

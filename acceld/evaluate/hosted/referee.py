@@ -57,8 +57,8 @@ FINISHED = "finished"
 class CallPlan:
     """The calls that a referee makes, and their limits.
 
-    ``place`` tells whose turn it is: 0 for the side that starts, 1 for the other side, None without a
-    competitor. Once ``budget_s`` seconds have passed, no call beyond the first ``least`` begins.
+    In a session with a competitor, ``place`` is 0 for the kernel that starts and 1 for the other kernel; else
+    it is None. Once ``budget_s`` seconds have passed, no call beyond the first ``least`` begins.
     """
 
     layout: Layout
@@ -125,9 +125,14 @@ class _Session:
 def referee(job: Job, child: int, started: float) -> dict[str, Any]:
     """Run one session, and return its outcome after the worker has ended.
 
-    The job's private descriptors are, in this order: the record (first the plan, at the end the result), the
-    input batches, the kept outputs, the write end of the doorbell, and the read end of the worker's answers.
-    With a competitor two more follow, for the turns: a read end and a write end.
+    The job's private descriptors are, in this order:
+
+    - the record: first the plan, at the end the result
+    - the input batches
+    - the kept outputs
+    - the write end of the doorbell
+    - the read end of the worker's answers
+    - with a competitor: a read end and a write end, for the turns
     """
     record_file, batch_file, kept, doorbell, done, *turns = job.private
     raw = json.loads(os.pread(record_file, os.fstat(record_file).st_size, 0))
@@ -217,7 +222,8 @@ def _bounded(session: _Session, most_s: float) -> Iterator[None]:
 def _begin(session: _Session, number: int, started: float) -> bool:
     """Wait for the turn of this referee's worker. Return False if the session is over.
 
-    In each round of two calls, the side that calls first decides whether the session goes on.
+    A round is one call of each of the two kernels. The side that calls first in a round decides whether the
+    session goes on.
     """
     place = session.plan.place
     late = number >= session.plan.least and time.monotonic() - started > session.plan.budget_s
@@ -232,7 +238,7 @@ def _begin(session: _Session, number: int, started: float) -> bool:
 
 
 def _end(session: _Session, number: int) -> None:
-    """Tell the other side that it is its turn, if this worker's call was the first of the round."""
+    """Tell the competitor's referee to begin its call, if this worker's call was the first of a round."""
     place = session.plan.place
     if place is not None and (number % 2 == 0) == (place == 0):
         _send(session, _TURN)

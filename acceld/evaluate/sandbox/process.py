@@ -258,10 +258,10 @@ class Zygote:
         - ``referee`` names a task that the supervisor runs beside the child. The referee also gets the
           ``private`` descriptors.
 
-        The caller closes the answer. If this call is cancelled, it first ends the job. Raises SandboxError if
+        The caller closes the answer. A cancelled call ends the job before it returns. Raises SandboxError if
         the jail can not be entered, LostError if the zygote or the supervisor is lost.
 
-        If something outside of acceld ended a job, the job is run again, :data:`TRIES` times in all, because it
+        If something outside of acceld ended a job, the job is run again, :data:`TRIES` times in all: a job
         leaves nothing behind. A job with a referee is not run again, because its calls were already made.
         """
         described = {"task": task, "modules": list(modules), "referee": referee, "shared": len(shared)}
@@ -291,7 +291,9 @@ class Zygote:
         offset: int,
         further: Sequence[int],
     ) -> tuple[Outcome, Reply]:
-        """Run a job once, in a slot of its own, which decides its user id. Return its outcome and its answer."""
+        """Run a job once, and return its outcome and its answer. The job gets a slot of its own, from which its
+        user id follows.
+        """
         reply = Reply(_memory_file())
         slot = _free_slot()
         _SLOTS_TAKEN.add(slot)

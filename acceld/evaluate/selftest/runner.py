@@ -103,8 +103,8 @@ class SelftestReport:
     def passed(self) -> bool:
         """Tell whether the self-test passed.
 
-        No attack may pass, none may be refused for a reason that its file does not name, no honest kernel may
-        be refused, and the harness may not fail.
+        It fails if an attack passes, if an attack is refused for a reason that its file does not name, if an
+        honest kernel is refused, or if the harness fails.
         """
         return not any(map(self.count, FAILURES))
 

@@ -140,7 +140,8 @@ class Checker:
     async def published(self, case: TracedCase) -> bool | None:
         """Tell whether the program passes the published gate; None if this gate was not run.
 
-        The gate is left out if it has no seeds, if its data set can not be used, or if it would take too long.
+        The gate is not run if the workload has no published seeds, does not use its own distribution, or would
+        take too long.
         """
         loaded = case.workload
         per_trial_s = (case.seconds.get("reference", 0.0) + case.seconds.get("execute", 0.0)) / max(1, len(case.checks))

@@ -347,10 +347,12 @@ class Children:
         """Yield a data set, new or from disk, which stays for the block. Yield an UnusedVariant if the workload
         does not use it.
 
-        After the block the data set is removed, unless it is ``kept`` and the disk has room. Its noise floors
-        are those stored for the variant. With ``measured`` the floors are measured on these very inputs, and
-        the data set is not shared. The floors then are those of numpy and, if products of bfloat16 parts are
-        allowed, of such products. ``beside`` begins when the inputs of a new data set are written.
+        After the block the data set is removed, unless it is ``kept`` and the disk has room. ``beside`` begins
+        when the inputs of a new data set are written.
+
+        The noise floors are those stored for the variant. With ``measured`` they are measured on these very
+        inputs, and the data set is not shared: the noise of numpy and, if products of bfloat16 parts are
+        allowed, that of such products.
 
         Raises WorkloadError if the reference is at fault.
         """

@@ -57,10 +57,10 @@ def _buffers(program: Program) -> Claim | None:
 
 
 def _modes(program: Program) -> Claim | None:
-    """Return a claim for a matrix product that has a faster mode without the right to it; None if there is
-    none.
+    """Return a claim for a matrix product with a faster mode (``perf_mode``) that it can not have; None if
+    there is none.
 
-    Faster modes (``perf_mode``) exist only in the current API and need 8-bit operands.
+    Faster modes exist only in the current API and need 8-bit operands.
     """
     for instruction, _ in program.walk():
         if instruction.op == "matmul" and instruction.attr("perf_mode"):

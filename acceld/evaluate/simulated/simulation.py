@@ -229,8 +229,9 @@ def _is_nan(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:
-    """Return the relative L2 error of each output with functions as inexact as the chip's; None if the program
-    calls none.
+    """Return the relative L2 error of each output, computed with functions as inexact as the chip's.
+
+    None if the program calls no function that is less exact on the chip.
     """
     if not approximates(program):
         return None

@@ -102,8 +102,8 @@ def collective(context: Context) -> Step:
 def _of_run_time_sizes(context: Context, kind: str) -> Step:
     """Compile a collective whose sizes are read at run time: dst = parts of the flat tiles of all ranks.
 
-    The list of ranks says whose parts come. The part of its s-th rank is written at the position in row 3 of
-    the metadata, or to slot s if there is no row 3.
+    Each part comes from one rank of the list of ranks. Row 3 of the metadata has the position at which each
+    part is written. Without row 3, the part of the s-th rank is written to slot s.
     """
     line, lists, member = context.instruction.line, _lists(context), _member(context)
     source, rows = context.src(0, arranged=False), context.src(1, arranged=False)

@@ -248,7 +248,8 @@ def nothing(context: Context) -> Step:
 def barrier(context: Context) -> Step:
     """Compile the wait for the other core.
 
-    Cores that run the same program run in step, so for them the step does nothing.
+    Cores that run the same program run in step: each instruction runs for all cores before the next one. So for
+    them the step does nothing.
     """
     line = context.instruction.line
 

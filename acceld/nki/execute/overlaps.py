@@ -1,8 +1,8 @@
 """Refuse an instruction that reads what it overwrites, and a transfer that writes one element twice.
 
 The simulator reads all elements of an operand before it writes any. On a chip an instruction streams its
-elements, and sixteen engines share a transfer. There the result of such an instruction depends on which element
-is read or written first.
+elements, and sixteen engines share a transfer. So on a chip the result of these instructions depends on which
+element is read or written first.
 """
 
 from __future__ import annotations

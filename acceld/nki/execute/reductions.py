@@ -38,8 +38,8 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
 
     - ``reset``: the accumulator becomes the operation's identity.
     - ``reduce``: values are folded into the accumulator.
-    - ``reset_reduce``: both, in this order.
-    - ``load_reduce``: the fold starts from ``reduce_init``, or without it from the value in reduce_res.
+    - ``reset_reduce``: the accumulator becomes the identity, then values are folded into it.
+    - ``load_reduce``: the fold starts from ``reduce_init``; without that, from the value in reduce_res.
 
     Without a command, a second destination gets the fold of this instruction alone.
     """

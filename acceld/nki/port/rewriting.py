@@ -67,8 +67,7 @@ def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
 def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set[str], defined: dict[str, str]) -> str:
     """Return the file ``name`` with the text of its helper files in place of their imports.
 
-    ``written`` has the helpers whose text another import has already brought in; their imports are removed
-    only.
+    A helper in ``written`` was brought in by another import. Its further imports are only removed.
     """
     lines, edits, tree = text.splitlines(), list[Edit](), parse(text)
     for node in tree.body:

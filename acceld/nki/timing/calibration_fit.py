@@ -124,9 +124,9 @@ def kept_corrections(error: Floats, slopes: Floats, chains: Sequence[str]) -> Fl
     - ``slopes[kernel, correction]``: the change of the logarithm of the predicted latency per unit of the
       correction.
 
-    A set of corrections qualifies if its mean gain over the published model, on chains left out of its fit, is
-    more than :data:`CONFIDENCE` times the gain's standard error. Of all qualified sets, that with the least
-    left-out error is used.
+    A fit is judged by its mean gain over the published model on chains that were left out of the fit. A set of
+    corrections qualifies if this gain is more than :data:`CONFIDENCE` times its standard error. Of all
+    qualified sets, that with the least left-out error is used.
     """
     names = np.array(chains)
     published = _left_out_errors(error, slopes, [], names)

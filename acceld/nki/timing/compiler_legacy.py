@@ -99,9 +99,9 @@ def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, 
     instructions.
 
     If the elements of all iterations of an instruction fit a bank of PSUM (512 elements of a partition), the
-    compiler merges all of them. In a longer loop it merges the parameter ``merged_iterations`` of them, for two
-    kinds of instruction: those with an operand in PSUM, and those whose result is only used by merged
-    instructions with an operand in PSUM.
+    compiler merges all iterations. In a longer loop it merges :attr:`TimelineParams.merged_iterations`
+    iterations of two kinds of instruction: those with an operand in PSUM, and those whose result is only used
+    by merged instructions with an operand in PSUM.
     """
     few = model.params.merged_iterations
     if not few or not all(_mergeable(n, loop, model) for n in nodes):
@@ -226,8 +226,8 @@ def sums_apart(program: Program) -> Program:
     """Return ``program`` with each activation that also reduces split into two, as the compilers of later chips
     do.
 
-    One of the two instructions writes the tile, the other the sums. Both load and compute their operands
-    separately. Source: the counters of KDA's two kernels with such an activation count products, copies out of
+    One of the two instructions writes the tile, the other one the sums. Each loads and computes its own
+    operands. Source: the counters of KDA's two kernels with such an activation count products, copies out of
     PSUM and bytes read twice, and bytes written once. If no activation has both a tile and sums that are used,
     the result is ``program`` itself.
     """

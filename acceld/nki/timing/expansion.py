@@ -722,10 +722,11 @@ def _keeps_values(
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
 ) -> tuple[set[int], set[int]]:
-    """Return which tiles the legacy compiler hands from one instruction to the next in PSUM.
+    """Return which tiles the legacy compiler leaves in PSUM between the instruction that writes and the one
+    that reads them.
 
     The first result has the numbers of the broadcasts, and of the instructions that read such a tile. The
-    second has the buffers that the compiler moves to PSUM.
+    second result has the buffers that the compiler moves to PSUM.
 
     Such a tile has one reader, fits a PSUM bank, and has no address in the kernel. It is the result of a
     tensor_scalar without engine that runs on the scalar engine, or of a broadcast to all partitions. At any
@@ -798,9 +799,9 @@ def _declared_banks(
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return how many PSUM banks the kernel's own tiles occupy at each instruction.
 
-    A tile occupies its banks from its first to its last use, and throughout each loop around these uses that
-    does not contain its declaration. Of a tile with several blocks one block counts, because the blocks are
-    used one after another.
+    A tile occupies its banks from its first to its last use. If a loop around these uses does not contain the
+    tile's declaration, it occupies them throughout that loop. Of a tile with several blocks one block counts,
+    because the blocks are used one after another.
     """
     spans: dict[int, list[int]] = {}
     around: dict[int, list[int]] = {}

@@ -2,9 +2,11 @@
 
 Operations are taken in program order. An operation starts when its engine is free and its operands are ready.
 An operand from another engine is ready one semaphore later. GpSimd and the vector engine count as one engine if
-they share SBUF's port. The compiler reorders operations within a distance of ``window`` operations. So an
-operation may fill a gap that its engine left that short a distance before. An engine is free again before its
-result can be read: the rest of the pipeline is latency.
+they share SBUF's port. An engine is free again before its result can be read: the rest of the pipeline is
+latency.
+
+The compiler reorders operations that are at most ``window`` operations apart. So an operation may fill a gap
+that its engine left at most ``window`` operations before.
 
 The DMA engines form four quarters, each of which serves 32 partitions. A transfer of a tile with fewer
 partitions leaves some quarters free. The DMA engines serve their rings in turn. So a transfer can start in a

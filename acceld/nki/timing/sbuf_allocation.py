@@ -539,9 +539,7 @@ class _Planner:
         self.owed += _take(self.released, size, waits)
 
     def _evict(self) -> bool:
-        """Drop one value from SBUF. Return False if there is none to drop, because the current event uses all
-        of them.
-        """
+        """Drop one value from SBUF, and return True. Return False if the current event uses every value there."""
         for value in self.cold:
             if self.pinned[value] != self.now:
                 self._drop(value)

@@ -177,9 +177,8 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
     :data:`MAX_EVENTS`) the figures are extrapolated from the first executions. That is wrong for a program
     whose later iterations do more work.
 
-    If the number of iterations of some loop is known only at run time, ``latency_us`` is None, and every other
-    figure counts one iteration of each such loop. ``params.dynamic_trips`` can give the number to assume
-    instead.
+    If some loop's number of iterations is known only at run time, ``latency_us`` is None. Every other figure
+    then counts one iteration of each such loop. ``params.dynamic_trips`` can give the number to assume instead.
 
     Raise MissingRule for an operation without a cost rule.
     """

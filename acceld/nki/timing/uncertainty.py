@@ -1,11 +1,10 @@
 """State the uncertainty of a predicted latency.
 
 All figures are measured, and ``scripts/evidence/bench_sim.py`` prints them. The interval of a latency is the
-wider of two conformal intervals:
+wider of two conformal intervals, both for kernels of the same chip with the same bottleneck:
 
-- the interval that contains the errors of four of five development kernels of the same chip with the same
-  bottleneck,
-- the interval that contains four of five chains. A chain is the set of kernels of one computation. It is
+- the interval that contains the errors of four of five development kernels,
+- the interval that contains four of five chains. A chain is the set of kernels of one computation. A chain is
   contained if the errors of four of five of its kernels are.
 
 A kernel that resembles no measured kernel has no interval. The allowed error of a ratio of two predictions is

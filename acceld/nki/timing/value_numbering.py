@@ -1,12 +1,12 @@
 """Unroll a program into events, and number each result by its value.
 
 An *event* is one execution of an instruction. A *repeat* is an event that performs the same operation on the
-same values as an earlier event. It makes no new values: its destination cells take the values of the earlier
-event.
+same values as an earlier event. A repeat makes no new values: its destination cells take the values of the
+earlier event.
 
-These values stay where they were first written. An access of several cells needs them side by side, as they
-would lie if the repeat had written them. If they do not lie side by side, the instructions that wrote those
-cells count as repeats only where they write the same cells again.
+The values of a repeat stay where the earlier event wrote them. An access of several cells needs their values
+side by side, as they would lie if the repeat had written them. If the values do not lie side by side, the
+instructions that wrote those cells count as repeats only where they write the same cells again.
 """
 
 from __future__ import annotations

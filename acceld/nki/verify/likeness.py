@@ -56,8 +56,8 @@ class Likeness:
         instructions.
 
         None for an instruction with a mask, a pattern or a run-time index, which must be checked by itself.
-        Objects are compared by identity, because the program keeps them and its decoder makes equal objects
-        only once.
+        Attributes, axes and loops are compared by identity, because the program keeps them alive and its
+        decoder makes equal objects only once.
         """
         if instruction.mask or instruction.pattern is not None:
             return None

@@ -1,8 +1,8 @@
 """Find the parts of outputs that no run of a program can write.
 
-The elements that count as written are an upper bound. Masks and run-time indices are assumed to reach
-everything that their access can reach, loops to run as often as they may, and the dimensions of a buffer to
-vary independently. So an element that is reported as not written is written in no run.
+An element that is reported as not written is written in no run, because three assumptions count too many
+elements as written. Masks and run-time indices reach everything that their access can reach. Loops run as often
+as they may. The dimensions of a buffer vary independently.
 """
 
 from __future__ import annotations
