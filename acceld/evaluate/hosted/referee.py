@@ -377,7 +377,10 @@ def _check_inputs(session: _Session, number: int) -> None:
 
 
 def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
-    """Return the number of output elements that still have their initial random bytes."""
+    """Return how many 4-byte words of an output still have their initial random bytes.
+
+    0 for an output whose size is no multiple of 4 bytes, because single bytes may be equal by chance.
+    """
     width = 4 if len(found) % 4 == 0 else 1
     kind = np.dtype(f"u{width}")
     now = np.frombuffer(found, kind)
@@ -395,7 +398,7 @@ def _await_answer(session: _Session, number: int, most_s: float) -> float | None
     _wait(session, session.done, most_s, watch_child=True)
     said = os.read(session.done, ANSWER.size)
     if len(said) != ANSWER.size:
-        raise _Ended(FINISHED, "protocol", "the kernel's process closed its answering pipe")
+        raise _Ended(FINISHED, "protocol", "the kernel's process closed the pipe on which it answers calls")
     answered, claimed = ANSWER.unpack(said)
     if answered != number:
         raise _Ended(FINISHED, "protocol", f"the kernel's process answered call {answered} instead of {number}")

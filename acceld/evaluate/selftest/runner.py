@@ -109,7 +109,7 @@ class SelftestReport:
         return not any(map(self.count, FAILURES))
 
     def plain(self) -> dict[str, Any]:
-        """Return the report, version 1, as a dict for JSON."""
+        """Return the report as a dict for JSON, in version 1 of its format."""
         return {
             "version": 1,
             "level": self.level,

@@ -20,7 +20,7 @@ from acceld.nki.ir.program import Engine
 def _register(context: Context, name: str = "register") -> int:
     number = context.attr(name)
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
-        crash(f"{context.op} has no register as its result", "register", context.instruction.line)
+        crash(f"{context.op} names no register of the program for its result", "register", context.instruction.line)
     return number
 
 

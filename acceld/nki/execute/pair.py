@@ -14,6 +14,7 @@ import numpy as np
 from acceld.nki.errors import KernelCrash
 from acceld.nki.ir.numerics import Array
 
+_HINT = "give both cores the same barriers and exchanges, in the same order"
 _BARRIER: Array = np.empty(0)
 """The value that a core sends to the other core at a barrier."""
 
@@ -61,7 +62,10 @@ class Pair:
         """Wait until the other core is at a barrier too. Raise KernelCrash if that core has ended or sends a tile."""
         if self._swap(_BARRIER, line) is not _BARRIER:
             raise KernelCrash(
-                "the other core sends a tile while this one waits at a barrier", rule="exchange_cores", line=line
+                "the other core sends a tile while this core waits at a barrier",
+                rule="exchange_cores",
+                line=line,
+                hint=_HINT,
             )
 
     def swap(self, values: Array, line: int) -> Array:
@@ -71,7 +75,10 @@ class Pair:
         received = self._swap(values, line)
         if received is _BARRIER:
             raise KernelCrash(
-                "the other core waits at a barrier while this one sends a tile", rule="exchange_cores", line=line
+                "the other core waits at a barrier while this core sends a tile",
+                rule="exchange_cores",
+                line=line,
+                hint=_HINT,
             )
         return received
 
@@ -97,6 +104,9 @@ class Pair:
     def _checked(self, received: Array | None, line: int) -> Array:
         if received is None:
             raise KernelCrash(
-                "this core waits for the other core, which failed or has ended", rule="exchange_cores", line=line
+                "this core waits for the other core, which failed or has ended",
+                rule="exchange_cores",
+                line=line,
+                hint=_HINT,
             )
         return received

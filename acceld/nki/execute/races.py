@@ -46,7 +46,8 @@ class _Touched:
 
 
 class Races:
-    """Record what each core reads and changes in shared memory between two meetings, and refuse conflicts.
+    """Record what each core reads and changes in shared memory between two meetings of the cores, and refuse
+    conflicts.
 
     A core that writes the value which an element already has changes nothing, so two cores may write equal
     values. Each of them may read the value back, because it is the same whichever core wrote last.

@@ -117,7 +117,9 @@ class Values(ABC):
 
     @abstractmethod
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
-        """Return the declaration of a tensor, the call ``nl.WORD``, in the current API."""
+        """Return a call such as ``nl.ndarray`` or ``nl.zeros``, whose name is ``word``, as the current API
+        declares the tensor.
+        """
 
     @abstractmethod
     def _filled(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:

@@ -533,8 +533,9 @@ def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
 def _binding(
     run: _Run, engines: Mapping[str, float], begin_us: float, after_us: float, latency: float
 ) -> Binding | None:
-    """Return how the busiest engine spends the latency, with the kernel's launch and end; None if nothing runs
-    on it.
+    """Return what the busiest engine does during the latency, including the kernel's launch and end.
+
+    None if no operation runs on any engine.
     """
     found = binding(run.machine, run.schedule, max(engines, key=lambda engine: engines[engine]))
     if found is None:

@@ -310,8 +310,9 @@ class _Expander:
         raise ValueError("an accumulator's value is in no cell")
 
     def _read_together(self, cells: list[int], moved: _Moved) -> None:
-        """Record the instructions whose repeats left values apart that one access reads together from
-        ``cells``.
+        """Check whether the values of ``cells``, which one access reads together, lie side by side.
+
+        If not, record the instructions whose repeats took those values from elsewhere.
         """
         places = [moved.get(cell) for cell in cells]
         if len({place and place[:2] for place in places}) > 1:

@@ -47,7 +47,5 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def model_of(calibration: Calibration | None) -> str:
-    """Return the identity of the performance model with a calibration, or without one if ``calibration`` is
-    None.
-    """
+    """Return the identity of the performance model: with a calibration, or without one for None."""
     return model_version() if calibration is None else f"{model_version()}.c{calibration.digest}"
