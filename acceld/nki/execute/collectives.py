@@ -18,7 +18,9 @@ _EQUALLY = "let every rank call the same collectives in the same order"
 
 
 class Ranks:
-    """Exchange tiles between ranks: each rank brings one tile and gets the tiles of all ranks."""
+    """Exchange tiles between ranks, which are cores that run one program: each rank brings a tile and gets
+    those of all ranks.
+    """
 
     def __init__(self, world: int) -> None:
         self.world = world

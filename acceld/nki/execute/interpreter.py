@@ -636,7 +636,9 @@ _NUMPY_ERRORS = (
 
 
 def _placed(instruction: Instruction, failure: KernelFailure) -> KernelFailure:
-    """Return ``failure``. If a helper's file made the instruction, the position there is added to the message."""
+    """Return ``failure``. If code of a helper's file made the instruction, the position in that file is added
+    to the message.
+    """
     failure.message = placed(failure.message, instruction.place)
     return failure
 

@@ -150,7 +150,7 @@ def partition_reduce(context: Context) -> Step:
 
 
 def loop_reduce(context: Context) -> Step:
-    """Compile a sum over iterations: ``dst = data`` in the first iteration, ``dst = dst op data`` in all
+    """Compile a fold over iterations: ``dst = data`` in the first iteration, ``dst = dst op data`` in all
     others.
 
     The first iteration is the first of every loop over which the instruction reduces.

@@ -217,7 +217,7 @@ class _Operands:
         return known
 
     def _key(self, access: Access) -> tuple[object, ...]:
-        """Return a key that accesses of one form share. It says nothing about their cells."""
+        """Return a key that accesses of one form share. Accesses with equal keys may have different cells."""
         found = self._buffers.get(access.buffer)
         if found is None:
             one, grid = self.model.buffers[access.buffer], self.grids.get(access.buffer)

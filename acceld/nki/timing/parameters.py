@@ -146,9 +146,7 @@ class TimelineParams:
 
     @property
     def label(self) -> str:
-        """Return the name of the compiler model. If it was calibrated, the number of kernels behind that is
-        added.
-        """
+        """Return the name of the compiler model, with the number of kernels that it was calibrated on, if any."""
         return f"{self.model}, calibrated on {self.calibrated_on} kernels" if self.calibrated_on else self.model
 
     def to_json(self) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class _Operation:
 
 
 def _operations(template: Template) -> list[_Operation]:
-    """Return what an instruction may become: one record for each of its costs."""
+    """Return one record for each cost that an execution of the instruction may have."""
     choices: list[tuple[int, float] | None] = [None] * len(template.costs)
     if template.other is not None:
         choices = [(INDEX[other.engine], other.busy_us) for other in template.other]

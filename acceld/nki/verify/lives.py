@@ -341,7 +341,7 @@ def _pattern(pattern: Pattern, shape: tuple[int, ...], env: Env) -> Array:
 
 
 def _of_tile(inside: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    """Return a boolean array over a tile: True for elements that some point used which the mask includes."""
+    """Return a boolean array over a tile: True for each element that is used at some point inside the mask."""
     left = tuple(axis for axis in range(inside.ndim) if axis not in axes)
     reduced = inside.any(axis=left) if left else inside
     order = sorted(axis for axis in axes if axis >= 0)

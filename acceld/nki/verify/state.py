@@ -307,7 +307,9 @@ class State:
         )
 
     def _separate(self, region: Box, loop: Loop, use: Use) -> bool:
-        """Tell whether it is proved that no two iterations of ``loop`` write the same index of some dimension."""
+        """Tell whether it is proved that each iteration of ``loop`` writes indices of its own in some
+        dimension.
+        """
         others = [other for other in use.loops if other.id != loop.id]
         for start, extent in zip(region.starts, region.extents, strict=True):
             coef = abs(coefficient(start, loop.id))
@@ -368,7 +370,7 @@ def _on_another_core(one: Use, other: Use) -> bool:
 def _needs_value(use: Use) -> bool:
     """Tell whether a use needs what the buffer held before.
 
-    A product with accumulate 'auto' does not, because it starts its accumulation group by itself.
+    A product with accumulate 'auto' needs nothing, because it starts its accumulation group by itself.
     """
     if not use.reads:
         return False
