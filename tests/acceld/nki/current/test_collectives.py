@@ -136,7 +136,7 @@ def test_a_collective_needs_its_ranks_has_no_latency_and_says_so() -> None:
     with pytest.raises(UsageError, match="0 ranks"):
         execute_ranks(program, [])
     with pytest.raises(
-        UnsupportedCall, match="latency of all_reduce of nki.collectives can not be predicted"
+        UnsupportedCall, match=r"latency of all_reduce of nki\.collectives can not be predicted"
     ) as refused:
         timeline(program)
     assert refused.value.line > 0
