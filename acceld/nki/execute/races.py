@@ -29,7 +29,8 @@ _HINT = "let each core use its own part, or put nisa.core_barrier between"
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """What a core has done with each element of a buffer since it last met the other core, as boolean arrays.
+    """The record of what a core has done with each element of a buffer since it last met the other core, as
+    boolean arrays.
 
     - ``read``: it read the element.
     - ``written``: it changed the element's value.

@@ -20,7 +20,7 @@ ALLOWED = {8: 1e-5, 4: 1e-5, 2: 1e-2, 1: 6e-2}
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How well the outputs of two programs agree.
+    """The agreement of two programs' outputs.
 
     ``rel_l2`` is the greatest relative L2 error of an output. ``agrees`` is True if each output is within the
     limit of its dtype.

@@ -24,7 +24,7 @@ OBSERVED = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Na
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is known about one value of an expression.
+    """The knowledge about one value of an expression.
 
     - ``kind``: ``tile``, ``grid``, ``scalar`` (of loop variables), ``predicate``, ``number``, ``none`` or
       ``other``.
@@ -42,7 +42,7 @@ class Fact:
 
 
 class Facts:
-    """What a trace found out about each expression of a source.
+    """The facts that a trace found about each expression of a source.
 
     An expression has one fact for each distinct value, in the order of the trace.
     """

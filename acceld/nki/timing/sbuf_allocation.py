@@ -123,8 +123,9 @@ def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpe
 
 @dataclass(slots=True)
 class _Operation:
-    """What all executions of an instruction with one cost share. ``count`` says how many of them became
-    operations.
+    """The properties that all executions of an instruction with one cost share.
+
+    ``count`` says how many of these executions became operations.
     """
 
     template: Template
