@@ -100,8 +100,8 @@ class Facts:
 
 
 def key_of(node: ast.AST) -> str:
-    """Return the key of an expression: its position in the source and its class. Several nodes may begin at one
-    position.
+    """Return the key of an expression: its position in the source, and its class because several nodes may
+    begin there.
     """
     at: Any = node
     return f"{at.lineno}:{at.col_offset}:{at.end_lineno}:{at.end_col_offset}:{type(node).__name__}"

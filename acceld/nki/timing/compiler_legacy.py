@@ -122,8 +122,10 @@ def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int,
 
     The compilers of later chips let one instruction cover as many iterations as fill a bank of PSUM. Each tile
     must be declared in the loop, or begin where the tile of the iteration before ends. Products are not merged,
-    but the results of several products share one bank. An instruction is not merged if one of its tiles can not
-    grow: a product's stationary operand, or a tile that an instruction which is not merged uses too.
+    but the results of several products share one bank.
+
+    Some tiles can not grow: a product's stationary operand, and every tile that an unmerged instruction uses.
+    Instructions with such a tile are not merged.
     """
     widths = {at: _elements_of(node) for at, node in enumerate(nodes) if _grows(node, loop, model)}
     while True:

@@ -30,7 +30,7 @@ of a load and a reduction. One place does not agree, nor do as many as fit SBUF.
 
 @dataclass(slots=True)
 class Kind:
-    """The properties that all values share which one access of an instruction writes."""
+    """The properties of all values that one access of an instruction writes."""
 
     template: Template
     bytes: float
