@@ -1,1 +1,1 @@
-"""Evaluate candidates with three kinds of process, cheap checks first."""
+"""Evaluate candidates in three kinds of process (tracer, oracle, judge), cheap checks first."""

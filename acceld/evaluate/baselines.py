@@ -1,4 +1,4 @@
-"""Load the kernels that belong to a workload."""
+"""Load the baseline kernels of a workload."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ TARGETS = {"nki_legacy": "trn1", "nki": "trn2"}
 
 
 def baseline_kernel(found: Workload, api: str) -> Kernel:
-    """Return the workload's own kernel for an API, with the files that it imports. Raises WorkloadError if there is
-    none.
+    """Return the workload's baseline kernel for an API, together with the files that this kernel imports.
+
+    Raises WorkloadError if the workload has no baseline for the API.
     """
     path = found.baselines.get(api)
     if path is None:
@@ -26,11 +27,15 @@ def baseline_kernel(found: Workload, api: str) -> Kernel:
 
 
 def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
-    """Return the workload's kernel that serves in place of a missing reference, and the chip to trace it for.
+    """Return the baseline kernel whose outputs stand in for a missing numpy reference, and the chip to trace it
+    for.
 
-    Raises WorkloadError if the workload has no kernel either.
+    Raises WorkloadError if the workload has no NKI baseline either.
     """
     for api, chip in TARGETS.items():
         if api in found.baselines:
             return baseline_kernel(found, api), chip
-    raise WorkloadError(f"workload {found.name} has neither a reference nor an NKI baseline to stand in for it")
+    raise WorkloadError(
+        f"workload {found.name} has neither a reference nor an NKI baseline to stand in for it",
+        hint=f"Write {found.folder / 'reference.py'} with a function forward.",
+    )

@@ -1,4 +1,4 @@
-"""Hold the state of one evaluation, and the failure that ends it."""
+"""Define the state of one evaluation (:class:`Case`), and the failure that ends it (:class:`Failed`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Describe the failure of a kernel in one stage. A failure of the harness or the device is an exception instead."""
+    """The failure of a kernel in one stage of its evaluation.
+
+    A failure of the harness or of the device is an exception instead.
+    """
 
     status: Status
     failure: Failure
@@ -32,7 +35,10 @@ class Failed:
 
 @dataclass(slots=True)
 class Case:
-    """Hold the state of one evaluation. ``loaded`` is None for a kernel without a workload, which is only timed."""
+    """The state of one evaluation, which its stages fill in.
+
+    ``loaded`` is None for a kernel without a workload. Such a kernel is only timed.
+    """
 
     request: EvaluationRequest
     loaded: Workload | None
@@ -53,30 +59,34 @@ class Case:
 
     @property
     def workload(self) -> Workload:
-        """Return the workload. Not for a kernel without a workload."""
+        """Return the workload. A caller must not ask for it in the evaluation of a kernel without a workload."""
         assert self.loaded is not None
         return self.loaded
 
     @property
     def program(self) -> tuple[str, str, str]:
-        """Return the key by which evaluations of the same program are shared: workload, chip and program."""
+        """Return the key under which results of equal programs are stored: workload hash, chip and program
+        hash.
+
+        If the workload has hidden shapes, the source's hash is appended to the program's.
+        """
         # Two sources may make the same program at this shape and different ones at a hidden shape, so the source counts
         # too.
         source = self.request.kernel.sha256 if self.workload.hidden else ""
         return self.workload.hash, self.request.chip, self.program_sha256 + source
 
     def correctness(self, gate: Gate) -> Correctness:
-        """Return the record of the checks so far."""
+        """Return a record of the checks done so far, as the result of ``gate``."""
         return correctness_of(gate, self.checks, self.worst_row, self.published)
 
     def spend(self, seconds: Mapping[str, float]) -> None:
-        """Add the duration of stages, by name."""
+        """Add seconds to the stages that are named by the keys."""
         for name, value in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + value
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the duration of the block to the seconds of the stage ``name``."""
+        """Measure the duration of the block, and add it to the seconds of the stage ``name``."""
         began = time.monotonic()
         try:
             yield
@@ -84,11 +94,11 @@ class Case:
             self.spend({name: time.monotonic() - began})
 
     def refused(self, name: str, reason: str, trial: Trial | None = None) -> None:
-        """Record that a variant was not tried, because the workload can not be checked on it."""
+        """Record a passed check that says why the workload's data set ``name`` was not tried."""
         self._add(Check(f"{name} (not tried: {reason})", True), trial)
 
     def checked(self, result: TrialResult, gate: Gate, hint: str = "", trial: Trial | None = None) -> Failed | None:
-        """Record the result of one data set. Return the failure if an error exceeds the tolerance."""
+        """Record the check of one data set. Return a failure if an error exceeds the tolerance, else None."""
         check = bounded(result.check)
         self._add(check, trial)
         self.worst_row = max(self.worst_row, worst_row(result.errors))
@@ -98,14 +108,15 @@ class Case:
         return Failed(Status.INCORRECT_NUMERICAL, failure, self.correctness(gate))
 
     def order(self, trials: Sequence[Trial]) -> None:
-        """Sort the checks by the order of their trials. Two trials that ran at the same time may have ended in another
-        order.
+        """Sort the checks by the order of ``trials``. Checks without a trial go to the end.
+
+        Trials that run at the same time can end in another order than they began.
         """
         others = [check for check in self.checks if check not in self.tried.values()]
         self.checks = [*(self.tried[trial] for trial in trials if trial in self.tried), *others]
 
     def _add(self, check: Check, trial: Trial | None) -> None:
-        """Record a check, and the trial that it belongs to."""
+        """Record a check, and remember it as the check of ``trial`` unless that is None."""
         self.checks.append(check)
         if trial is not None:
             self.tried[trial] = check
@@ -126,6 +137,6 @@ class RecentlyUsed(OrderedDict[K, V]):
             self.popitem(last=False)
 
     def keep(self, key: K, make: Callable[[], V]) -> V:
-        """Return the entry of ``key``. If there is none, ``make`` makes it."""
+        """Return the value of ``key``. If there is none, store and return the result of ``make()``."""
         self[key] = value = self[key] if key in self else make()
         return value

@@ -1,8 +1,9 @@
 """Estimate a latency from samples, and compare two kernels that were timed interleaved.
 
-Every device uses this bootstrap and this rule for a win. In a *session* each kernel runs in one process. Pages, caches
-and neighboring processes stay the same in a session, so its samples agree better than samples of different sessions.
-The bootstrap therefore draws sessions first, and then samples of each session.
+All devices use the bootstrap and the rule for a win that stand here. In a *session* each kernel runs in one
+process. Memory pages, caches and neighboring processes do not change within a session. So samples of one
+session agree better than samples of different sessions. The bootstrap therefore draws sessions first, and then
+samples from each drawn session.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _LOW, _HIGH = 2.5, 97.5
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Hold a median with its 95 % bootstrap interval (percentile method), in the samples' unit."""
+    """A median and its 95 % bootstrap interval (percentile method), in the unit of the samples."""
 
     middle: float
     low: float
@@ -32,9 +33,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Compare a candidate with a competitor.
+    """The comparison of a candidate with one competitor.
 
-    ``speedup`` is the competitor's latency over the candidate's, above 1 if the candidate is faster.
+    ``speedup`` is the competitor's latency divided by the candidate's: above 1 if the candidate is faster.
+    ``pairs`` counts the pairs of samples.
     """
 
     competitor_sha256: str
@@ -46,16 +48,18 @@ class Paired:
 
     @property
     def band_percent(self) -> float:
-        """Return half the width of the band around 1, in percent, in which the two kernels tie.
+        """Return the tie band: the two kernels tie if the speed-up is within this many percent of 1.
 
-        It is half the interval's width, or twice the clock's resolution if that is more.
+        The band is half the interval's width, or twice the clock's resolution if that is more.
         """
         return max(self.speedup.half_percent, 2 * self.resolution_percent)
 
     @property
     def win(self) -> bool:
-        """Return True if the candidate is certainly faster: its interval is above 1, its ratio is beyond the band, and
-        the number of sessions suffices.
+        """Tell whether the candidate is certainly faster than the competitor.
+
+        Three conditions must hold: the whole interval is above 1, the speed-up is beyond the tie band, and
+        there are at least :data:`SESSIONS` sessions.
         """
         beyond = self.speedup.low > 1 and self.speedup.middle > 1 + self.band_percent / 100
         return beyond and self.sessions >= SESSIONS
@@ -75,7 +79,10 @@ class Paired:
 
 
 def median(sessions: Sequence[Sequence[float]]) -> Estimate:
-    """Return the median of the sessions' medians with its interval. Equal samples give an interval without width."""
+    """Return the median of the sessions' medians, with its bootstrap interval.
+
+    Equal samples give an interval of width zero.
+    """
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -97,10 +104,12 @@ def paired(
     resolution: float,
     competitor_sha256: str = "",
 ) -> Paired:
-    """Compare sessions of interleaved samples pair by pair, so that drift over time affects both kernels.
+    """Return the comparison of two kernels that were timed interleaved.
 
-    All samples are positive and in the unit of ``resolution``. If one series of a session is longer, its last samples
-    are left out. Raises ValueError if the numbers of sessions differ.
+    ``candidate`` and ``competitor`` have one list of samples per session. Sample i of one kernel is divided by
+    sample i of the other kernel, so that drift over time cancels out. All samples are positive and in the unit
+    of ``resolution``. If one list of a session is longer, its last samples are left out. Raises ValueError if
+    the numbers of sessions differ.
     """
     import numpy as np
 
@@ -113,7 +122,7 @@ def paired(
 
 
 def spread(samples: Sequence[float]) -> float:
-    """Return the interquartile range of samples."""
+    """Return the interquartile range of samples, in their unit."""
     import numpy as np
 
     low, high = np.percentile(np.asarray(samples, np.float64), (25, 75))

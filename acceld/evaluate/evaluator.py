@@ -1,8 +1,16 @@
-"""Evaluate candidates in the same order on every device. A device implements the steps.
+"""Define the order of evaluation, which is the same on every device. A device implements the single stages.
 
-The order is: policy; build from shapes, in a jail; hash, and reuse of an earlier result of the same program; measure;
-compare with the physical floor; decide whether data is needed; search gate; strict gate. A failure ends the evaluation
-at once.
+The stages are:
+
+1. Apply the policy to the source.
+2. Build the program from shapes, in a jail.
+3. Look up the program's hash, and reuse an earlier result of the same program.
+4. Measure the latency.
+5. Compare the latency with the physical floor.
+6. Decide whether the kernel must run on data.
+7. Run the search gate, then the strict gate.
+
+The first failure ends the evaluation.
 """
 
 from __future__ import annotations
@@ -41,8 +49,9 @@ Started = Callable[[EvaluationRequest, str], Awaitable[None]]
 class OrderedEvaluator(ABC, Generic[C]):
     """Evaluate candidates one stage after another. Implements :class:`acceld.evaluate.interface.Evaluator`.
 
-    A device implements ``open`` and ``close``, ``case``, ``build``, ``measure`` and ``check``; the other hooks have
-    defaults. A hook returns the failure that ends the evaluation, or None to continue.
+    A device implements ``open`` and ``close``, ``case``, ``build``, ``measure`` and ``check``. The other hooks
+    have defaults. ``build``, ``measure``, ``suspicion`` and ``check`` return None to continue, or the failure
+    that ends the evaluation.
     """
 
     backend: str
@@ -71,7 +80,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Find the device and the sandbox level, and start the child processes.
+        """Find the devices and the sandbox level, and start the child processes.
 
         Raises DeviceError if something is missing, or if the sandbox level is below the configured one.
         """
@@ -91,12 +100,14 @@ class OrderedEvaluator(ABC, Generic[C]):
         if wanted != "auto" and report.level < Level[wanted]:
             reasons = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
             raise DeviceError(
-                f"the sandbox reaches {report.level.name}, [evaluate] sandbox demands {wanted}",
+                f"the sandbox reaches level {report.level.name} here, but [evaluate] sandbox demands {wanted}",
                 hint=f"{reasons}. `acceld doctor` shows what is missing.",
             )
 
     async def stop(self, grace_s: float) -> None:
-        """Start no new evaluations, let running ones go on for ``grace_s`` seconds, then end every child process."""
+        """Refuse new evaluations and give running ones ``grace_s`` seconds to end. Then end every child
+        process.
+        """
         self._queue.close()
         running = [task for task in self._running if task is not asyncio.current_task()]
         if running:
@@ -107,15 +118,17 @@ class OrderedEvaluator(ABC, Generic[C]):
         await self.close()
 
     def statistics(self) -> dict[str, object]:
-        """Return figures for the status page: length and age of the queue, slots in use, sandbox level."""
+        """Return figures for the status page: queue length, age of the oldest request, slots in use, sandbox
+        level.
+        """
         return {**self._queue.statistics(), "sandbox_level": self.report.level.name if self.report else ""}
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a slot, evaluate a candidate and return the result.
 
-        Raises WorkloadError for a workload that can not be used. Raises UsageError if a kernel without a workload can
-        not be timed here. Raises DeviceError if something is missing or the sandbox level is too low for untrusted
-        code. Raises SandboxError if the sandbox itself failed.
+        Raises WorkloadError if the workload can not be used. Raises UsageError if this device can not time a
+        kernel without a workload. Raises DeviceError if something is missing here or the sandbox is too weak
+        for untrusted code. Raises SandboxError if the sandbox itself failed.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -134,7 +147,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             self._running.discard(task)
 
     def _load(self, request: EvaluationRequest) -> Workload:
-        """Return the workload of a request, at the requested shape."""
+        """Return the workload of a request, at the request's shape if it names one."""
         folder = request.workload_folder
         if request.shape:
             return load_workload(
@@ -145,7 +158,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     # The order.
 
     async def run_stages(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
-        """Evaluate a candidate up to the first stage that it fails, and return the result."""
+        """Evaluate a candidate at one shape, stage by stage up to the first failure, and return the result."""
         case = await self.case(request, loaded, slot)
         try:
             ended: Ended | None = await self._refuse(request.kernel) or await self.build(case)
@@ -167,9 +180,9 @@ class OrderedEvaluator(ABC, Generic[C]):
             await self.release(case)
 
     async def _refuse(self, kernel: Kernel) -> Failed | None:
-        """Return the reason why the kernel's code must not run; None if it may run.
+        """Return a failure if the kernel's code must not run; None if it may run.
 
-        Raises DeviceError if the code is untrusted and no sandbox works.
+        Raises DeviceError if the code is untrusted, no sandbox works, and ``allow_unsandboxed`` is off.
         """
         assert self.report is not None
         if kernel.trusted:
@@ -185,7 +198,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         return Failed(Status.COMPILE_ERROR if broken.rule == "syntax" else Status.REJECTED, broken)
 
     def _result(self, case: C, ended: Ended) -> Evaluation:
-        """Return the evaluation of a case that ended with a failure or a status."""
+        """Return the Evaluation of a case that ended with a failure or with a status."""
         failed = ended if isinstance(ended, Failed) else None
         correctness = self.correctness(case) if ended is Status.PASSED else failed.correctness if failed else None
         latency_us = case.profile.latency_us if case.profile else None
@@ -207,19 +220,26 @@ class OrderedEvaluator(ABC, Generic[C]):
         )
 
     async def weakness(self, case: Case, admit: Admit) -> Failure | None:
-        """Return the reason why the workload can not prove a win; None if it can, or if the result needs no proof."""
+        """Return the reason why the workload's checks are too weak to prove a win.
+
+        None means that the checks suffice, or that the request needs no proof. ``admit`` examines a workload
+        that was not examined before.
+        """
         return await self._admissions.refuse(case.workload, admit) if case.request.needs_proof else None
 
     # Hooks.
 
     async def find(self) -> int:
-        """Find the devices and return the number of evaluations that may run at the same time. Raises DeviceError if
-        there is no device.
+        """Find the devices, and return how many evaluations may run at the same time.
+
+        Raises DeviceError if there is no device.
         """
         return slots_of(self._config)
 
     async def find_level(self, highest: Level) -> SandboxReport:
-        """Return the sandbox level that works here, at most ``highest``, with the reasons against higher ones."""
+        """Return the strictest sandbox level that works here, at most ``highest``, and why each stricter level
+        does not work.
+        """
         return await probe_level(highest)
 
     @abstractmethod
@@ -231,39 +251,49 @@ class OrderedEvaluator(ABC, Generic[C]):
         """Stop what ``open`` started, even if ``open`` failed half way."""
 
     def slot_name(self, slot: int) -> str:
-        """Return the name of a slot for people."""
+        """Return the name of a slot to show to people."""
         return str(slot)
 
     async def time_alone(self, request: EvaluationRequest, arguments: Arguments) -> Evaluation:
-        """Time a kernel that has no workload, and return the result. Raises UsageError on a device that needs a
-        workload.
+        """Time a kernel that has no workload, and return the result.
+
+        Raises UsageError on a device that needs a workload, which is the default.
         """
-        raise UsageError(f"backend {self.backend} can not time a kernel without a workload")
+        raise UsageError(
+            f"backend {self.backend} can not time a kernel without a workload",
+            hint="Make a workload for the kernel with `acceld init`, or time it with --backend simulator.",
+        )
 
     @abstractmethod
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> C:
-        """Return the record of a new evaluation. UsageError or DeviceError if this device can not serve the request."""
+        """Return the state of a new evaluation. Raises UsageError or DeviceError if this device can not serve
+        the request.
+        """
 
     def policy(self, kernel: Kernel) -> Failure | None:
-        """Return the first forbidden construct in the source; None if there is none."""
+        """Return a failure for the first forbidden construct in the source; None if the source has none."""
         return policy.check(kernel.text, kernel.filename)
 
     @abstractmethod
     async def build(self, case: C) -> Ended | None:
-        """Make the program from shapes, without data, and store its hash in the case. Return a failure, or None."""
+        """Build the program from shapes, without data, and store its hash in the case.
+
+        Returns a failure or a status to end the evaluation, None to continue.
+        """
 
     def recall(self, case: C) -> Evaluation | None:
-        """Return an earlier evaluation of the same program that answers the request; None if there is none."""
+        """Return an earlier evaluation of the same program, if it answers the request; else None."""
         return None
 
     @abstractmethod
     async def measure(self, case: C) -> Failed | None:
-        """Measure the kernel and store its profile in the case. Return a failure, or None."""
+        """Measure the latency and store the profile in the case. Return a failure, or None to continue."""
 
     def suspicion(self, case: C) -> Failed | None:
-        """Return the reason why the latency can not be true; None if it can.
+        """Return a failure (status ``suspect``) if the latency can not be true; else None.
 
-        By default a latency can not be true if it is below the least time that the declared work takes.
+        By default this is a latency below the physical floor: the least time that the workload's declared work
+        takes.
         """
         latency_us = case.profile.latency_us if case.profile else None
         least_us = floor_us(case.workload, case.request.chip)
@@ -277,43 +307,49 @@ class OrderedEvaluator(ABC, Generic[C]):
         )
 
     def is_enough(self, case: C) -> bool:
-        """Return True if the evaluation may end without data: only the latency was requested, or the kernel is too slow
-        to be useful.
+        """Tell whether the evaluation may end without running the kernel on data.
+
+        By default True if the request asked for the latency only. A device may add kernels that are too slow to
+        be useful.
         """
         return case.request.gate is Gate.TIMING
 
     @abstractmethod
     async def check(self, case: C, gate: Gate) -> Failed | None:
-        """Run the program on the data of one gate. Return a failure, or None."""
+        """Run the program on the data sets of one gate. Return the first failure; None if the program passes."""
 
     def correctness(self, case: C) -> Correctness:
-        """Return the record of the checks of a kernel that passed."""
+        """Return the record of the checks, for a kernel that passed all of them."""
         return case.correctness(case.request.gate)
 
     def percents(self, case: C, latency_us: float) -> tuple[float | None, float | None]:
-        """Return the percent of peak and the percent of attainable, for the cores that run the kernel."""
+        """Return the percent of peak and the percent of attainable of the cores that run the kernel. None means
+        unknown.
+        """
         loaded, chip = case.workload, case.request.chip
         core_us = latency_us * case.request.kernel.lnc  # peaks are those of one core
         return percent_of_peak(loaded, core_us, chip), percent_of_attainable(loaded, core_us, chip)
 
     async def learn(self, case: C, evaluation: Evaluation) -> None:
-        """Use the result of a measured program for later evaluations. By default nothing is learned."""
+        """Store the result of a measured program for later evaluations. By default nothing is stored."""
         return
 
     async def release(self, case: C) -> None:
-        """Free what the case holds. By default it holds nothing."""
+        """Free the resources of the case. By default a case has none."""
         return
 
 
 def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
-    """Return the failure for a latency below the physical floor."""
+    """Return the failure ``below_floor``, for a latency that is less than the time ``least_us`` that ``work``
+    takes.
+    """
     message = f"{latency_us:.4g} us is less than the {least_us:.4g} us that {work} at least"
     hint = "Either the kernel leaves out work, or the workload declares too much. Check it by another method."
     return Failure("below_floor", message, hint=hint)
 
 
 def running(part: T | None) -> T:
-    """Return ``part``, which exists only while the evaluator runs. Raises DeviceError if it is None."""
+    """Return ``part``. Raises DeviceError if it is None, which means that the evaluator was not started."""
     if part is None:
         raise DeviceError("the evaluator is not running", hint="start() it first")
     return part

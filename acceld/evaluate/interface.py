@@ -1,4 +1,6 @@
-"""Define the interface between the search and the evaluators."""
+"""Define the request, the interface and the surroundings of evaluators, which the search and the evaluators
+share.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Priority(IntEnum):
-    """List the priorities of requests. A request with a lower number goes first."""
+    """The priorities of requests in the queue. The lowest number is served first."""
 
     PERSON = 0
     BASELINE = 1
@@ -29,12 +31,14 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """Describe one candidate to evaluate.
+    """One candidate to evaluate, and how far.
 
-    - ``gate``: the last gate to try. ``TIMING`` stops at the simulated latency (``untested``), ``SEARCH`` runs one data set,
-      ``STRICT`` five fresh seeds and all distributions.
-    - ``useful_below_us``: a candidate slower than this can neither enter the beam nor teach, so it ends ``untested``.
-    - ``run``: the number of the run, which decides the secret data set of the search gate. It is not the search's seed.
+    - ``gate``: the last gate to run. ``TIMING`` ends after the latency (status ``untested``). ``SEARCH`` also
+      runs one data set. ``STRICT`` also runs five fresh seeds and every distribution.
+    - ``useful_below_us``: a candidate slower than this can neither enter the beam nor teach, so it ends
+      ``untested``.
+    - ``run``: the number of the run, from which the secret data set of the search gate follows. This is not the
+      search's seed.
     """
 
     kernel: Kernel
@@ -82,15 +86,16 @@ class EvaluationRequest:
 
     @property
     def needs_proof(self) -> bool:
-        """Return True if the latency may be shown as a win. A baseline's never is, because other kernels are compared
-        with it.
+        """Tell whether the latency may be shown as a win, so that the workload's checks must be strong enough.
+
+        This is False only for a baseline, because other kernels are compared with it.
         """
         return self.priority is not Priority.BASELINE
 
     @property
     def key(self) -> str:
-        """Return a key that is the same for requests with the same result. Results are stored by it, so that no work is
-        repeated.
+        """Return a key that is equal for requests that have the same result. Stored results are found by this
+        key.
         """
         parts = (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256)
         at = (f"{name}={extent}" for name, extent in self.shape)
@@ -99,7 +104,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Hold the configuration, folders and callbacks with which evaluators are built."""
+    """The configuration, folders and callbacks from which evaluators are built."""
 
     config: EvaluateConfig
     devices: DevicesConfig
@@ -118,31 +123,37 @@ class Workplace:
 
 
 class Evaluator(Protocol):
-    """Define what every evaluator does. A kernel that fails is a result; an exception means that the harness failed."""
+    """The interface of every evaluator. A kernel that fails is a result; an exception means that the harness
+    failed.
+    """
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a slot, evaluate a candidate and return the result.
 
-        Raises DeviceError if no device can evaluate it, UsageError for a workload that can not be used.
+        Raises DeviceError if no device can evaluate the candidate, UsageError if the workload can not be used.
         """
         ...
 
     async def start(self) -> None:
-        """Start the child processes and find the sandbox level."""
+        """Find the sandbox level, and start the child processes."""
         ...
 
     async def stop(self, grace_s: float) -> None:
-        """Let running evaluations go on for ``grace_s`` seconds, then end every child process and its descendants."""
+        """Give running evaluations ``grace_s`` seconds to end. Then end every child process and its
+        descendants.
+        """
         ...
 
     def statistics(self) -> dict[str, object]:
-        """Return figures for the status page: length and age of the queue, slots in use, sandbox level."""
+        """Return figures for the status page: queue length, age of the oldest request, slots in use, sandbox
+        level.
+        """
         ...
 
 
 @asynccontextmanager
 async def started(evaluator: Evaluator) -> AsyncIterator[Evaluator]:
-    """Start an evaluator for the duration of the block."""
+    """Start an evaluator, yield it to the block, and stop it after the block."""
     await evaluator.start()
     try:
         yield evaluator

@@ -1,4 +1,4 @@
-"""Build the evaluator of one machine, for its simulator and its devices."""
+"""Build the evaluators of one machine: its simulator and its devices."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR
 
 
 def local(workplace: Callable[[], Workplace]) -> Router:
-    """Return an evaluator for every backend. The simulator starts together with it, a device at its first request.
+    """Return a router to the evaluators of this machine, one for each backend.
 
-    ``workplace`` is called each time an evaluator is built.
+    The simulator starts with the router, a device at its first request. ``workplace`` is called each time an
+    evaluator is built.
     """
 
     def simulator() -> Evaluator:
@@ -44,7 +45,7 @@ def local(workplace: Callable[[], Workplace]) -> Router:
 
 
 def findings(config: Config, folder: Path) -> Iterator[Finding]:
-    """Yield what each device finds on this machine. Nothing is measured."""
+    """Yield what ``acceld doctor`` shows of each device on this machine. Nothing is measured."""
     for device in ALL_DEVICES:
         if not device.doctor:
             continue

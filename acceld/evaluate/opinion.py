@@ -1,7 +1,8 @@
-"""Ask another judge about a kernel of ``nki`` that passed the strict gate: AWS's own tool chain, where it is installed.
+"""Ask AWS's own tools, where they are installed, about a kernel of ``nki`` that passed the strict gate.
 
-A judge gets the kernel's text and public inputs, never a secret data set. If a judge refuses a candidate, its
-evaluation fails, because the kernel would not compile for its user. A judge decides nothing about latency.
+These tools are a *second judge*. A second judge gets the kernel's text and public inputs, never a secret data
+set. If it refuses a candidate, the candidate's evaluation fails, because the kernel would not compile for its
+user. A second judge decides nothing about latency.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from acceld.targets import ALL_DEVICES
 from acceld.workloads import Workload
 
 RULE = "second_opinion"
-"""The rule id of the failure of a kernel that another judge refuses or does not answer on."""
+"""The rule id of a kernel that the second judge refuses, or that gets no answer although one is required."""
 API = "nki"
 """The API whose kernels get a second opinion. The tools of ``neuronxcc.nki`` are not developed further."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """Hold the answer of one stage of another judge about a kernel: the judge accepts it, refuses it, or gives no
-    answer.
+    """The answer of one stage of a second judge about a kernel.
+
+    The judge accepts the kernel, refuses it (``refusal``), or gives no answer (``silence``).
     """
 
     stage: str
@@ -48,7 +50,7 @@ class Opinion:
 
     @property
     def text(self) -> str:
-        """Return the opinion in one line."""
+        """Return the opinion as one line for people."""
         if self.refusal is not None:
             return (
                 f"{self.judge} ({self.stage}) refuses what acceld accepts: {self.refusal.rule}: {self.refusal.message}"
@@ -72,10 +74,11 @@ class Opinion:
 
 
 class Judge(Protocol):
-    """Define what another judge does. Its processes start with the first question."""
+    """The interface of a second judge. Its child processes start with the first question."""
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
-        """Return the opinion of each stage that this machine has, up to the first stage that refuses the kernel.
+        """Return the opinions of the stages that this machine has. The first stage that refuses the kernel is
+        the last.
 
         ``data`` is a public data set.
         """
@@ -87,8 +90,9 @@ class Judge(Protocol):
 
 
 def find_judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> Judge | None:
-    """Return the judge of this machine; None if there is none, or if second opinions are off. Raises DeviceError if one
-    is required.
+    """Return the second judge of this machine; None if there is none, or if second opinions are off.
+
+    Raises DeviceError if the configuration requires second opinions and there is no judge.
     """
     if config.second_opinion == "off":
         return None

@@ -1,7 +1,7 @@
-"""Refuse sources with forbidden constructs early and with a clear message, by their syntax tree.
+"""Refuse a source with forbidden constructs, by its syntax tree, before it runs.
 
-This check is not the only protection: the jail confines code that passes it, and the judge does not trust what that
-code returns. Kernels from the user are not checked.
+The policy gives early and clear messages; it is not the only protection. The jail confines code that passes it,
+and the judge does not trust what that code returns. Kernels from the user are not checked.
 """
 
 from __future__ import annotations
@@ -119,12 +119,17 @@ MAX_CHARACTERS = 1_000_000
 
 
 def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = NUMPY_COMPUTE) -> Failure | None:
-    """Return the first forbidden construct in a source; None if there is none.
+    """Return a failure for the first forbidden construct in a source; None if the source has none.
 
-    The rule is ``syntax`` if the source is not valid Python. ``library`` has the forbidden names of numpy.
+    The failure's rule is ``syntax`` if the source is not valid Python. ``library`` has the forbidden names of
+    numpy.
     """
     if len(text) > MAX_CHARACTERS:
-        return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
+        return Failure(
+            "source_size",
+            f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed",
+            hint="write loops in place of repeated statements",
+        )
     try:
         tree = parse(text, filename)
     except SyntaxError as error:
@@ -134,22 +139,22 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
     try:
         return min(_Reader(as_imported(tree), library).findings(), key=lambda failure: failure.line, default=None)
     except RecursionError:
-        return Failure("syntax", "the source is nested too deep")
+        return Failure("syntax", "the source is nested too deep", hint="move inner parts to functions of their own")
 
 
 def canonical(text: str) -> str:
-    """Return a text that is the same for sources that differ only in comments, formatting and positions.
+    """Return a text that is equal for all sources that differ only in comments, formatting and line numbers.
 
     Raises ValueError if the source is not valid Python.
     """
     try:
         return ast.dump(parse(text), include_attributes=False)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"not Python source: {error}") from error
+        raise ValueError(f"the source is not valid Python: {error}") from error
 
 
 class _Reader:
-    """Find the forbidden constructs in one syntax tree."""
+    """The forbidden constructs of one syntax tree, and the modules that its names stand for."""
 
     def __init__(self, tree: ast.Module, library: frozenset[str]) -> None:
         self.tree = tree
@@ -177,7 +182,7 @@ class _Reader:
                 yield Failure(rule, message, getattr(node, "lineno", 0), hint)
 
     def _bind(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Note which modules an import statement binds to which names."""
+        """Record the module that each name of an import statement stands for."""
         for alias in node.names:
             if isinstance(node, ast.Import):
                 top = alias.name.partition(".")[0]
@@ -186,7 +191,7 @@ class _Reader:
                 self.modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def _finding(self, node: ast.AST) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a node is forbidden; None if it is allowed."""
+        """Return (rule, message, hint) if a node of the syntax tree is forbidden; None if it is allowed."""
         match node:
             case ast.Import():
                 return next(filter(None, (_module(alias.name) for alias in node.names)), None)
@@ -224,7 +229,9 @@ class _Reader:
             if refused is not None:
                 return refused
             hidden = _name(alias.name) or (
-                ("dunder", f"{alias.name} is private", "") if alias.name[:1] == "_" else None
+                ("dunder", f"a candidate may not import {alias.name}, which is private", "use the public API")
+                if alias.name[:1] == "_"
+                else None
             )
             if hidden and node.module != "__future__":
                 return hidden
@@ -235,14 +242,26 @@ class _Reader:
         if node.attr in METHODS and _is_super(node.value):
             return None
         if node.attr.startswith("_"):
-            return "dunder", f"the attribute {node.attr} is internal", "use the public API"
+            return (
+                "dunder",
+                f"a candidate may not use the attribute {node.attr}, which is internal",
+                "use the public API",
+            )
         if node.attr in FRAMES:
-            return "frames", f"the attribute {node.attr} reaches outside of the kernel", ""
+            return (
+                "frames",
+                f"the attribute {node.attr} reaches outside of the kernel",
+                "use arguments and local variables",
+            )
         root: ast.expr = node
         while isinstance(root, ast.Attribute):
             root = root.value
         if not isinstance(node.ctx, ast.Load) and isinstance(root, ast.Name) and root.id in self.modules:
-            return "monkeypatch", f"assigning to {ast.unparse(node)} changes a module", ""
+            return (
+                "monkeypatch",
+                f"a candidate may not assign to {ast.unparse(node)}, because that changes a module",
+                "assign to a variable of the kernel",
+            )
         owner = self._module_of(node.value)
         if owner is not None:
             return _of_module(owner, node.attr, self.library)
@@ -251,8 +270,8 @@ class _Reader:
         return self._of_value(node)
 
     def _module_of(self, node: ast.expr) -> str | None:
-        """Return the name of the module, or of the part of one, that an expression refers to; None for any other
-        expression.
+        """Return the dotted name of the module, or of the member of a module, that an expression stands for;
+        else None.
         """
         if isinstance(node, ast.Name):
             return self.modules.get(node.id)
@@ -261,8 +280,8 @@ class _Reader:
         return None
 
     def _of_value(self, node: ast.Attribute) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if an attribute of a value that is no module is forbidden; None if it is
-        allowed.
+        """Return (rule, message, hint) if a value that is not a module must not have this attribute read; else
+        None.
         """
         name = node.attr
         if name == "format" and isinstance(node.value, ast.Constant) and _plain_template(node.value.value):
@@ -281,22 +300,24 @@ class _Reader:
             if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
                 return (
                     "getattr",
-                    f"{node.func.id} is allowed with a written-out name only",
+                    f"{node.func.id} needs the attribute's name as a literal text",
                     "write the attribute itself",
                 )
             return self._attribute(ast.copy_location(ast.Attribute(node.args[0], name.value, ast.Load()), node))
         if node.func.id == "type" and len(node.args) != 1:
-            return "builtin", "a candidate may not make types", ""
+            return "builtin", "a candidate may not make types by calling type", "write a class"
         return None
 
     def _bare(self, node: ast.Name) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if a name gives a second name to a module or to a function such as getattr; else
-        None.
+        """Return (rule, message, hint) if a name is used as a value and so gets an alias; None if it is
+        allowed.
+
+        Modules and functions such as getattr may get no alias, because the policy would not recognize it.
         """
         if node.id in self.modules and id(node) not in self.owners and isinstance(node.ctx, ast.Load):
-            return "alias", f"the module {node.id} may only be used by {node.id}.name", ""
+            return "alias", f"a candidate may not use the module {node.id} as a value", f"write {node.id}.NAME"
         if node.id in _CALLED and id(node) not in self.functions and isinstance(node.ctx, ast.Load):
-            return "alias", f"{node.id} may only be called", ""
+            return "alias", f"a candidate may not use {node.id} as a value", f"call {node.id} where it is needed"
         return None
 
 
@@ -308,7 +329,7 @@ def _module(name: str) -> tuple[str, str, str] | None:
 
 
 def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if a name of a module may not be used; None if it may."""
+    """Return (rule, message, hint) if the member ``name`` of a module may not be used; None if it may."""
     if module.partition(".")[0] == "numpy":
         if name in library:
             return _library(f"numpy.{name}")
@@ -318,7 +339,7 @@ def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, st
 
 
 def _plain_template(text: object) -> bool:
-    """Return True if a format string shows its arguments as a whole, and no attributes or items of them."""
+    """Tell whether a format string reads no attribute and no item of its arguments."""
     if _HIDDEN_NAME.search(str(text)):
         return True  # refused already, with a more precise message
     try:
@@ -329,12 +350,12 @@ def _plain_template(text: object) -> bool:
 
 
 def _is_api(module: str) -> bool:
-    """Return True if ``module`` belongs to an API of NKI."""
+    """Tell whether ``module`` belongs to an API of NKI."""
     return module in ("neuronxcc", "nki") or module.startswith(ROOTS) or module == "neuronxcc.nki"
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of attributes that classes in the source define."""
+    """Yield the names of the attributes that classes of the source define."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -353,21 +374,21 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 
 def _beyond(module: str, name: str) -> tuple[str, str, str]:
-    return "module", f"a candidate may not use {module}.{name}", ""
+    return "module", f"a candidate may not use {module}.{name}", "use the operations of nl and nisa"
 
 
 def _surface(name: str) -> tuple[str, str, str]:
     return (
         "attribute",
-        f"the attribute {name} is none of a tile, an array or a plain value",
-        "use what the API documents",
+        f"{name} is no documented attribute of a tile, an array or a plain value",
+        "use an attribute that the API documents",
     )
 
 
 def _taken(name: str) -> tuple[str, str, str]:
     return (
         "attribute",
-        f"the attribute {name} is also one of the simulator's tiles, which a kernel may not read",
+        f"the attribute {name} of this class is also an internal attribute of the simulator's tiles",
         f"rename the kernel's own attribute, for example to {name}_",
     )
 
@@ -378,14 +399,16 @@ def _library(name: str) -> tuple[str, str, str]:
 
 def _name(name: str) -> tuple[str, str, str] | None:
     if name in BUILTINS:
-        return "builtin", f"a candidate may not use {name}", ""
+        return "builtin", f"a candidate may not use {name}", "compute with tiles and numbers alone"
     if name.startswith("__") and name not in ("__doc__", "__all__"):
-        return "dunder", f"the name {name} is internal", ""
+        return "dunder", f"a candidate may not use the name {name}, which is internal", "use the public API"
     return None
 
 
 def _reads(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Return True for getattr(owner, name) without a default, which can not test whether a name exists."""
+    """Tell whether a node is ``getattr(owner, name)`` without a default. Such a call can not test whether a
+    name exists.
+    """
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -395,22 +418,23 @@ def _reads(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def _is_super(node: ast.expr) -> bool:
-    """Return True for ``super()``."""
+    """Tell whether an expression is ``super()``."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
 
 
 def _class(node: ast.ClassDef, own: frozenset[str]) -> tuple[str, str, str] | None:
-    """Return (rule, message, hint) if a class is forbidden; None if it is allowed. It may extend classes of its ``own``
-    file.
+    """Return (rule, message, hint) if a class is forbidden; None if it is allowed.
+
+    A class may extend the classes ``own``, which the same file defines.
     """
     names = [getattr(base, "id", getattr(base, "attr", "")) for base in node.bases]
     allowed = _BASES | _MEMBERS if _ENUMS.intersection(names) else _BASES
     for name, base in zip(names, node.bases, strict=True):
         if name not in allowed | own:
-            return "class", f"a candidate may not inherit from {ast.unparse(base)}", ""
+            return "class", f"a candidate may not inherit from {ast.unparse(base)}", "write the class without that base"
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef) and statement.name.startswith("__") and statement.name not in METHODS:
-            return "dunder", f"a candidate may not define {statement.name}", ""
+            return "dunder", f"a candidate may not define {statement.name}", "give the method another name"
     return None
 
 

@@ -1,6 +1,6 @@
-"""Queue requests for evaluation slots by priority. The queue has a limited length.
+"""Queue requests for evaluation slots by priority, in a queue of limited length.
 
-A caller waits while the queue is full, so that spending on models slows down with the hardware.
+While the queue is full, callers wait before they enter it. So a slow device also slows the spending on models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from acceld.evaluate.sandbox import cgroups
 
 @dataclass(order=True, slots=True)
 class _Waiter:
-    """Hold a request that waits for a slot. ``turn`` gets the slot's number."""
+    """One request that waits for a slot. The future ``turn`` gets the slot's number."""
 
     priority: int
     number: int
@@ -30,7 +30,7 @@ class _Waiter:
 
 
 class Occupancy:
-    """Measure the share of the slots that was in use while requests waited."""
+    """Measure which share of the slots was in use, during the time in which requests waited."""
 
     def __init__(self, places: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.places, self._clock = places, clock
@@ -38,7 +38,7 @@ class Occupancy:
         self._busy_s = self._whole_s = 0.0
 
     def note(self, used: int, *, waiting: bool) -> None:
-        """Record the number of slots in use from now on, and whether a request waits."""
+        """Record how many slots are in use from now on, and whether a request waits."""
         now = self._clock()
         if self._waited_for:
             self._busy_s += self._used * (now - self._since)
@@ -47,16 +47,18 @@ class Occupancy:
 
     @property
     def share(self) -> float | None:
-        """Return the share of the slots' time in use, 0 to 1, over the time in which requests waited; None if none ever
-        waited.
+        """Return the mean share of slots in use, 0 to 1, during the time in which requests waited.
+
+        None means that no request ever waited.
         """
         self.note(self._used, waiting=self._waited_for)
         return self._busy_s / self._whole_s if self._whole_s else None
 
 
 class SlotQueue:
-    """Lend ``slots`` slots. Up to ``size`` requests wait, in order of priority and arrival; further callers wait
-    outside.
+    """Lend ``slots`` slots to requests, by priority and then by arrival.
+
+    Up to ``size`` requests wait in the queue. Further callers wait to enter it.
     """
 
     def __init__(self, slots: int, size: int) -> None:
@@ -70,7 +72,9 @@ class SlotQueue:
 
     @asynccontextmanager
     async def place(self, priority: int) -> AsyncIterator[int]:
-        """Wait for a slot, and yield its number for the block. Raises CancelledError once the queue is closed."""
+        """Wait for a slot, lend it to the block, and yield its number. Raises CancelledError once the queue is
+        closed.
+        """
         async with self._submitters:
             slot = await self._enter(priority)
             self._note()
@@ -80,7 +84,7 @@ class SlotQueue:
                 self._leave(slot)
 
     async def _enter(self, priority: int) -> int:
-        """Return the number of a free slot, after waiting for it."""
+        """Wait until a slot is free, and return its number."""
         if self._closed:
             raise asyncio.CancelledError("the queue is closed")
         if self._free and not self._waiting:
@@ -96,7 +100,7 @@ class SlotQueue:
             raise
 
     def _leave(self, slot: int) -> None:
-        """Give a slot back, to the next waiting request if there is one."""
+        """Take a slot back, and give it to the next request that waits."""
         self._free.append(slot)
         while self._free and self._waiting:
             waiter = heapq.heappop(self._waiting)
@@ -110,19 +114,21 @@ class SlotQueue:
 
     @property
     def idle(self) -> bool:
-        """Return True if a slot is free and no request waits for it."""
+        """Tell whether a slot is free and no request waits for it."""
         return bool(self._free) and not self._waiting
 
     def close(self) -> None:
-        """Lend no more slots, and cancel waiting requests."""
+        """Cancel the waiting requests, and lend no more slots."""
         self._closed = True
         for waiter in self._waiting:
             waiter.turn.cancel()
         self._waiting.clear()
 
     def statistics(self) -> dict[str, object]:
-        """Return the number of slots, of slots in use and of waiting requests, the busy share, and the oldest request's
-        age.
+        """Return figures on slots and waiting requests by name.
+
+        ``busy_share`` is that of :class:`Occupancy`. ``oldest_waiting_s`` is the age of the oldest request in
+        seconds.
         """
         waiting = [one for one in self._waiting if not one.turn.done()]
         return {
@@ -135,10 +141,10 @@ class SlotQueue:
 
 
 def slots_of(config: EvaluateConfig) -> int:
-    """Return the number of evaluations that run at the same time.
+    """Return how many evaluations run at the same time.
 
-    It is the configured number, or follows from cores and memory, of which a container may allow less than the machine
-    has.
+    This is the configured number. If the configuration has none, it follows from the cores and the free memory
+    of the machine, or of the container if that allows less.
     """
     if config.slots:
         return config.slots

@@ -11,7 +11,7 @@ from acceld.model import Evaluation
 
 
 class Router:
-    """Hold the evaluators by backend. The first one starts with the daemon, any other at its first request.
+    """The evaluators of all backends. The first backend starts with the router, any other at its first request.
 
     Implements :class:`acceld.evaluate.interface.Evaluator`.
     """
@@ -32,7 +32,7 @@ class Router:
         await self.ready(self._first)
 
     async def ready(self, backend: str) -> Evaluator:
-        """Return the started evaluator of a backend.
+        """Return the evaluator of a backend, and start it before if necessary.
 
         Raises UsageError for an unknown backend, DeviceError if the backend can not work on this machine.
         """
@@ -44,16 +44,16 @@ class Router:
                 maker = self._makers.get(backend)
                 if maker is None:
                     known = ", ".join(self._makers)
-                    raise UsageError(f"this daemon can not evaluate with backend {backend!r}", hint=f"One of {known}.")
+                    raise UsageError(
+                        f"this daemon can not evaluate with backend {backend!r}", hint=f"Choose one of {known}."
+                    )
                 evaluator = await asyncio.to_thread(maker)
                 await evaluator.start()
                 self._started[backend] = evaluator
             return self._started[backend]
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Evaluate a candidate on its backend and return the result, as :class:`~acceld.evaluate.interface.Evaluator`
-        does.
-        """
+        """Evaluate a candidate on the backend that the request names, and return the result."""
         return await (await self.ready(request.backend)).evaluate(request)
 
     async def stop(self, grace_s: float) -> None:
@@ -64,7 +64,9 @@ class Router:
                 tasks.create_task(evaluator.stop(grace_s))
 
     def statistics(self) -> dict[str, object]:
-        """Return the figures of the first backend, with those of the other started backends under ``backends``."""
+        """Return the figures of the first backend. Those of other started backends are under the key
+        ``backends``.
+        """
         own = self._started.get(self._first)
         others = {name: one.statistics() for name, one in self._started.items() if name != self._first}
         return {**(own.statistics() if own else {}), "backends": others}

@@ -1,7 +1,7 @@
-"""Evaluate a kernel for several shapes. It must be right at each. Its latency is the weighted geometric mean.
+"""Evaluate a kernel at several shapes. The kernel must be right at each shape.
 
-The ratio of two such means is the weighted geometric mean of the speed-ups at each shape. So the search compares
-kernels for several shapes as it compares any others.
+Its latency is the weighted geometric mean over the shapes. The ratio of two such means is the weighted
+geometric mean of the speed-ups. So the search compares kernels for several shapes as it compares any others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _ENDED_WELL = (Status.PASSED, Status.UNTESTED)
 async def over_shapes(request: EvaluationRequest, loaded: Workload, evaluate: OneShape) -> Evaluation:
     """Evaluate a kernel at every shape of its workload, up to the first failure, and return the joined result.
 
-    If only a fast kernel is useful, it is timed at all shapes before it runs on data at any.
+    If the request has ``useful_below_us``, the kernel is first timed at all shapes. It runs on data only if its
+    mean latency is useful.
     """
     shapes = await asyncio.to_thread(every_shape, loaded)
     useful_us, asked = request.useful_below_us, replace(request, useful_below_us=None)
@@ -42,7 +43,7 @@ async def over_shapes(request: EvaluationRequest, loaded: Workload, evaluate: On
 async def _evaluated(
     request: EvaluationRequest, shapes: Sequence[tuple[WeightedShape, Workload]], evaluate: OneShape
 ) -> Evaluation:
-    """Evaluate a kernel at each shape, and return the joined result or the first failure."""
+    """Evaluate a kernel at each shape. Return the joined result, or the result of the first shape that failed."""
     found = []
     for shape, shaped in shapes:
         at = replace(at_shape(request, shapes[0][1], shaped), shape=tuple(shape.values.items()))
@@ -57,8 +58,7 @@ async def _evaluated(
 async def timed_with_hidden(
     request: EvaluationRequest, loaded: Workload, evaluate: Callable[[EvaluationRequest], Awaitable[Evaluation]]
 ) -> Evaluation | None:
-    """Time a kernel without data, and return the result; None if it is not a legal program at every shape of the
-    workload.
+    """Time a kernel without data, and return the result; None if the program is not legal at one of the shapes.
 
     Hidden shapes count too, because a rewrite rule proves its change at one shape only.
     """
@@ -74,9 +74,9 @@ async def timed_with_hidden(
 
 
 def at_shape(request: EvaluationRequest, own: Workload, shaped: Workload) -> EvaluationRequest:
-    """Return the request for the shape of the workload ``shaped``.
+    """Return ``request`` changed for the shape of the workload ``shaped``.
 
-    A kernel launched on the grid of the workload ``own`` is launched on the grid of that shape.
+    A kernel that has the launch grid of the workload ``own`` gets the launch grid of ``shaped``.
     """
 
     def gridded(kernel: Kernel) -> Kernel:
@@ -87,8 +87,9 @@ def at_shape(request: EvaluationRequest, own: Workload, shaped: Workload) -> Eva
 
 
 def joined(kernel: Kernel, shapes: Sequence[WeightedShape], found: Sequence[Evaluation]) -> Evaluation:
-    """Return one evaluation made of those at each shape, none of which failed. Its details are those of the first
-    shape.
+    """Return one evaluation made of the evaluations ``found`` at each shape, none of which failed.
+
+    Status, log and other fields that can not be averaged are those of the first shape.
     """
     weights = [shape.weight for shape in shapes]
     profiles = [one.profile for one in found if one.profile is not None]
@@ -108,7 +109,7 @@ def joined(kernel: Kernel, shapes: Sequence[WeightedShape], found: Sequence[Eval
 
 
 def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Profile:
-    """Return one profile made of those at each shape."""
+    """Return one profile made of the profiles at each shape. Its latency is the weighted geometric mean."""
     weights = [shape.weight for shape in shapes]
     own, latencies = profiles[0], [one.latency_us for one in profiles]
     latency_us = _mean(latencies, weights)
@@ -123,7 +124,9 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
     scale = (latency_us or 0.0) / sum(weights)
 
     def share(values: Sequence[float]) -> float:
-        """Return the weighted mean of a quantity's share of the latency, times the mean latency."""
+        """Return the share of the mean latency that a quantity (``values``, microseconds at each shape) takes,
+        in microseconds.
+        """
         parts = zip(weights, values, latencies, strict=True)
         return scale * sum(weight * value / one_us for weight, value, one_us in parts if one_us)
 
@@ -149,7 +152,7 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
 
 
 def _interleaved(weights: Sequence[float], found: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, object]]:
-    """Return the joined comparison with each kernel that was timed interleaved at every shape."""
+    """Return the joined comparison with each competitor that was timed at every shape."""
     joint = []
     for first in found[0]:
         pairs = [pair for shape in found for pair in shape if pair["against"] == first["against"]]
@@ -159,7 +162,9 @@ def _interleaved(weights: Sequence[float], found: Sequence[Sequence[Mapping[str,
 
 
 def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -> Paired:
-    """Return one comparison made of those with the same kernel at each shape. Their errors are independent."""
+    """Return one comparison made of the comparisons with one competitor at each shape, whose errors are
+    independent.
+    """
     total = sum(weights)
     middle = _mean([pair["ratio"] for pair in pairs], weights) or 0.0
 
@@ -178,7 +183,7 @@ def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -
 
 
 def _correctness(shapes: Sequence[WeightedShape], found: Sequence[Correctness]) -> Correctness | None:
-    """Return one record made of the checks at each shape; None if there were none."""
+    """Return one record made of the checks at each shape; None if there were no checks."""
     if not found:
         return None
     checks = [
@@ -200,5 +205,5 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
 
 
 def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the weighted mean."""
+    """Return the weighted arithmetic mean."""
     return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)

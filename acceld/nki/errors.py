@@ -32,7 +32,7 @@ class KernelFailure(AcceldError):
 
 
 def placed(message: str, place: str) -> str:
-    """Return ``message`` with the place in a helper's file added; unchanged if ``place`` is empty."""
+    """Return ``message`` with ``place``, a position in a helper's file, added; unchanged if ``place`` is empty."""
     return message if not place or message.endswith(f"({place})") else f"{message} ({place})"
 
 
@@ -44,7 +44,7 @@ class UnsupportedCall(KernelFailure):
 
 
 class LegalityError(KernelFailure):
-    """Raised or returned if a kernel breaks a rule of the API, the SDK or the chip."""
+    """A kernel breaks a rule of the API, the SDK or the chip. Raised, or returned by the verifier."""
 
 
 class KernelCrash(KernelFailure):

@@ -1,6 +1,8 @@
-"""Provide facts of NKI to authors of kernels: calls with arguments, engines and limits, and the chip's figures.
+"""Provide facts of NKI to authors of kernels: calls with their arguments, engines and limits, and the chip's
+figures.
 
-All facts come from the tables by which kernels are traced and verified, so they can not contradict the simulator.
+All facts come from the tables by which kernels are traced and verified, so they can not contradict the
+simulator.
 """
 
 from __future__ import annotations
@@ -129,8 +131,9 @@ KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 
 
 def used_calls(source: str, api: str) -> frozenset[str]:
-    """Return the functions of ``nl`` and ``nisa`` that occur in a source, such as ``nisa.activation``; empty if it does
-    not parse.
+    """Return the functions of ``nl`` and ``nisa`` that a source uses, such as ``nisa.activation``.
+
+    The result is empty if the source is not valid Python.
     """
     try:
         tree = parse(source)
@@ -157,7 +160,7 @@ def used_calls(source: str, api: str) -> frozenset[str]:
 
 
 def neighbours(calls: Iterable[str], api: str, chip: str) -> frozenset[str]:
-    """Return the instructions of ``nisa`` on ``chip`` that do the same kind of work as some call in ``calls``."""
+    """Return the instructions of ``nisa`` on ``chip`` that do the same kind of work as one of ``calls``."""
     kinds = {_kind(operation) for call in calls if (operation := operation_of(call)) is not None}
     return frozenset(
         call
@@ -170,7 +173,9 @@ def neighbours(calls: Iterable[str], api: str, chip: str) -> frozenset[str]:
 
 
 def call_lines(calls: Iterable[str], api: str) -> list[str]:
-    """Return one line for each call: its arguments, engines, memories of its tiles, meaning, and further work."""
+    """Return one line for each call: its arguments, its engines, the memories of its tiles, its meaning, and
+    further notes.
+    """
     functions = _functions(api)
     return [
         f"{call}({functions[call]}){_facts(call, functions[call])}{_besides(call)}"
@@ -179,7 +184,7 @@ def call_lines(calls: Iterable[str], api: str) -> list[str]:
 
 
 def value_lines(calls: Iterable[str], api: str) -> list[str]:
-    """Return one line for each argument of ``calls`` that takes one of a few names, with these names."""
+    """Return one line for each argument of ``calls`` that accepts only certain names, with these names."""
     known = (legacy_isa if api == "nki_legacy" else current_isa).namespace()
     named = {word for call in calls for word in _arguments(_functions(api)[call])}
     lines = []
@@ -191,7 +196,9 @@ def value_lines(calls: Iterable[str], api: str) -> list[str]:
 
 
 def time_lines(api: str, chip: str) -> list[str]:
-    """Return what instructions cost in the performance model: a fixed part, and a part for each element."""
+    """Return lines on what instructions cost in the performance model: a fixed time, and a time for each
+    element.
+    """
     spec = chip_spec(chip)
     params = default_params(api, chip)
     model = CostModel(spec, params, ())
@@ -229,7 +236,7 @@ def every_call(api: str, chip: str) -> frozenset[str]:
 
 
 def name_lines(api: str, chip: str) -> list[str]:
-    """Return the names of ``nl`` that are allowed as ``op`` arguments."""
+    """Return lines with the names of ``nl`` that ``op`` arguments accept."""
     late = {name for name, first in LATE_ALU_OPS.items() if first > chip_spec(chip).generation}
 
     def names(known: frozenset[str], aliases: Mapping[str, str]) -> str:
@@ -255,7 +262,7 @@ def name_lines(api: str, chip: str) -> list[str]:
 
 
 def chip_lines(api: str, chip: str) -> list[str]:
-    """Return the figures of a chip's core that affect how kernels are written."""
+    """Return lines with the figures of a chip's core that affect how kernels are written."""
     spec = chip_spec(chip)
     legacy = api == "nki_legacy"
     usable = spec.sbuf_bytes_per_partition - (LEGACY_RESERVED_SBUF_BYTES if legacy else 0)
@@ -292,7 +299,9 @@ def chip_lines(api: str, chip: str) -> list[str]:
 
 
 def operation_of(call: str) -> str | None:
-    """Return the operation that a call becomes; None if it becomes several operations or none."""
+    """Return the operation of the simulator that a call becomes; None if the call becomes several operations or
+    none.
+    """
     module, _, name = call.partition(".")
     if module == "nl":
         return LANGUAGE_OPERATIONS.get(name)
@@ -316,7 +325,7 @@ def _language(api: str) -> frozenset[str]:
 
 @cache
 def _functions(api: str) -> Mapping[str, str]:
-    """Return the supported functions by short name, such as ``nl.exp``, with their arguments as text."""
+    """Return the arguments, as text, of each supported function. Keys are short names such as ``nl.exp``."""
     legacy = api == "nki_legacy"
     places = {
         "nl": (legacy_language if legacy else current_language).namespace(),
@@ -338,8 +347,8 @@ def _arguments(signature: str) -> list[str]:
 
 
 def _meaning(meaning: str, operation: str, signature: str) -> str:
-    """Return the meaning of an operation in the words of a call; clauses about arguments that the call lacks are left
-    out.
+    """Return the meaning of an operation in the words of one call. Clauses about arguments that the call lacks
+    are left out.
     """
     own, kept = set(_arguments(signature)), list[str]()
     for clause in re.split(r"(?<=[;.])\s+", meaning):
@@ -360,7 +369,7 @@ def _meaning(meaning: str, operation: str, signature: str) -> str:
 
 
 def _own_words(operation: str) -> frozenset[str]:
-    """Return the names of an operation's operands and attributes, which its meaning uses."""
+    """Return the names of an operation's operands and attributes, which occur in the text of its meaning."""
     one = OPS[operation]
     return frozenset({operand.name for operand in (*one.dsts, *one.srcs)} | one.attrs | {"oob", "src"})
 
@@ -403,5 +412,5 @@ def _instructions_first(call: str) -> tuple[bool, str]:
 
 
 def _short_row(spec: ChipSpec) -> int:
-    """Return the length in bytes of a row whose transfer takes as long as the work on its descriptor."""
+    """Return the bytes of a row whose transfer takes as long as the work on its DMA descriptor."""
     return round(spec.dma_descriptor_us * spec.dma_wire_bytes_per_us)

@@ -1,1 +1,1 @@
-"""Check correctness: data sets, references, tolerances and the gates."""
+"""Check whether a kernel's outputs are right: data sets, references, tolerances and gates."""

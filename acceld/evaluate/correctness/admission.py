@@ -1,6 +1,6 @@
-"""Store findings on workloads, by their content: whether the checks can distinguish right outputs from wrong ones.
+"""Store, for each workload's content, whether its checks can distinguish right outputs from wrong ones.
 
-:mod:`acceld.evaluate.correctness.examination` makes the findings, in a child process.
+The findings are made by :mod:`acceld.evaluate.correctness.examination`, in a child process.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _HINT = "Leave the argument out, declare it fixed, or give it a distribution tha
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Hold the findings on one workload.
+    """The findings on one workload's checks.
 
-    - ``complaint``: the reason why passing the workload's checks means little; empty if there is none.
-    - ``regions``: number of parts into which each array was cut.
-    - ``variants``: distributions that were tried.
-    - ``left``: arguments that were not examined for lack of time.
-    - ``untried``: the reason why nothing was tried; empty if something was.
+    - ``complaint``: why passing the checks would mean little; empty if they suffice.
+    - ``regions``: the number of parts into which each array was divided.
+    - ``variants``: the input distributions that were tried.
+    - ``left``: the arguments that were not examined for lack of time.
+    - ``untried``: why nothing was tried; empty if something was.
     """
 
     complaint: str = ""
@@ -44,7 +44,7 @@ class Admission:
 
     @property
     def text(self) -> str:
-        """Return the findings in one line."""
+        """Return the findings as one line for people."""
         if self.complaint or self.untried:
             return self.complaint or f"not tried: {self.untried}"
         parts = f" in {self.regions} parts each" if self.regions > 1 else ""
@@ -53,7 +53,9 @@ class Admission:
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any]) -> Admission:
-        """Return the record from its fields as JSON. KeyError, TypeError or ValueError if they are invalid."""
+        """Return the record from its fields as JSON. Raises KeyError, TypeError or ValueError if they are
+        invalid.
+        """
         variants, left = (tuple(clean(one) for one in raw[name]) for name in ("variants", "left"))
         numbers = int(raw["regions"]), variants, left, float(raw["seconds"])
         return cls(clean(raw["complaint"]), *numbers, untried=clean(raw["untried"]))
@@ -64,7 +66,7 @@ Admit = Callable[[Workload, int], Awaitable[Admission]]
 
 
 class Admissions:
-    """Store findings on workloads as small JSON files in ``folder``, which also holds noise floors."""
+    """The findings on all workloads, as small JSON files in ``folder``, where noise floors are stored too."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -79,8 +81,9 @@ class Admissions:
             return None
 
     async def of(self, loaded: Workload, admit: Admit) -> Admission:
-        """Return the stored findings, or those that ``admit`` makes now. Raises WorkloadError if the workload's
-        reference fails.
+        """Return the findings on a workload. Findings that are not stored yet are made by ``admit`` and stored.
+
+        Raises WorkloadError if the workload's reference fails.
         """
         if loaded.reference is None:
             return Admission(untried="it has no reference")
@@ -98,7 +101,7 @@ class Admissions:
             return found
 
     async def refuse(self, loaded: Workload, admit: Admit) -> Failure | None:
-        """Return the reason why a win on the workload can not be trusted; None if it can."""
+        """Return a failure if a win on the workload can not be trusted; None if it can."""
         complaint = (await self.of(loaded, admit)).complaint
         return Failure("admission", f"workload {loaded.name}: {complaint}", hint=_HINT) if complaint else None
 
@@ -113,8 +116,8 @@ class Admissions:
 
 
 def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
-    """Return the findings in the answer of ``admit``, and close the reply. Raises WorkloadError if the workload is at
-    fault.
+    """Return the findings in a child's answer, and close the reply. Raises WorkloadError if the workload's code
+    fails.
     """
     if outcome.cause in ("deadline", "cpu"):
         reply.close()

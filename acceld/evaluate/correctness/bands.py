@@ -1,22 +1,24 @@
-"""Draw inputs at the limits of float32: one data set whose rows follow many hard distributions, each measured
-separately.
+"""Draw inputs at the limits of float32: a data set whose rows follow many hard distributions, each measured by itself.
 
 A banded variant names an axis that inputs and outputs share, by the symbol in ``workload.toml``: ``banded/M``. Each
-index of that axis belongs to one band, in an order that the seed decides. Arguments without the axis stay as the
-workload draws them.
+index of that axis belongs to one *band*, in an order that the seed decides. Arguments without the axis stay as the
+workload draws them. The bands are:
 
-===============  ========================================================================================= tiny, minute
-times 1e-10; times 2^-64, where every epsilon matters huge             times 3e5 offset-100       plus 100 standard
-deviations; plus 1000 in ``offset-1000`` spikes           one element of each innermost vector is 30 to 300 standard
-deviations large tails            magnitudes from 1e-10 to 3e5, of either sign zeros            nine of ten elements
-zero aligned          each vector is a multiple of one of the vectors it is multiplied with, plus less of a neighbor of
-that one tiny-v, huge-v   the argument v alone nan              a few elements are NaN, where the workload says what
-must then come out ===============
-=========================================================================================
+===============  =========================================================================================
+tiny, minute     times 1e-10; times 2^-64, where every epsilon matters
+huge             times 3e5
+offset-100       plus 100 standard deviations; plus 1000 in ``offset-1000``
+spikes           one element of each innermost vector is 30 to 300 standard deviations large
+tails            magnitudes from 1e-10 to 3e5, of either sign
+zeros            nine of ten elements zero
+aligned          a vector is a multiple of one that it is multiplied with, plus part of a neighbor of that
+tiny-v, huge-v   the argument v alone
+nan              a few elements are NaN, where the workload says what must then come out
+===============  =========================================================================================
 
-A band that can not distinguish right from wrong outputs decides nothing. That is so where the reference is not finite,
-where float32 arithmetic or a change as small as a rounding moves it far, and where its outputs are too small for
-float32.
+A band decides nothing if its outputs can not show whether a kernel is right. That is so where the reference is
+not finite, where float32 arithmetic or a change as small as a rounding moves it far, and where its outputs are
+too small for float32.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _WIDE = ("float32", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Describe a part of an output that is measured separately: every ``step``-th index of ``axis``, from ``start`` on."""
+    """A part of an output that is measured separately: every ``step``-th index of ``axis``, from ``start`` on."""
 
     output: int
     axis: int = 0
@@ -53,14 +55,14 @@ class Piece:
     band: str = ""
 
     def of(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return this part of ``array``, an output in the reference's layout."""
+        """Return this part of ``array``, which is an output in the reference's layout."""
         if self.step == 1:
             return array
         return array[(slice(None),) * self.axis + (slice(self.start, None, self.step),)]
 
     @property
     def name(self) -> str:
-        """Return a name of the part for people."""
+        """Return the name of the part that messages show."""
         return f"output {self.output}, band {self.band}" if self.band else f"output {self.output}"
 
     def plain(self) -> list[Any]:
@@ -69,12 +71,14 @@ class Piece:
 
 
 def is_banded(variant: str) -> bool:
-    """Return True if the outputs of a variant are measured band by band."""
+    """Tell whether the outputs of a variant are measured band by band."""
     return variant.startswith(PREFIX)
 
 
 def banded_variants(workload: Workload) -> list[str]:
-    """Return the names of the variants that draw arguments by bands, along the axes that have room for bands."""
+    """Return the names of a workload's banded variants, one for each axis along which an argument is drawn by
+    bands.
+    """
     if workload.sample is not None:
         return []
     axes = [_axis(workload, argument) for argument in workload.arguments]
@@ -82,10 +86,10 @@ def banded_variants(workload: Workload) -> list[str]:
 
 
 def pieces_of(workload: Workload, variant: str, seed: int) -> list[Piece]:
-    """Return the parts of the outputs that are measured separately: each output, or each band of it in a banded
-    variant.
+    """Return the parts of the outputs that are measured separately.
 
-    The order of the bands in the list is the same for every seed. Their positions are not.
+    These are the whole outputs, or in a banded variant the bands of each output. The order of the list is the
+    same for every seed, the positions of the bands are not.
     """
     if not is_banded(variant):
         return [Piece(number) for number in range(len(workload.outputs))]
@@ -102,7 +106,7 @@ def pieces_of(workload: Workload, variant: str, seed: int) -> list[Piece]:
 
 
 def banded_inputs(workload: Workload, own: Sequence[Any], variant: str, seed: int) -> list[Any]:
-    """Return the workload's own inputs, changed in the bands of a variant."""
+    """Return the inputs of a banded variant: the workload's inputs ``own``, changed in each band."""
     import numpy as np
 
     symbol = variant.removeprefix(PREFIX)
@@ -129,7 +133,10 @@ def banded_inputs(workload: Workload, own: Sequence[Any], variant: str, seed: in
 def _changed(
     part: NDArray[Any], band: str, argument: Argument, deviation: float, rng: np.random.Generator
 ) -> NDArray[Any]:
-    """Return the part of an argument that belongs to a band, changed as the band demands."""
+    """Return ``part``, the elements of an argument in one band, changed as the band says.
+
+    ``deviation`` is the standard deviation of the whole argument.
+    """
     import numpy as np
 
     never_negative = argument.distribution is not None and argument.distribution.absolute
@@ -162,8 +169,9 @@ def _aligned(
     place: slice,
     rng: np.random.Generator,
 ) -> NDArray[Any]:
-    """Return multiples of the vectors that ``part`` is multiplied with, so that each of them in turn gives the greatest
-    product.
+    """Return vectors in place of ``part`` that are multiples of the vectors which ``part`` is multiplied with.
+
+    Each of those vectors in turn then gives the greatest product.
     """
     import numpy as np
 
@@ -190,23 +198,26 @@ def _aligned(
 
 
 def _along(argument: Argument, symbol: str, place: slice) -> tuple[slice, ...]:
-    """Return the index that selects the positions ``place`` of axis ``symbol``."""
+    """Return the index that selects the positions ``place`` of the argument's axis ``symbol``."""
     return (slice(None),) * argument.axes.index(symbol) + (place,)
 
 
 def _strata(count: int, below: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return ``count`` increasing integers below ``below``, each at random from one of ``count`` equal shares."""
+    """Return ``count`` integers below ``below`` in increasing order, each drawn from one of ``count`` equal
+    intervals.
+    """
     import numpy as np
 
     return np.minimum(((np.arange(count) + rng.random(count)) * below / count).astype(np.intp), below - 1)
 
 
 def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, int, int] | None:
-    """Return the position of the argument that ``argument`` is multiplied with, and the number of their common axis in
-    both.
+    """Return the argument that ``argument`` is multiplied with, and their common axis; None if no argument
+    shares an axis.
 
-    None if there is no such argument. The axis is one that no output has, because a product sums over it; if there is
-    none, it is the last axis that both have.
+    The result is the other argument's position, the number of the axis in ``argument``, and its number in the
+    other one. The common axis is the first that no output has, because a product sums over it. Without such an
+    axis it is the last common one.
     """
     shown = {axis for output in workload.outputs for axis in output.axes}
     for position, other in enumerate(workload.arguments):
@@ -218,7 +229,7 @@ def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, 
 
 
 def _bands(workload: Workload, symbol: str) -> list[str]:
-    """Return the names of as many bands as an axis has room for."""
+    """Return the names of the bands on an axis: as many as the axis has indices."""
     changed = [argument for argument in workload.arguments if _axis(workload, argument) == symbol]
     names = [*_SCALED, *_OFFSETS, _SPIKES, "zeros", "tails"]
     names += [_ALIGNED] if any(_partner(workload, one, symbol) for one in changed) else []
@@ -228,9 +239,9 @@ def _bands(workload: Workload, symbol: str) -> list[str]:
 
 
 def _axis(workload: Workload, argument: Argument) -> str:
-    """Return the axis along which an argument is drawn by bands; empty if it is not.
+    """Return the axis along which an argument is drawn by bands; empty if the argument is left unchanged.
 
-    It is the first axis with room for all bands, or else the one with most room.
+    This is the first axis shared with an output that is long enough for all bands, else the longest.
     """
     if not _changes(argument):
         return ""
@@ -241,10 +252,11 @@ def _axis(workload: Workload, argument: Argument) -> str:
 
 
 def _places(workload: Workload, symbol: str, seed: int) -> dict[str, slice]:
-    """Return the indices of each band on the axis, for one seed. The order of the dict is the same for every seed.
+    """Return the indices of each band on the axis, for one seed. The order of the dict is the same for every
+    seed.
 
-    If there is room, every second index belongs to a band of rows with a peak. A kernel that takes a maximum over only
-    a part of a row is wrong only in rows whose peak lies outside of that part.
+    On a long axis every second index belongs to the band whose rows have a peak. A kernel that takes a maximum
+    over only a part of a row is wrong only in rows whose peak lies outside of that part.
     """
     import numpy as np
 
@@ -260,7 +272,7 @@ def _places(workload: Workload, symbol: str, seed: int) -> dict[str, slice]:
 
 
 def _changes(argument: Argument) -> bool:
-    """Return True if bands may change an argument."""
+    """Tell whether bands may change an argument."""
     how = argument.distribution
     return how is not None and not how.fixed and argument.dtype in _WIDE and bool(argument.shape)
 

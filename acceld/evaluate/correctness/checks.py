@@ -1,6 +1,4 @@
-"""Format and join results of checks: hints for each variant, finite errors for records, the check nearest its
-tolerance.
-"""
+"""Complete the results of checks: hints for each variant, finite errors for records, the record of all checks."""
 
 from __future__ import annotations
 
@@ -32,28 +30,32 @@ HINTS = {
 
 
 def near(check: Check) -> bool:
-    """Return True if the noise of rounding on the same inputs might explain why a check failed."""
+    """Tell whether a failed check is so near its tolerance that the noise floor should be measured on the very
+    same inputs.
+    """
     if check.passed or check.rel_l2 is None or not check.tolerance:
         return False
     return check.rel_l2 < _HEAVY_TAIL * check.tolerance
 
 
 def bounded(check: Check) -> Check:
-    """Return the check with a finite error, which a record can hold."""
+    """Return the check with its error limited to :data:`WORST`, so that records hold no infinity."""
     if check.rel_l2 is None or check.rel_l2 < WORST:
         return check
     return replace(check, rel_l2=WORST)
 
 
 def worst_row(errors: Errors) -> float:
-    """Return the error of the worst row as a finite number, which a record can hold."""
+    """Return the error of the worst row, limited to :data:`WORST`, so that records hold no infinity."""
     return min(errors.worst_row, WORST)
 
 
 def correctness_of(
     gate: Gate, checks: Sequence[Check], worst_row: float, accelopt_passed: bool | None = None
 ) -> Correctness:
-    """Return the record of the checks at a gate. Its error is that of the check that used most of its tolerance."""
+    """Return the record of the checks at a gate. Error and tolerance are those of the check nearest to its
+    tolerance.
+    """
     closest = max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
     return Correctness(
         gate=gate,
@@ -66,12 +68,15 @@ def correctness_of(
 
 
 def _tightness(check: Check) -> float:
-    """Return the share of its tolerance that a check used."""
+    """Return the error of a check divided by its tolerance."""
     assert check.rel_l2 is not None
     return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2
 
 
 def placed(failure: Failure, where: str) -> Failure:
-    """Return a failure whose message says at which shape it occurred, such as ``the hidden shape M=384``."""
+    """Return the failure with ``where``, such as ``the hidden shape M=384``, before its message.
+
+    A failure without a hint gets one that speaks of shapes.
+    """
     hint = failure.hint or "Take sizes from the arguments' shapes: the kernel must be right at other shapes too."
     return replace(failure, message=f"at {where}: {failure.message}", hint=hint)

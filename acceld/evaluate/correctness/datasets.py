@@ -1,17 +1,20 @@
 """Store data sets on disk, as raw arrays and a JSON file: a kernel's inputs, and the reference's outputs.
 
-A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and ``expected<i>.bin`` (reference's layout),
-all in C order. Expected outputs are float64. They are float32 above 64 MiB, which adds 3e-8 to a relative error, and
-where a kernel's output has fewer bits than float32. A folder is written under another name and then renamed, so that an
-existing one is complete. Nothing in it is ever executed or unpickled. A process that writes or uses a folder holds a
-shared lock on it; a folder without a lock may be removed at any time.
+A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and ``expected<i>.bin`` (reference's
+layout), all in C order. Expected outputs are float64. They are float32 above 64 MiB, which adds 3e-8 to a
+relative error, and where a kernel's output has fewer bits than float32. Nothing in a folder is ever executed or
+unpickled.
 
-All daemons and commands of a user share the data sets in one folder. The JSON file has the size and the hash of each
-array's file. A process that did not write a data set compares them before it uses the data set, and makes it again if
-they differ.
+A folder is written under another name and then renamed, so that a folder with its final name is complete. A
+process that writes or uses a folder holds a shared lock on it. A folder without a lock may be removed at any
+time.
 
-The daemon begins, publishes, holds and removes data sets. Only child processes, which read and write arrays, import
-numpy; a child can write into the folder of its own data set alone.
+All daemons and commands of a user share the data sets in one folder. The JSON file has size and hash of each
+array's file. A process that did not write a data set compares them before it uses the data set. If they differ,
+it makes the data set again.
+
+The daemon begins, publishes, locks and removes data sets. Only child processes read and write arrays and import
+numpy. A child can write into the folder of its own data set alone.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ _NARROW = frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e4m3fn", "flo
 _SURELY_RIGHT = 1e-6
 """Relative L2 error below which nobody looks for the position of the largest error."""
 _EMPTY_S = 60.0
-"""Age in seconds from which on an empty folder was left by a process that has ended."""
+"""An empty folder that is older than this many seconds was left by a process that has ended."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Error numbers that mean that a disk, a quota or a limit on file sizes has no room. A writer then waits for room."""
@@ -57,8 +60,8 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Describe a complete data set. ``floors`` is the noise of honest arithmetic, one record for each piece of the
-    outputs.
+    """A complete data set on disk. ``floors`` has the noise of honest arithmetic, one record for each piece of
+    the outputs.
     """
 
     folder: Path
@@ -70,12 +73,14 @@ class DataSet:
 
 
 def partial_of(folder: Path) -> Path:
-    """Return a new name for the folder of a data set while it is written."""
+    """Return a new name for the folder of a data set that is being written."""
     return folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
 
 
 def begin(folder: Path) -> Begun:
-    """Make the folder, under another name, in which a data set is written. Raises OSError if the disk refuses."""
+    """Make the folder in which a data set is written, under a temporary name, and lock it. Raises OSError if
+    that fails.
+    """
     partial = partial_of(folder)
     partial.mkdir(parents=True, mode=0o700)
     made = Begun(folder, partial, os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -85,9 +90,9 @@ def begin(folder: Path) -> Begun:
 
 @dataclass(slots=True)
 class Begun:
-    """Hold the folder ``partial`` and the lock of a data set that is written in a block.
+    """A data set that is being written in a block: its folder ``partial`` and the folder's lock.
 
-    If it is not published in the block, it is removed.
+    After the block the folder is removed, unless it was published.
     """
 
     folder: Path
@@ -104,9 +109,10 @@ class Begun:
             shutil.rmtree(self.partial, ignore_errors=True)
 
     def publish(self) -> tuple[DataSet, int] | None:
-        """Give a finished data set its name, and return it as :func:`hold` does; None if it is not finished.
+        """Give a finished data set its final name, and return it as :func:`hold` does; None if it is not
+        finished.
 
-        If another process has made the same data set meanwhile, that one is returned.
+        If another process has made an equal data set meanwhile, return the data set of that process.
         """
         if describe(self.partial) is None:
             return None
@@ -127,7 +133,7 @@ class Begun:
 
 
 class Writer:
-    """Write a data set: its inputs, then its expected outputs in parts, then its JSON file."""
+    """Write a data set: first its inputs, then its expected outputs in parts, last its JSON file."""
 
     def __init__(self, partial: Path) -> None:
         self._partial = partial
@@ -135,15 +141,15 @@ class Writer:
         self._rooms: dict[int, NDArray[Any]] = {}
 
     def room(self, number: int, shape: Sequence[int], dtype: str) -> NDArray[Any]:
-        """Return an array in the file of input ``number``. If that array becomes the input, it need not be written
-        again.
+        """Return an array in the file of input ``number``. Values that a caller puts there are not copied by
+        :meth:`inputs`.
         """
         self._rooms[number] = _mapped(self._partial / f"input{number}.bin", dtype, shape)
         return self._rooms[number]
 
     def inputs(self, values: Sequence[Any]) -> None:
-        """Write the inputs. From then on :func:`read_inputs` can read them, although the folder still has its first
-        name.
+        """Write the inputs. From then on :func:`read_inputs` can read them, although the folder has its
+        temporary name.
         """
         import numpy as np
 
@@ -167,7 +173,9 @@ class Writer:
         return _mapped(self._partial / f"expected{number}.bin", _kept_as(math.prod(shape), dtype), shape)
 
     def finish(self, outputs: Iterable[tuple[tuple[int, ...], str]], record: dict[str, Any]) -> None:
-        """Write the JSON file, with the shape of each output and the dtype that a kernel's output must have."""
+        """Write the JSON file, with the fields of ``record``. ``outputs`` has shape and dtype of each kernel's
+        output.
+        """
         described = [
             {"shape": shape, "dtype": dtype, "kept_as": _kept_as(math.prod(shape), dtype)} for shape, dtype in outputs
         ]
@@ -175,21 +183,21 @@ class Writer:
         self._describe({**record, "inputs": self._inputs, "outputs": described, "files": files})
 
     def _describe(self, record: dict[str, Any]) -> None:
-        """Replace the JSON file as a whole, because another process may be reading it."""
+        """Replace the JSON file in one step, because another process may be reading it."""
         written = self._partial / f".{META}"
         written.write_text(json.dumps(record), encoding="utf-8")
         written.rename(self._partial / META)
 
 
 def _is_all_of(value: NDArray[Any], room: NDArray[Any] | None) -> bool:
-    """Return True if ``value`` is the array ``room`` itself: the same elements in the same order at the same place."""
+    """Tell whether ``value`` is the array ``room`` itself: the same elements, in the same order and memory."""
     if room is None or value.dtype != room.dtype or value.size != room.size or not value.flags.c_contiguous:
         return False
     return bool(value.__array_interface__["data"][0] == room.__array_interface__["data"][0])
 
 
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """Return an array in a new file of its full size. Raises OSError if the disk has no room for it."""
+    """Return an array in a new file, which gets its full size at once. Raises OSError if the disk has no room."""
     import numpy as np
 
     kind = _dtype(dtype)
@@ -200,9 +208,10 @@ def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
 
 
 def hold(folder: Path) -> tuple[DataSet, int] | None:
-    """Return a data set and a descriptor. The data set stays on disk until the descriptor is closed.
+    """Return a data set and a descriptor that locks it. The data set stays on disk until the descriptor is
+    closed.
 
-    None if there is no data set, or one that is damaged or that other users may write.
+    None if there is no data set, if it is damaged, or if other users may write to it.
     """
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -224,13 +233,15 @@ _proven: set[tuple[int, ...]] = set()
 
 
 def _identity(folder: Path) -> tuple[int, ...]:
-    """Return a key that changes when a data set or its JSON file is replaced."""
+    """Return a key that changes when a data set's folder or JSON file is replaced."""
     made, record = folder.stat(), (folder / META).stat()
     return made.st_dev, made.st_ino, record.st_ino, record.st_mtime_ns
 
 
 def _is_sound(folder: Path) -> bool:
-    """Return True if the files of a data set are as they were written. Raises OSError if one can not be read."""
+    """Tell whether the files of a data set have the recorded sizes and hashes. Raises OSError if a file can not
+    be read.
+    """
     if (identity := _identity(folder)) in _proven:
         return True
     files = json.loads((folder / META).read_text(encoding="utf-8")).get("files")
@@ -249,13 +260,13 @@ def _is_sound(folder: Path) -> bool:
 
 
 def _digest(path: Path) -> str:
-    """Return the hash of a file."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove(folder: Path) -> bool:
-    """Remove a data set. Return False if it is in use."""
+    """Remove a data set. Return False if it is in use; True if it is gone, or never existed."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -273,7 +284,7 @@ def remove(folder: Path) -> bool:
 
 
 def describe(folder: Path) -> DataSet | None:
-    """Return the data set in ``folder``; None if there is none."""
+    """Return the record of the data set in ``folder``; None if there is none. The files are not checked."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         floors = tuple(Errors(*(math.inf if value is None else value for value in floor)) for floor in meta["floors"])
@@ -283,8 +294,8 @@ def describe(folder: Path) -> DataSet | None:
 
 
 def read_inputs(folder: Path) -> list[Any]:
-    """Return the inputs in the kernel's layout: arrays and Python numbers. Changes to the arrays do not change the
-    files.
+    """Return the inputs in the kernel's layout: arrays and Python numbers. A caller may change the arrays, not
+    the files.
     """
     import numpy as np
 
@@ -311,8 +322,10 @@ def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
 
 
 def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
-    """Return the errors of each piece of a kernel's outputs, with their positions, in the order of the data set's
-    floors.
+    """Return the errors of each piece of a kernel's outputs against the data set in ``folder``, in the order of
+    its floors.
+
+    An error that is too large also says where the output is wrong.
     """
     from acceld.evaluate.correctness.metrics import compare_pieces, place_of
 
@@ -334,8 +347,8 @@ def size_bytes(root: Path) -> int:
 
 
 def trim(root: Path, most_bytes: int) -> int:
-    """Remove the data sets used longest ago until the rest takes at most ``most_bytes``, and return the size of the
-    rest.
+    """Remove the least recently used data sets until the others take at most ``most_bytes``. Return the bytes
+    that stay.
 
     Data sets in use stay. Folders that a process left unfinished are removed first.
     """
@@ -352,12 +365,12 @@ def trim(root: Path, most_bytes: int) -> int:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the size of a data set on disk."""
+    """Return the bytes that a data set takes on disk."""
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
 def _folders(root: Path) -> list[tuple[float, int, Path]]:
-    """Return the time of the last use, the size and the path of each data set, those used longest ago first."""
+    """Return time of last use, size in bytes and path of each data set, the least recently used first."""
     found = []
     for folder in root.iterdir() if root.is_dir() else ():
         with contextlib.suppress(OSError):
@@ -366,7 +379,7 @@ def _folders(root: Path) -> list[tuple[float, int, Path]]:
 
 
 def expected_bytes(elements: int, dtype: str) -> int:
-    """Return the disk space of one expected output. ``dtype`` is that of the kernel's output."""
+    """Return the bytes that one expected output takes on disk. ``dtype`` is that of the kernel's output."""
     return elements * _dtype(_kept_as(elements, dtype)).itemsize
 
 

@@ -1,15 +1,15 @@
-"""Make the inputs that a kernel is tried on: the variants of a workload's data sets, by name.
+"""Make the inputs that a kernel is tried on. A *variant* names a kind of inputs:
 
 ========================  =================================================================================
 own, scaled_up, ...       a distribution of :mod:`acceld.workloads`
-metamorphic/2-permute     own inputs changed by the workload's third metamorphic relation
-boosted/delta-10          own inputs with one argument multiplied: where ``scaled_up`` as a whole is refused
-outliers/k-30             own inputs with a few of one argument's innermost vectors multiplied, there too
-banded/M                  many hard distributions at once, by bands of an axis: :mod:`acceld.evaluate.correctness.bands`
+metamorphic/2-permute     own inputs, changed by the workload's third metamorphic relation
+boosted/delta-10          own inputs with the argument ``delta`` times 10, where ``scaled_up`` as a whole is refused
+outliers/k-30             own inputs with a few of the innermost vectors of ``k`` times 30, where it is refused
+banded/M                  many hard distributions, by bands of an axis: :mod:`acceld.evaluate.correctness.bands`
 ========================  =================================================================================
 
-A variant on which the reference is not finite, or on which honest float32 arithmetic is too noisy to tell right
-from wrong, is refused with its reason.
+A variant is refused, with a reason, if the reference is not finite on it, or if honest float32 arithmetic is too
+noisy on it to tell right outputs from wrong ones.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ subtracts the greatest logit of the whole row.
 
 
 def metamorphic_variants(workload: Workload) -> list[str]:
-    """Return the names of the variants for the metamorphic relations that a workload declares."""
+    """Return the names of the variants that a workload's metamorphic relations give."""
     return [f"metamorphic/{number}-{check.kind}" for number, check in enumerate(workload.metamorphic)]
 
 
 def boosted_variants(workload: Workload) -> list[str]:
-    """Return the names of variants that scale one argument, for a workload that refuses inputs in which all are scaled."""
+    """Return the names of the variants that scale one argument: for a workload that refuses to have all of them
+    scaled.
+    """
     state = workload.distributions.get("scaled_up")
     if state is None or state.declared or workload.sample is not None:
         return []
@@ -55,7 +57,9 @@ def boosted_variants(workload: Workload) -> list[str]:
 
 
 def is_boosted(variant: str) -> bool:
-    """Return True if a variant scales one argument. Such a variant is not used where float32 arithmetic is too noisy."""
+    """Tell whether a variant scales one argument. Such a variant is not used where float32 arithmetic is too
+    noisy.
+    """
     return variant.startswith(("boosted/", "outliers/"))
 
 
@@ -66,9 +70,10 @@ def strict_variants(workload: Workload) -> list[str]:
 
 
 def inputs_of(workload: Workload, seed: int, variant: str, room: Room | None = None) -> list[Any]:
-    """Return the inputs of a variant in the reference's layout. Raises WorkloadError if there is no such variant.
+    """Return the inputs of a variant, in the reference's layout.
 
-    ``room`` returns an array to write an input to, which saves a copy.
+    ``room`` gives the array into which an input is written, which saves a copy. Raises WorkloadError for an
+    unknown variant.
     """
     kind, _, rest = variant.partition("/")
     if kind == "metamorphic":
@@ -81,17 +86,19 @@ def inputs_of(workload: Workload, seed: int, variant: str, room: Room | None = N
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Return a random generator for changes of inputs."""
+    """Return the random generator that changes inputs, for one seed."""
     import numpy as np
 
     return np.random.default_rng([seed % 2**63, 7])
 
 
 def _related(workload: Workload, seed: int, rest: str) -> list[Any]:
-    """Return the inputs of a metamorphic relation, given as ``number-kind``."""
+    """Return the inputs of the metamorphic relation ``rest``, given as ``NUMBER-KIND``."""
     number = rest.partition("-")[0]
     if not number.isdigit() or int(number) >= len(workload.metamorphic):
-        raise WorkloadError(f"workload {workload.name!r} has no metamorphic relation {rest!r}")
+        raise WorkloadError(
+            f"workload {workload.name!r} has no metamorphic relation {rest!r}; it declares {len(workload.metamorphic)}"
+        )
     base = make_inputs(workload, seed, OWN)
     return metamorphic_pair(workload, workload.metamorphic[int(number)], base, generator(seed)).inputs
 
@@ -111,12 +118,13 @@ def _boosted(workload: Workload, seed: int, rest: str, *, outliers: bool) -> lis
             array[chosen] = (array[chosen] * float(factor)).astype(array.dtype)
             inputs[position] = array
             return inputs
-    raise WorkloadError(f"workload {workload.name!r} has no argument {name!r}")
+    raise WorkloadError(f"workload {workload.name!r} has no argument {name!r} to multiply")
 
 
 def _outliers(array: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[np.intp], ...]:
-    """Return the indices of the innermost vectors that become outliers, at least one. Of a vector its elements become
-    outliers.
+    """Return the index of the innermost vectors that become outliers, at least one.
+
+    In a one-dimensional array, single elements become outliers.
     """
     import numpy as np
 

@@ -1,4 +1,6 @@
-"""Represent how far an output is from its reference. :mod:`acceld.evaluate.correctness.metrics` measures it."""
+"""Define the errors of an output against its reference, which :mod:`acceld.evaluate.correctness.metrics`
+computes.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Hold the three errors of one output, or the worst of several outputs. They are infinite if an output is not
-    finite.
+    """The three errors of one output, or the worst errors of several outputs. An output that is not finite has
+    infinite errors.
     """
 
     rel_l2: float
@@ -19,7 +21,7 @@ class Errors:
     """A description of where the output is wrong; empty if that was not examined."""
 
     def worst(self, other: Errors) -> Errors:
-        """Return the greater of each error in two records."""
+        """Return a record with the greater of both records' values, error by error."""
         return Errors(
             max(self.rel_l2, other.rel_l2),
             max(self.worst_row, other.worst_row),
@@ -27,12 +29,12 @@ class Errors:
         )
 
     def times(self, factor: float) -> Errors:
-        """Return each error times ``factor``."""
+        """Return a record with each error multiplied by ``factor``."""
         return Errors(factor * self.rel_l2, factor * self.worst_row, factor * self.element)
 
     @property
     def finite(self) -> bool:
-        """Return True if the output was finite."""
+        """Tell whether the errors are finite, and so the output."""
         return math.isfinite(self.rel_l2)
 
     def plain(self) -> list[float]:

@@ -1,8 +1,9 @@
-"""Examine whether a workload's checks detect wrong kernels: a constant must not pass, and every input must matter.
+"""Examine whether a workload's checks detect wrong kernels: constant outputs must fail, and every input must
+matter.
 
-Each array is cut into regions in C order. If one region is replaced by another draw, the reference's outputs must move
-by more than the tolerance on some distribution. Otherwise a kernel that never reads that region would pass. Arguments
-that are declared ``fixed`` (indices, masks) are left out.
+Each array is divided into regions in C order. If one region is replaced by a second draw, the reference's
+outputs must change by more than the tolerance on some distribution. Otherwise a kernel that never reads that
+region would pass. Arguments that are declared ``fixed`` (indices, masks) are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from acceld.workloads import Workload, load_workload, reference_outputs, support
 from acceld.workloads.rows import BlockedReference, row_blocks
 
 REGIONS = 4
-"""Number of regions into which each array is cut. If the reference is expensive, an array is one region."""
+"""Number of regions into which each array is divided. If the reference is expensive, an array is one region."""
 FINE_S = 30.0
 """Processor seconds that the regions of all arguments may take together. If they would take more, an array is one
 region.
@@ -39,7 +40,10 @@ Expect = Callable[[Workload, Sequence[Any]], Sequence[Any]]
 
 
 def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
-    """Answer with an :class:`Admission` as JSON, or with ``{"error": text}``. Runs in an oracle's process."""
+    """Examine a workload in an oracle's process. Answer an :class:`Admission` as JSON, or ``{"error": text}``.
+
+    ``expect`` computes the outputs; None for the workload's reference.
+    """
     raw, _ = unpack(request)
     try:
         with np.errstate(all="ignore"):
@@ -53,7 +57,8 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
 def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s: float = MOST_S) -> Admission:
     """Return the findings on a workload, with the first reason why passing its checks would mean little.
 
-    Raises WorkloadError if the reference fails.
+    ``expect`` computes the outputs; None for the workload's reference. After ``most_s`` seconds no further
+    region is examined. Raises WorkloadError if the reference fails.
     """
     expect, began = expect or _reference, time.process_time()
     regions, dull, tried = 0, True, list[str]()
@@ -98,7 +103,9 @@ def _reference(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
 def _check_rows(
     workload: Workload, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Sequence[Tolerance]
 ) -> None:
-    """Raise WorkloadError if the reference gives other outputs for the last block of rows by itself."""
+    """Raise WorkloadError if the reference gives other outputs for the last block of rows when it gets only
+    this block.
+    """
     *others, block = row_blocks(workload)
     if not others:
         return
@@ -107,7 +114,7 @@ def _check_rows(
     if not _passes(found, wanted, limits):
         raise WorkloadError(
             f"{workload.folder}: rows are {list(workload.rows)}, but forward gives other outputs for some of these rows alone",
-            hint="Leave `rows` out.",
+            hint="Leave `rows` out of workload.toml.",
         )
 
 
@@ -118,9 +125,10 @@ def _differs(
     expected: Sequence[NDArray[Any]],
     limits: Sequence[Tolerance],
 ) -> bool:
-    """Return True if the outputs for ``inputs`` differ from the expected ones by more than the tolerances.
+    """Tell whether the outputs for ``inputs`` differ from the expected ones by more than the tolerances.
 
-    A reference that allows it computes only as many blocks of rows as are needed to find such an element.
+    A reference that can compute blocks of rows computes only as many blocks as are needed to find a wrong
+    element.
     """
     blocks = row_blocks(workload)
     if expect is not _reference or any(output.axes[-1] in workload.rows for output in workload.outputs):
@@ -148,7 +156,10 @@ def _moved(workload: Workload) -> list[int]:
 
 
 def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]], regions: int) -> str:
-    """Return the reason why passing would mean little; empty if there is none."""
+    """Return the reason why passing the checks would mean little; empty if there is none.
+
+    ``dull``: a constant passes. ``silent``: (argument, region) pairs to which the outputs do not react.
+    """
     if dull:
         return "a constant passes: its outputs hardly vary"
     if not silent:
@@ -159,7 +170,9 @@ def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]]
 
 
 def _limits(workload: Workload, variant: str, expected: Sequence[NDArray[Any]]) -> list[Tolerance]:
-    """Return the tightest possible tolerances, for outputs whose only error is their rounding to float32."""
+    """Return the tightest tolerance of each output: the one for outputs whose only error is their rounding to
+    float32.
+    """
     rounded = [one.astype(np.float32).astype(np.float64) for one in expected]
     return [
         tolerance_from(floor, workload.tolerance, split=splits(workload, variant, floor))
@@ -168,7 +181,7 @@ def _limits(workload: Workload, variant: str, expected: Sequence[NDArray[Any]]) 
 
 
 def _passes(outputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Sequence[Tolerance]) -> bool:
-    """Return True if all outputs are within the tolerances."""
+    """Tell whether all outputs are within the tolerances."""
     return all(
         limit.admits(compare(np.asarray(one, np.float64), want))
         for one, want, limit in zip(outputs, expected, limits, strict=True)
@@ -176,7 +189,7 @@ def _passes(outputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Se
 
 
 def _replaced(array: Any, other: Any, region: int, regions: int) -> Any:
-    """Return ``array`` with the elements of one region taken from ``other``."""
+    """Return a copy of ``array`` with the elements of one region taken from ``other``."""
     flat = np.array(array).reshape(-1)
     low, high = flat.size * region // regions, flat.size * (region + 1) // regions
     flat[low:high] = np.asarray(other).reshape(-1)[low:high]

@@ -1,12 +1,15 @@
 """Choose the data sets on which each gate tries a program, and compare errors with tolerances.
 
-* **search gate**: one secret data set of the run, drawn after the first program of the run was traced. * **strict
-gate**: five fresh seeds of the workload's own distribution, every other declared distribution, every metamorphic
-relation and every boosted argument, each with a fresh seed, each in a fresh process. The first seed is run a second
-time with loops in another order, which must change nothing beyond rounding. If the reference is expensive
-(:data:`EXPENSIVE_S`), three things differ: the seeds are drawn once for each run, after its first program was traced;
-the own distribution keeps the search gate's data set; and only one metamorphic relation is tried. * The **published
-gate** (five fixed seeds, fixed tolerance) is reported as ``accelopt_passed``, and decides nothing.
+* **search gate**: one secret data set of the run, drawn after the first program of the run was traced.
+* **strict gate**: five fresh seeds of the workload's own distribution, and every other declared distribution,
+  metamorphic relation and boosted argument with a fresh seed, each in a fresh process. One of the seeds is run
+  a second time with loops in another order, which must change nothing beyond rounding.
+* **published gate**: five fixed seeds with a fixed tolerance. Its result is reported as ``accelopt_passed`` and
+  decides nothing.
+
+If the reference is expensive (:data:`EXPENSIVE_S`), three things differ at the strict gate. The seeds are drawn
+once for each run, after its first program was traced. The own distribution keeps the search gate's data set.
+Only one metamorphic relation is tried.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Describe one data set to try. Its inputs follow from ``variant`` and ``seed``.
+    """One run of a program on one data set, whose inputs follow from ``variant`` and ``seed``.
 
     With ``shuffled`` the iterations of affine loops run in random order.
     """
@@ -57,7 +60,9 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Return a name for people. It does not reveal a fresh seed while the run goes on."""
+        """Return the name of the trial that messages show. It does not reveal a secret seed while the run goes
+        on.
+        """
         if self.as_timed:
             return f"{self.variant}/as timed"
         if self.published:
@@ -71,31 +76,33 @@ def fresh_seed() -> int:
 
 
 class Seeds:
-    """Hold the secret seeds of one run. A trial always gets the same seed, which is drawn when it is first asked for."""
+    """The secret seeds of one run. A trial's seed is drawn when it is first asked for, and then stays."""
 
     def __init__(self, secret: bytes = b"") -> None:
-        """Derive the seeds from ``secret``, if it is not empty, so that another process gets the same seeds."""
+        """Prepare the seeds. If ``secret`` is not empty they are derived from it, so that another process gets
+        the same seeds.
+        """
         self._secret = secret
         self._drawn: dict[str, int] = {}
 
     def seed(self, name: str) -> int:
-        """Return the run's seed for the trial ``name``."""
+        """Return the run's seed for the trial ``name``. The same name always gives the same seed."""
         if self._secret:
             return int.from_bytes(hmac.digest(self._secret, name.encode(), "sha256")[:8], "big") >> 1
         return self._drawn.setdefault(name, fresh_seed())
 
 
 class RunSeeds:
-    """Hold the secret seeds of each run on each workload. Only the runs used last are kept."""
+    """The secret seeds of each run on each workload. Only the most recently used runs are kept."""
 
     def __init__(self, secret: bytes = b"") -> None:
-        """Derive the seeds of each run from ``secret``. If it is empty, the seeds are random."""
+        """Prepare the seeds of all runs. They are derived from ``secret``, or random if it is empty."""
         self._secret = secret
         self._of: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
 
     def of(self, run: int, workload: Workload) -> Seeds:
-        """Return the seeds of a run on a workload. A request outside of any run (``run`` is 0) gets new seeds each
-        time.
+        """Return the seeds of a run on a workload. A request outside of any run (``run`` is 0) gets new seeds
+        each time.
         """
         if not run:
             return Seeds()
@@ -109,19 +116,21 @@ class RunSeeds:
 
 
 def search_trial(seeds: Seeds) -> Trial:
-    """Return the trial of the search gate."""
+    """Return the only trial of the search gate: the workload's own distribution with the run's secret seed."""
     return Trial(OWN, seeds.seed(OWN), kept=True)
 
 
 def strict_trials(
     workload: Workload, seeds: Seeds, *, expensive: bool, shared: bool = False, modelled: bool = False
 ) -> list[Trial]:
-    """Return the trials of the strict gate, which follows the search gate.
+    """Return the trials of the strict gate, in the order in which they begin.
 
-    Cheap trials that are likely to fail come first. If the reference is expensive, trials on the search gate's data set
-    come first. With ``shared`` the seeds are the run's, so that all candidates of the run are tried on the same data
-    sets. With ``modelled`` a performance model times the program; then the program also runs as it is timed, on the
-    data set with shuffled loops.
+    Cheap trials that are likely to fail come first. If the reference is ``expensive``, trials on the search
+    gate's data set come first.
+
+    - ``shared``: the seeds are the run's, so that all candidates of the run are tried on the same data sets.
+    - ``modelled``: a performance model times the program. The program is then also run as it is timed, on the
+      data set that is used for shuffled loops.
     """
     variants = strict_variants(workload)
     if expensive:
@@ -146,14 +155,16 @@ def strict_trials(
 
 
 def published_trials(workload: Workload) -> Iterator[Trial]:
-    """Yield the trials of the published gate."""
+    """Yield the trials of the published gate: its five fixed seeds. There are none for a workload that is
+    sampled.
+    """
     for seed in PAPER_SEEDS if workload.sample is None else ():
         yield Trial(OWN, seed, published=True, kept=True)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """Hold the result of one trial: the check as shown to people, and the largest error of any output."""
+    """The result of one trial: the check as people see it, and the largest errors of any output."""
 
     check: Check
     errors: Errors
@@ -166,20 +177,22 @@ REPEATED = (WHOLE, "sparse")
 
 
 def splits(workload: Workload, variant: str, floor: Errors) -> bool:
-    """Return True if products of bfloat16 parts, with their error, are allowed on a variant.
+    """Tell whether a kernel may make products of bfloat16 parts on a variant, with the error that such products
+    have.
 
-    Whole numbers split into parts without error, but the result of a norm or a gate on them does not. ``floor`` tells:
-    if numpy makes no error in float32, all values are whole.
+    False for a workload of strict float32. False too for small whole numbers on which every result is a whole
+    number: there such products are exact. numpy's ``floor`` is zero in that case. It is not zero if a norm or a
+    gate makes fractions.
     """
     exact = variant == WHOLE and floor.rel_l2 == 0.0
     return workload.precision is not Precision.FP32_STRICT and not exact
 
 
 def accuracy(workload: Workload, floors: Iterable[Errors]) -> str:
-    """Return a sentence for prompts: the errors that the gates allow for each output on the workload's own inputs.
+    """Return a sentence for prompts: the errors that the gates allow for each output on the workload's own
+    inputs.
 
-    ``floors`` has the noise of numpy in float32 for each output. On other inputs the gates allow the same multiples of
-    the noise on those inputs.
+    ``floors`` has the noise of numpy in float32, one record for each output.
     """
     found = [tolerance_from(floor, workload.tolerance, split=splits(workload, OWN, floor)) for floor in floors]
     said = [
@@ -199,12 +212,14 @@ def check_errors(
     floors: Iterable[Errors],
     baseline: Sequence[Errors] | None,
 ) -> TrialResult:
-    """Compare the errors of each output, or of each band of an output, with its tolerance, and return the result.
+    """Compare the errors of each output, or of each band of an output, with its tolerance, and return the
+    result.
 
-    ``floors`` is the noise of numpy in float32 on the same inputs, infinite for a band that is not used. ``baseline``
-    is the noise of the workload's baseline on the same backend and variant; None if unknown. The published tolerance
-    applies to the workload's own inputs. On other inputs, products of bfloat16 parts may exceed it by as much as those
-    inputs amplify their error.
+    - ``floors``: the noise of numpy in float32 on these inputs; infinite for a band that is not used.
+    - ``baseline``: the errors of the workload's baseline on the same backend and variant; None if unknown.
+
+    On the workload's own inputs the published tolerance is the upper limit. On other inputs, products of
+    bfloat16 parts may exceed it by as much as those inputs amplify their error.
     """
     worst, complaint = NONE, ""
     tightest = (NONE.rel_l2, 0.0)
@@ -237,7 +252,9 @@ def check_errors(
 
 
 def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) -> Tolerance:
-    """Return the tolerance for a variant whose noise is ``noise``. ``split`` allows products of bfloat16 parts."""
+    """Return the tolerance on a variant whose noise is ``noise``. With ``split``, products of bfloat16 parts
+    are allowed.
+    """
     banded = is_banded(variant)
     published = math.inf if banded or (split and variant != OWN) else workload.tolerance
     return tolerance_from(
@@ -256,9 +273,9 @@ Bad = TypeVar("Bad")
 async def first_failure(
     trials: Iterable[Trial], try_one: Callable[[Trial], Awaitable[Bad | None]], wide: Callable[[], bool]
 ) -> Bad | None:
-    """Run the trials, and return the first failure in their order; None if all pass.
+    """Run the trials, at most two at a time, and return the first failure in their order; None if all pass.
 
-    Before each trial, ``wide`` is asked whether a second trial may run beside it. When a trial fails, or this call is
+    A second trial runs beside another only if ``wide`` returns True. When a trial fails, or this call is
     cancelled, the running trials are cancelled and waited for.
     """
     waiting = deque(trials)

@@ -1,11 +1,11 @@
 """Measure how far an output is from its reference: overall, in the worst row, and element by element.
 
-The three errors are ratios without unit, computed in float64, in blocks of rows so that outputs of a gigabyte fit. With
-r the reference, e the error, rows the last axis, and R the root mean square of the rows' norms:
+The three errors are ratios without unit, computed in float64, in blocks of rows so that outputs of a gigabyte
+fit. With r the reference, e the error, rows along the last axis, and R the root mean square of the rows' norms:
 
-* ``rel_l2``     = |e| / |r|                                         (the paper's) * ``worst_row``  = max over rows of
-|e_row| / max(|r_row|, 1e-4 R) * ``element``    = max over elements of |e_i| / (|r_i| + 1e-3 rms(r_row) + 1e-7
-R/sqrt(row length))
+* ``rel_l2``     = |e| / |r|, the paper's error
+* ``worst_row``  = max over rows of |e_row| / max(|r_row|, 1e-4 R)
+* ``element``    = max over elements of |e_i| / (|r_i| + 1e-3 rms(r_row) + 1e-7 R / sqrt(row length))
 
 The added terms in the denominators limit the weight of elements and rows that cancel to almost nothing.
 """
@@ -40,9 +40,10 @@ def compare_pieces(
     pieces: Iterable[Piece],
     squares: Sequence[float] | None = None,
 ) -> list[Errors]:
-    """Return the errors of each piece of the outputs. The shapes of ``actual`` may differ from those of ``expected``.
+    """Return the errors of each piece of the outputs. An output may have another shape than its reference.
 
-    ``squares`` has the sum of squares of each expected output, if each is one piece; None if unknown.
+    ``squares`` has the sum of squares of each expected output, if each is a single piece; None to compute the
+    sums.
     """
     errors = []
     for piece in pieces:
@@ -58,7 +59,7 @@ def compare_pieces(
 def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
     """Return the errors of the elements whose reference is a number.
 
-    ``BROKEN`` if an element is NaN in only one of output and reference.
+    ``BROKEN`` if an element is NaN in the output but not in the reference, or the other way round.
     """
     absent = np.isnan(expected)
     if not (np.isnan(actual.astype(np.float64)) == absent).all():
@@ -67,13 +68,14 @@ def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
 
 
 def compare(actual: NDArray[Any], expected: NDArray[Any], total: float | None = None) -> Errors:
-    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of one shape.
+    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of the same
+    shape.
 
-    ``total`` is the sum of squares of ``expected``; None to compute it. ``BROKEN`` if an element is finite in only one
-    of the two, or if the reference is zero everywhere and ``actual`` is not.
+    ``total`` is the sum of squares of ``expected``; None to compute it. ``BROKEN`` if an element is finite in
+    only one of the arrays, or if the reference is zero everywhere and ``actual`` is not.
     """
     if actual.shape != expected.shape:
-        raise ValueError(f"shapes {actual.shape} and {expected.shape} differ")
+        raise ValueError(f"the output has shape {actual.shape}, its reference {expected.shape}")
     if expected.size == 0:
         return NONE
     width = expected.shape[-1] if expected.ndim else 1
@@ -105,7 +107,7 @@ def sum_of_squares(rows: NDArray[Any]) -> float:
 
 
 def _blocks(rows: int, width: int) -> Iterator[slice]:
-    """Return slices that divide the rows of a matrix into blocks."""
+    """Return the slices that divide the rows of a matrix into blocks of limited size."""
     step = max(1, _BLOCK_ELEMENTS // width)
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
@@ -113,8 +115,8 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
 class Comparison:
     """Compare an output of ``rows`` rows and ``elements`` elements with its reference in parts, in any order.
 
-    ``total`` is the sum of squares of the reference. It may be rounded to float32, because only the last term of the
-    errors of elements depends on it. Several threads may add parts at the same time.
+    ``total`` is the sum of squares of the reference. Its float32 rounding suffices, because only a small term
+    of the error ``element`` depends on it. Several threads may add parts at the same time.
     """
 
     def __init__(self, rows: int, elements: int, total: float) -> None:
@@ -123,7 +125,9 @@ class Comparison:
         self._elements = [0.0]
 
     def add(self, first: int, got: NDArray[Any], want: NDArray[Any]) -> None:
-        """Compare a block of rows. ``got`` and ``want`` are matrices, whose first row is row ``first`` of the output."""
+        """Compare a block of rows, the matrices ``got`` and ``want``. Their first row is row ``first`` of the
+        output.
+        """
         width = want.shape[1]
         for block in _blocks(*want.shape):
             rows = slice(first + block.start, first + block.stop)
@@ -143,7 +147,7 @@ class Comparison:
         return float(np.max(self._elements))
 
     def errors(self) -> Errors:
-        """Return the errors of all parts together."""
+        """Return the errors over all parts that were added."""
         total, error_total = float(self._row_squares.sum()), float(self._error_squares.sum())
         if not (math.isfinite(total) and math.isfinite(error_total)):
             return BROKEN
@@ -167,7 +171,9 @@ small: a wrong epsilon in a normalization with a bias, then a product, gives 0.7
 
 
 def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
-    """Describe the largest difference of ``actual`` from ``expected``: its position, both values, and the likely cause."""
+    """Return a text on the largest difference: its position, both values and the likely cause; empty if nothing
+    differs.
+    """
     if expected.size == 0:
         return ""
     width = expected.shape[-1] if expected.ndim else 1
@@ -220,7 +226,7 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
 
 
 def _span(name: str, marks: NDArray[np.bool_]) -> str:
-    """Return the marked indices as text, as the range from the first to the last."""
+    """Return the marked indices as text, such as ``rows 3 to 17 (5 of them)`` or ``every row``."""
     found = np.flatnonzero(marks)
     first, last = int(found[0]), int(found[-1])
     if len(found) == len(marks):

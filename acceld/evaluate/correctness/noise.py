@@ -1,8 +1,8 @@
-"""Store the noise of honest arithmetic, by workload and variant. It is measured once.
+"""Store the noise of honest arithmetic for each workload and variant, so that it is measured only once.
 
-numpy's float32 noise is measured when the first data set of a variant is made. The baseline's noise is measured only if
-a candidate exceeds numpy's. The baseline may be noisier than numpy and still right, because it sums in another order or
-uses other functions.
+numpy's float32 noise is measured when the first data set of a variant is made. The baseline's noise is measured
+only if a candidate exceeds numpy's. The baseline may be noisier than numpy and still right, because it sums in
+another order or uses other functions.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ _LEAST_MULTIPLE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class NumpyFloor:
-    """Hold the noise of numpy's float32 arithmetic on a variant, or the reason why the variant is not used.
+    """The noise of numpy's float32 arithmetic on a variant, or the reason why the variant is not used
+    (``refused``).
 
-    ``floors`` has one record for each piece of the outputs. ``seconds`` is the time of inputs and reference in float64.
+    ``floors`` has one record for each piece of the outputs. ``seconds`` is the processor time of making the
+    inputs and running the reference in float64.
     """
 
     floors: tuple[Errors, ...] = ()
@@ -38,7 +40,9 @@ class NumpyFloor:
 
 
 class Floors:
-    """Store the noise floors of workloads in small JSON files in ``folder``. Several threads may use it at once."""
+    """The noise floors of workloads, as small JSON files in ``folder``. Several threads may use this object at
+    once.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -66,11 +70,11 @@ class Floors:
         self._add(self._numpy_path(loaded), variant, record)
 
     def of_kernel(self, loaded: Workload, machine: str, chip: str, variant: str) -> tuple[Errors, ...] | None:
-        """Return the stored errors of the workload's baseline on a variant of the inputs, one entry for each piece of the
-        outputs; None if the errors were not measured yet.
+        """Return the stored errors of the workload's baseline on a variant, one record for each piece of the
+        outputs.
 
-        ``machine`` is the name of the API if the baseline ran on the simulator or on this host, and the backend's name
-        if it ran on a device.
+        None if the errors were not measured yet. ``machine`` is the name of the API if the baseline ran on the
+        simulator or on this host, and the backend's name if it ran on a device.
         """
         stored = self._stored(self._kernel_path(loaded, machine, chip)).get(variant)
         if not stored or not isinstance(stored[0], list):  # earlier releases stored one entry for all outputs
@@ -82,9 +86,10 @@ class Floors:
     ) -> tuple[Errors, ...] | None:
         """Store the ``errors`` of a workload's baseline on a variant, and return them.
 
-        ``noise`` is the noise of numpy. If the baseline is wrong by the published tolerance, nothing is stored and None
-        is returned, because a wrong baseline must not widen the tolerance of candidates. On bands of hard inputs, which
-        no workload declares, a candidate need not be better than the workload's own kernel.
+        ``noise`` is the noise of numpy. If the baseline is off by more than the published tolerance and by more
+        than twice that noise, nothing is stored and None is returned: a wrong baseline must not widen the
+        tolerance of candidates. This rule does not hold for bands of hard inputs. No workload declares them,
+        and there a candidate need not be better than the workload's own kernel.
         """
         worst = NONE
         for found in errors:
@@ -101,7 +106,7 @@ class Floors:
         return tuple(errors)
 
     def _add(self, path: Path, variant: str, record: Any) -> None:
-        """Add one entry to a file. If the disk has no room, the entry is kept in memory."""
+        """Add one entry to a file. If the disk has no room, the entry stays in memory."""
         with self._writing:
             self._unwritten.setdefault(path, {})[variant] = record
             try:
@@ -114,7 +119,7 @@ class Floors:
                 del self._unwritten[path]
 
     def _stored(self, path: Path) -> dict[str, Any]:
-        """Return the entries of a file, together with those that the disk had no room for."""
+        """Return the entries of a file, together with those for which the disk had no room."""
         return {**_read(path), **self._unwritten.get(path, {})}
 
     def _numpy_path(self, loaded: Workload) -> Path:
@@ -125,7 +130,7 @@ class Floors:
 
 
 def _write(path: Path, stored: dict[str, Any]) -> None:
-    """Replace a JSON file as a whole."""
+    """Replace a JSON file in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     try:
@@ -137,7 +142,7 @@ def _write(path: Path, stored: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the entries of a JSON file; empty if it can not be read."""
+    """Return the entries of a JSON file; an empty dict if it can not be read."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Make a workload's inputs and run its reference, in a child process that never sees a candidate's code.
 
-The reference runs in float64. When a variant is used for the first time, the reference also runs in float32, to measure
-the noise of honest arithmetic.
+The reference runs in float64. If the noise floor of a variant is not known yet, the reference also runs in
+float32, to measure the noise of honest arithmetic.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _DENORMAL = 1e-30
 
 
 def make(request: bytes, reply: int) -> None:
-    """Write the data set that the request describes, and answer ``{}``, ``{"refused": why}`` or ``{"error": ...}``."""
+    """Write the data set of a request. Answer ``{}``, ``{"refused": REASON}`` or ``{"error": ...}``."""
     raw, payload = unpack(request)
     try:
         with np.errstate(all="ignore"):
@@ -94,7 +94,10 @@ Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
 
 
 def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
-    """Return the workload's reference. If it has none, return the program of its own kernel, which ``payload`` encodes."""
+    """Return a function that computes the expected outputs: the workload's reference.
+
+    Without a reference it is the program of the workload's baseline, which ``payload`` encodes.
+    """
     if workload.reference is None:
         return partial(_program_outputs, workload, decode(payload))
     blocks = row_blocks(workload)
@@ -104,7 +107,7 @@ def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
 def _by_blocks(
     blocks: Sequence[RowBlock], workload: Workload, inputs: Sequence[Any], float64: bool
 ) -> list[NDArray[Any]]:
-    """Return the reference's outputs, computed block by block of rows on several cores."""
+    """Compute the reference's outputs block by block of rows, on several cores, and return them."""
     reference = BlockedReference(workload, inputs, as_float64 if float64 else lambda one: one)
     made: list[NDArray[Any]] = []
     first = reference.outputs(blocks[0])
@@ -121,13 +124,13 @@ def _by_blocks(
 
 
 def _program_outputs(workload: Workload, program: Program, inputs: Sequence[Any], float64: bool) -> list[NDArray[Any]]:
-    """Return the outputs of a program in the reference's layout."""
+    """Run a program on the inputs of a workload, and return its outputs in the reference's layout."""
     arrays = [one for one in kernel_inputs(workload, inputs) if isinstance(one, np.ndarray)]
     return outputs_in_reference_layout(workload, execute(program, arrays, ExecuteOptions(float64=float64)))
 
 
 def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callable[[], object]) -> dict[str, Any]:
-    """Write the data set, and return the answer. ``ready`` is called when its inputs are written."""
+    """Write a data set, and return the answer to its request. ``ready`` is called when the inputs are written."""
     started = time.process_time()
     seed, variant = raw["seed"], raw["variant"]
     dtypes, pieces = [output.dtype for output in workload.outputs], pieces_of(workload, variant, seed)
@@ -159,8 +162,9 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callab
 def _whole(
     workload: Workload, raw: dict[str, Any], oracle: Oracle, inputs: Sequence[Any], writer: datasets.Writer
 ) -> Made | str:
-    """Write the expected outputs, computed as a whole. Return findings on them, or the reason why the inputs are not
-    used.
+    """Compute the expected outputs at once, and write them.
+
+    Return findings on them, or the reason why the inputs are not used.
     """
     seed, variant, started = raw["seed"], raw["variant"], time.process_time()
     expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
@@ -182,10 +186,11 @@ def _whole(
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Hold findings on the expected outputs.
+    """Findings on the expected outputs.
 
-    ``floors`` is their noise in float32, empty if it was not measured. ``seconds`` are the processor seconds of the
-    reference. ``squares`` has the sum of squares of each output, None if an output has several pieces.
+    - ``floors``: the noise of float32 in them; empty if the noise was not measured.
+    - ``seconds``: the processor seconds of the reference.
+    - ``squares``: the sum of squares of each output; None if the sums were not computed.
     """
 
     floors: list[Errors]
@@ -194,9 +199,9 @@ class Made:
 
 
 class ByRows:
-    """Compute a reference block by block on several cores.
+    """Compute a reference block by block of rows, on several cores.
 
-    Some rows are computed in float32 first, to measure their noise; then all rows are computed in float64.
+    To measure the noise, some rows are computed in float32 first. Then all rows are computed in float64.
     """
 
     def __init__(
@@ -209,14 +214,15 @@ class ByRows:
         self._blocks = blocks
 
     def _reference(self, float64: bool) -> Callable[[RowBlock], list[NDArray[Any]]]:
-        """Return a function from a block to its outputs."""
+        """Return a function that computes the outputs of one block of rows."""
         if len(self._blocks) == 1:
             inputs = self._inputs if float64 else _narrowed(self._workload, self._inputs)
             return lambda _: self._oracle(inputs, float64)
         return BlockedReference(self._workload, self._inputs, as_float64 if float64 else as_float32).outputs
 
     def write(self, writer: datasets.Writer, samples: Mapping[int, RowBlock]) -> Made | str:
-        """Write the expected outputs. Return findings on them, or the reason why the inputs are not used.
+        """Compute and write the expected outputs. Return findings on them, or the reason why the inputs are not
+        used.
 
         ``samples`` has the rows in which the noise is measured, by the number of their block.
         """
@@ -245,7 +251,7 @@ class ByRows:
         return Made(floors, sum(seconds), list(map(sum, zip(*squares, strict=True))))
 
     def _noises(self, samples: Mapping[int, RowBlock]) -> list[_Noise]:
-        """Return, for each output, its samples in float32, which are then compared with the expected values."""
+        """Compute the sampled rows in float32. Return for each output what measures their errors."""
         reference = self._reference(False)
 
         def one(number: int) -> list[NDArray[Any]]:
@@ -261,7 +267,7 @@ class ByRows:
 
 
 class _Noise:
-    """Measure the errors of an output in float32, rounded to its dtype, from all of its rows or some of them."""
+    """Measure the float32 error of an output, rounded to the output's dtype, in all of its rows or in a sample."""
 
     def __init__(self, output: Output, parts: Mapping[int, NDArray[Any]]) -> None:
         self._parts = {number: rows_of(part) for number, part in parts.items()}
@@ -274,15 +280,16 @@ class _Noise:
         self._factor = 1.0 if sum(counts) == math.prod(output.shape[:-1]) else _OF_SAMPLES
 
     def add(self, number: int, expected: NDArray[Any]) -> None:
-        """Compare the sample of block ``number`` with its expected values."""
+        """Compare the float32 sample of block ``number`` with the rows' expected values."""
         got, want, first = self._parts[number], rows_of(expected), self._first[number]
         self._computed.add(first, got, want)
         if self._narrow is not None:
             self._narrow.add(first, want.astype(got.dtype), want)
 
     def errors(self) -> Errors:
-        """Return the greater errors of the computed and of the rounded values, slightly lowered if only some rows were
-        computed.
+        """Return the measured errors, or those of merely rounding the expected values if these are greater.
+
+        Errors of a sample are lowered a little, so that the tolerance that follows is not too wide.
         """
         computed = self._computed.errors()
         return (computed if self._narrow is None else computed.worst(self._narrow.errors())).times(self._factor)
@@ -291,7 +298,7 @@ class _Noise:
 def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed: int) -> Mapping[int, RowBlock]:
     """Return the rows in which the noise of a variant is measured, by the number of their block.
 
-    They are a sample if all rows are drawn alike; otherwise they are all rows.
+    A sample suffices if all rows are drawn alike. Otherwise all rows are measured.
     """
     if variant not in DISTRIBUTIONS:
         return dict(enumerate(blocks))
@@ -301,7 +308,7 @@ def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed:
 def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
     """Return the reason why the expected outputs can not be used for a check; empty if they can.
 
-    In bands some outputs may be infinite or NaN.
+    Outputs that are measured by bands can always be used: single bands may be infinite or NaN.
     """
     if is_banded(variant):
         return ""
@@ -318,7 +325,11 @@ def floors_of(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the noise of float32 for each piece on the inputs of a trial, or the reason why the inputs are not used."""
+    """Return the float32 noise of each piece on the inputs of a trial, or the reason why the inputs are not
+    used.
+
+    With ``split``, products of bfloat16 parts are allowed.
+    """
     variant, seed = trial["variant"], trial["seed"]
     if complaint := unfit(expected, variant):
         return complaint
@@ -338,13 +349,15 @@ def noise(
     pieces: Sequence[Piece],
     variant: str,
 ) -> list[Errors] | str:
-    """Return the error of float32 arithmetic for each piece, or the reason why the variant is not used."""
+    """Return the float32 error of each piece, or the reason why the variant is not used."""
     measured = _floors(oracle, inputs, expected, dtypes, pieces)
     return (not is_banded(variant) and too_noisy(measured, variant)) or measured
 
 
 def too_noisy(floors: Sequence[Errors], variant: str) -> str:
-    """Return the reason why inputs with these floors are not used; empty if they are used. Not for inputs in bands."""
+    """Return the reason why inputs with these floors are not used; empty if they are used. Not meant for banded
+    inputs.
+    """
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
         return "float32 arithmetic is too inexact on these inputs"
     if not all(floor.finite for floor in floors):
@@ -368,9 +381,10 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the floors, made infinite for each piece on which float32 can not distinguish right from wrong outputs.
+    """Return the floors, with infinite ones for pieces on which float32 can not tell right outputs from wrong
+    ones.
 
-    If it can on no piece, return the reason why the inputs are not used.
+    If there is no other piece, return the reason why the inputs are not used.
     """
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])
@@ -391,7 +405,7 @@ def decisive(
 
 
 def _denormal(expected: NDArray[Any]) -> bool:
-    """Return True if expected values are so small that a chip rounds them to zero."""
+    """Tell whether expected values are so small that a chip rounds them to zero."""
     size = float(np.sqrt(np.mean(np.square(expected[np.isfinite(expected)])))) if expected.size else 0.0
     return 0.0 < size < _DENORMAL
 
@@ -425,7 +439,7 @@ def amplified(
     *,
     split: bool,
 ) -> list[Errors]:
-    """Return the floors, raised to the change of the outputs when the inputs change at random by one rounding.
+    """Return the floors, raised to what the outputs change when every input changes at random by one rounding.
 
     A floor of zero stays zero, because whole numbers are computed without rounding.
     """
@@ -441,8 +455,8 @@ def amplified(
 
 
 def _changed(value: Any, change: float, rng: np.random.Generator) -> Any:
-    """Return a float32 array in which each element is changed at random by at most the share ``change``; any other
-    value unchanged.
+    """Return a float32 array with each element changed at random by at most the share ``change``. Other values
+    stay.
     """
     if not isinstance(value, np.ndarray) or value.dtype != np.float32:
         return value

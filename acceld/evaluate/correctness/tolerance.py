@@ -1,23 +1,25 @@
-"""Derive the greatest errors that pass: a multiple of the noise of float32 arithmetic, but at most the paper's
-tolerance.
+"""Derive the greatest errors that pass: a multiple of float32's noise, but at most the paper's tolerance.
 
-The *floor* of an output is measured once for each input distribution. It is the greater of two errors against float64:
-that of numpy in float32, and that of the workload's own baseline on the same backend. Then::
+The *floor* of an output is measured once for each input distribution. It is the greater of two errors against
+float64: that of numpy in float32, and that of the workload's own baseline on the same backend. Then::
 
     relative L2  min(clamp(20 x floor, 2e-7, 1e-3), the paper's), but at least 2 x floor
     worst row    clamp(20 x floor, 1e-6, 1e-2), but at least 2 x floor
     element      max(50 x floor, 1e-3)
 
-If a workload allows it, a product may be made of three products of bfloat16 parts. Each such product has an error of
-4.5e-6, however many are summed. That may exceed 20 x floor if few terms are summed. So such workloads get at least 1e-5
-(5e-5 for a row, 600 x floor for an element). Whole numbers split without error, so inputs of whole numbers get no more.
+If a workload allows it, a product may be made of three products of bfloat16 parts. Each such product has an
+error of 4.5e-6, however many are summed. That may exceed 20 x floor if few terms are summed. So such workloads
+get at least 1e-5 (5e-5 for a row, 600 x floor for an element). Whole numbers split without error, so inputs of
+whole numbers get no more.
 
-A workload may amplify an error of its inputs. To measure that, the inputs are changed at random by as much as rounding
-changes them: to a neighbor in float32, or to the sum of two bfloat16 parts. Products of bfloat16 parts have 1.0 to 2.6
-times the error that the latter change causes (measured on softmax, attention, gated products, norms). A candidate may
-have four times that error. If a candidate narrowly fails, the change is measured several times on its very inputs.
+A workload may amplify an error of its inputs. To measure that, the inputs are changed at random by as much as
+rounding changes them: to a neighbor in float32, or to the sum of two bfloat16 parts. Products of bfloat16 parts
+have 1.0 to 2.6 times the error that the change to bfloat16 parts causes (measured on softmax, attention, gated
+products, norms). A candidate may have four times that error. If a candidate narrowly fails, the change is
+measured several times on its very inputs.
 
-A fixed 2e-5 is 2 to 558 times the floor of the public workloads: wide enough to leave out whole terms.
+A fixed tolerance of 2e-5 would be 2 to 558 times the floor of the public workloads: wide enough to leave out
+whole terms.
 """
 
 from __future__ import annotations
@@ -64,18 +66,18 @@ _PARTS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Hold the greatest errors that pass."""
+    """The greatest errors with which an output passes."""
 
     rel_l2: float
     worst_row: float
     element: float
 
     def admits(self, errors: Errors) -> bool:
-        """Return True if all three errors are within the tolerance."""
+        """Tell whether all three errors are within the tolerance."""
         return errors.rel_l2 <= self.rel_l2 and errors.worst_row <= self.worst_row and errors.element <= self.element
 
     def complaint(self, errors: Errors) -> str:
-        """Return the first error that is too large, as text; empty if all are within the tolerance."""
+        """Return a text on the first error that is too large; empty if all are within the tolerance."""
         for what, error, limit in (
             ("relative L2 error", errors.rel_l2, self.rel_l2),
             ("worst row's relative L2 error", errors.worst_row, self.worst_row),
@@ -87,9 +89,9 @@ class Tolerance:
 
 
 def floor_of_parts(rounded: Errors) -> Errors:
-    """Return the floor that allows products of bfloat16 parts.
+    """Return the floor that allows a kernel to make products of bfloat16 parts.
 
-    ``rounded`` has the errors of outputs whose inputs were changed by as much as that rounding.
+    ``rounded`` has the errors of outputs whose inputs were rounded to such parts.
     """
     share = _PARTS / _MULTIPLE
     return Errors(share * rounded.rel_l2, share * rounded.worst_row, _PARTS / _SPLIT_MULTIPLE * rounded.element)
@@ -109,8 +111,9 @@ def tolerance_from(
     - ``split``: products may be made of bfloat16 parts on these inputs.
     - ``edge``: the inputs are at the limits of float32, where honest kernels differ in what they round.
     - ``mixed``: a row of the inputs has values of very different magnitudes.
-    - ``repeated``: most elements of the inputs have one of a few values. If numpy makes no error on them, the results are
-      exact, so the tolerance does not grow.
+    - ``repeated``: most elements of the inputs have one of a few values. Sums of equal terms round worse, so
+      the tolerance grows. If numpy makes no error on these inputs, the results are exact and the tolerance does
+      not grow.
     """
     least_element = _EDGE_ELEMENT if edge else _MIXED_ELEMENT if mixed else _LEAST_ELEMENT
     strict = min(max(_MULTIPLE * floor.rel_l2, _LEAST), _GREATEST)
@@ -130,7 +133,9 @@ def tolerance_from(
 
 
 def allowed_because(limit: float, published: float, *, split: bool) -> str:
-    """Return a sentence on why an output may have this relative L2 error, in a workload with this published tolerance."""
+    """Return a sentence on why an output may have this relative L2 error, where ``published`` is the paper's
+    tolerance.
+    """
     if _about(limit, published):
         return f"the workload's {published:g}, the most on any data"
     if split and _about(limit, SPLIT):
@@ -146,5 +151,5 @@ def allowed_because(limit: float, published: float, *, split: bool) -> str:
 
 
 def _about(one: float, other: float) -> bool:
-    """Return True if two numbers are equal up to rounding."""
+    """Tell whether two numbers are equal up to rounding."""
     return abs(one - other) <= 1e-6 * abs(other)

@@ -1,1 +1,3 @@
-"""Evaluate kernels that run with data on this machine: an untrusted worker runs them, a referee holds the clock."""
+"""Evaluate kernels that run with data on this machine. An untrusted worker runs them, a referee holds the
+clock.
+"""

@@ -1,7 +1,8 @@
-"""Lay out the memory that a worker shares with its referee, the *arena*: inputs and outputs as raw arrays.
+"""Lay out the *arena*, the memory that a worker shares with its referee: inputs and outputs as raw arrays.
 
-The arena is a sealed memory file, so that the worker can not shrink it while the referee uses it. Every byte outside of
-the arrays belongs to a guard zone of random bytes. If such a byte changes, the kernel has written out of bounds.
+The arena is a sealed memory file, so that the worker can not shrink it while the referee uses it. All bytes
+outside of the arrays are guard zones of random bytes. If a byte of a guard zone changes, the kernel has written
+out of bounds.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _F_ADD_SEALS, _F_SEALS = 1033, 0x1 | 0x2 | 0x4
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Describe an array in the arena: its offset in bytes, its shape and its dtype."""
+    """The position of one array in the arena: offset in bytes, shape and dtype."""
 
     name: str
     offset: int
@@ -39,18 +40,18 @@ class Slot:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of the array."""
+        """Return the size of the array in bytes."""
         return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
 
     def view(self, memory: Any) -> NDArray[Any]:
-        """Return the array in ``memory``, the whole arena."""
+        """Return the array as a view of ``memory``, which holds the whole arena."""
         flat = np.frombuffer(memory, numpy_dtype(self.dtype), math.prod(self.shape), self.offset)
         return flat.reshape(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Describe where a kernel's arrays lie in the arena."""
+    """The positions of a kernel's arrays in the arena."""
 
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
@@ -58,24 +59,24 @@ class Layout:
     closed: tuple[tuple[int, int], ...] = ()
     """Pages that the worker can neither read nor write, each as (start, end)."""
     second: Layout | None = None
-    """Places of the arrays in every second call, if the arrays move; else None."""
+    """The layout of every second call, if the arrays move between calls; else None."""
 
     def at(self, number: int) -> Layout:
-        """Return the layout of call ``number``."""
+        """Return the layout of call ``number``. It differs between even and odd calls if the arrays move."""
         return self.second if self.second is not None and number % 2 else self
 
     @property
     def input_bytes(self) -> int:
-        """Return the bytes of one call's inputs, without guard zones."""
+        """Return the bytes of all inputs of one call, without guard zones."""
         return sum(slot.size_bytes for slot in self.inputs)
 
     @property
     def output_bytes(self) -> int:
-        """Return the bytes of one call's outputs, without guard zones."""
+        """Return the bytes of all outputs of one call, without guard zones."""
         return sum(slot.size_bytes for slot in self.outputs)
 
     def guards(self) -> Iterator[tuple[int, int]]:
-        """Yield the start and the end of every guard zone."""
+        """Yield start and end of every guard zone, as offsets in bytes."""
         cursor = 0
         for slot in sorted((*self.inputs, *self.outputs), key=lambda one: one.offset):
             yield cursor, slot.offset
@@ -104,7 +105,9 @@ class Layout:
 
 
 def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> Layout:
-    """Return the layout for a job's arrays, as :func:`acceld.evaluate.hosted.driver.job_of` describes them."""
+    """Return the layout for timed calls of a job, whose arrays :func:`acceld.evaluate.hosted.driver.job_of`
+    describes.
+    """
     cursor = 0
     places: tuple[list[Slot], list[Slot]] = ([], [])
     number = 0
@@ -124,10 +127,11 @@ def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[st
 def lay_out_apart(
     arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], random: np.random.Generator
 ) -> Layout:
-    """Return a layout for calls that are only checked. Each array lies between pages that the worker can not reach.
+    """Return a layout for calls that are only checked, with *closed pages* between the arrays. Touching one
+    ends the worker.
 
-    In one call an array ends where such a page begins. In the next call it lies elsewhere, and begins an odd number of
-    elements behind such a page, so that its only alignment is that of its elements. All distances are random.
+    In even calls each array ends where a closed page begins. In odd calls each array begins an odd number of
+    elements behind a closed page, so that it is aligned to its elements only. All distances are random.
     """
     page = mmap.PAGESIZE
     closed: list[tuple[int, int]] = []
@@ -154,7 +158,7 @@ def lay_out_apart(
 
 
 def close_pages(layout: Layout, memory: mmap.mmap) -> None:
-    """Make the closed pages of a layout unreachable for this process. Raises OSError if the system refuses."""
+    """Protect the closed pages of a layout from this process. Raises OSError if the system refuses."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for first, end in layout.closed:
         if _libc.mprotect(ctypes.c_void_p(start + first), ctypes.c_size_t(end - first), _NO_ACCESS):
@@ -167,9 +171,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def memory_file(name: str, size_bytes: int) -> int:
-    """Return the descriptor of a memory file that nobody can shrink or grow. Raises OSError if there is not enough
-    memory.
-    """
+    """Return the descriptor of a new memory file of fixed size. Raises OSError if there is not enough memory."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.truncate(descriptor, size_bytes)
@@ -181,5 +183,5 @@ def memory_file(name: str, size_bytes: int) -> int:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype of this name, from ml_dtypes if numpy has none."""
+    """Return the dtype of this name, from ml_dtypes if that package has it, else from numpy."""
     return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

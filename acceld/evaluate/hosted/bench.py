@@ -1,6 +1,7 @@
 """Call the child processes of a hosted backend: build, generate inputs, time one kernel or two, check outputs.
 
-There are two zygotes: one for builders and workers, which run evaluated code, and one for the workload's own code.
+Builders and workers, which run evaluated code, are forks of one zygote. A second zygote serves the workload's
+own code.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """Describe a built kernel: the path of its bytes, their hash, and the builder's log."""
+    """One built kernel: the path of its bytes, their hash, and the builder's log."""
 
     path: str
     sha256: str
@@ -74,10 +75,10 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Describe the inputs of one call by variant and seed.
+    """The variant and the seed from which the inputs of one call follow.
 
-    ``again``: the inputs of an earlier call, to check that the outputs are the same. ``changed``: the number of the
-    array in which one element has another value; None for no change.
+    - ``again``: the inputs equal those of an earlier call, to check that the outputs are equal too.
+    - ``changed``: the number of the input array in which one element is changed; None for no change.
     """
 
     variant: str
@@ -92,7 +93,9 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Hold the limits of a session: most and fewest calls, and the seconds after which no further call begins."""
+    """The limits of a session: most and fewest calls. After ``budget_s`` seconds no call beyond the fewest
+    begins.
+    """
 
     calls: int
     least: int
@@ -103,9 +106,9 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """Hold the referee's record of one worker, with one entry for each call.
+    """The referee's record of one worker, with one entry for each complete call.
 
-    ``failed`` is the reason why there are no further calls, None if all were made.
+    ``failed`` says why there were no further calls; None if all calls were made.
     """
 
     wall_us: tuple[float, ...]
@@ -123,9 +126,10 @@ class WorkerRecord:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Hold the comparison of one call with the reference.
+    """The comparison of one call's outputs with the reference.
 
-    ``moved`` is the distance of a repeated call's outputs from those of the first call.
+    For a repeated call, ``moved`` has the distances from the outputs of the first call with these inputs.
+    ``refused`` says why the variant can not be used; empty if it can.
     """
 
     errors: tuple[Errors, ...] = ()
@@ -134,7 +138,7 @@ class Checked:
 
 
 class Kept:
-    """Hold a memory file until it is closed."""
+    """A memory file that exists until it is closed."""
 
     def __init__(self, name: str, size_bytes: int) -> None:
         self.descriptor = memory_file(name, size_bytes)
@@ -146,7 +150,9 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class TimedSession:
-    """Describe calls to time: their memory, inputs, device and limits. The kernel may change the arguments ``mutates``."""
+    """The calls of one session: memory, inputs, device and limits. The kernel may change the arguments
+    ``mutates``.
+    """
 
     layout: Layout
     batches: Kept
@@ -186,7 +192,7 @@ class Bench:
         await asyncio.to_thread(shutil.rmtree, self._folder, True)
 
     async def build(self, job: Job) -> Artefact | Failed:
-        """Build a kernel in a jail without data, and return it or the failure."""
+        """Build a kernel in a jail without data. Return the built kernel, or a failure."""
         api = str(job["api"])
         scratch, write = ("/tmp", ()) if self._level >= Level.L3 else await asyncio.to_thread(self._scratch)
         request = json.dumps({"builder": self._driver.builder, "job": {**job, "scratch": scratch}}).encode()
@@ -216,7 +222,10 @@ class Bench:
         return folder, (folder,)
 
     async def generate(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:
-        """Return the inputs of every call. The caller closes them. Raises WorkloadError if the workload is at fault."""
+        """Return a memory file with the inputs of every call, which the caller must close.
+
+        Raises WorkloadError if the workload's code fails.
+        """
         batches = Kept("acceld-batches", layout.input_bytes * len(draws))
         try:
             await self._ask_all(workload, "generate", layout, draws, {}, batches.descriptor)
@@ -227,14 +236,15 @@ class Bench:
 
     @staticmethod
     def keep(layout: Layout, calls: int) -> Kept:
-        """Return memory for the outputs of every call. The caller closes it."""
+        """Return an empty memory file for the outputs of every call, which the caller must close."""
         return Kept("acceld-outputs", layout.output_bytes * calls)
 
     async def check(
         self, workload: Workload, layout: Layout, draws: Sequence[Draw], kept: Kept, floors: dict[str, Any]
     ) -> list[Checked]:
-        """Compare the outputs of each call with the reference, and return the results. New noise floors are added to
-        ``floors``.
+        """Compare the outputs of each call with the reference, and return one result for each call.
+
+        ``floors`` has the known noise floors by variant; newly measured ones are added to it.
         """
         header = {
             "floors": floors,
@@ -266,14 +276,18 @@ class Bench:
         return answered(workload, *await self._oracle.run("admit", pack(request), jail, modules=modules))
 
     def _oracle_jail(self, *, expects: bool) -> Jail:
-        """Return the jail for the workload's own code. With ``expects`` the code computes outputs, where the driver
-        chooses.
+        """Return the jail for the workload's own code.
+
+        With ``expects`` this code computes expected outputs and gets the rights that the driver's reference
+        needs.
         """
         rights = self._driver.referring() if expects and self._driver.reference else None
         return oracle_jail(rights, self._memory_bytes)
 
     def _libraries(self) -> tuple[str, ...]:
-        """Return the shared libraries that the reference needs."""
+        """Return the paths of the shared libraries that the driver's reference needs; empty without such a
+        reference.
+        """
         return self._driver.referring().libraries if self._driver.reference else ()
 
     async def _ask_all(
@@ -285,7 +299,9 @@ class Bench:
         further: Mapping[str, Any],
         shared: int,
     ) -> list[tuple[list[int], dict[str, Any]]]:
-        """Divide the calls among several children. Return the numbers of each child's calls, and its answer."""
+        """Divide the calls among several child processes. Return for each child the numbers of its calls and
+        its answer.
+        """
         hands = self._dealt(layout, draws)
         headers = [
             {
@@ -306,9 +322,10 @@ class Bench:
         return [(numbers, one.result()) for numbers, one in zip(hands, asked, strict=True)]
 
     def _dealt(self, layout: Layout, draws: Sequence[Draw]) -> list[list[int]]:
-        """Return the numbers of the calls for each child. A repeated call goes to the child of the first call.
+        """Return lists of call numbers, one list for each child process.
 
-        Kernels timed by a device's own clock leave the host's cores free. On the host itself one child works at a time.
+        A repeated call goes to the child of the call that it repeats. There are several children only if the
+        kernel runs on a device with its own clock. On the host, several children would disturb the timing.
         """
         call_bytes = max(1, layout.input_bytes + layout.output_bytes)
         most = max(1, min(CORES, _DEALT_BYTES // call_bytes)) if self._driver.clock == "claimed" else 1
@@ -319,7 +336,7 @@ class Bench:
         return [one for one in hands if one]
 
     async def _ask(self, workload: Workload, task: str, header: dict[str, Any], shared: int) -> dict[str, Any]:
-        """Return the answer of one child. Raises WorkloadError if the workload is at fault."""
+        """Run one child process and return its answer. Raises WorkloadError if the workload's code fails."""
         jail = self._oracle_jail(expects=task == "check")
         modules = _module(self._driver.reference)
         outcome, reply = await self._oracle.run(task, pack(header), jail, modules=modules, shared=[shared])
@@ -336,7 +353,10 @@ class Bench:
         return answer
 
     async def time(self, artefacts: Sequence[Artefact], session: TimedSession, kept: Kept) -> list[WorkerRecord]:
-        """Run one kernel, or two interleaved, on the session's inputs. The outputs of the first kernel go to ``kept``."""
+        """Time one kernel, or two interleaved, on the inputs of a session. Return one record for each kernel.
+
+        The outputs of the first kernel go to ``kept``.
+        """
         if len(artefacts) == 1:
             return [await self._serve(artefacts[0], session, kept)]
         try:
@@ -353,7 +373,11 @@ class Bench:
     async def _interleaved(
         self, place: int, ends: tuple[int, int], artefact: Artefact, session: TimedSession, kept: Kept | None
     ) -> WorkerRecord:
-        """Run one side of an interleaved measurement. Afterwards its pipes are closed, which ends the other side."""
+        """Run one of two kernels that take turns, and return its record. ``place`` is 0 for the kernel that
+        starts, else 1.
+
+        Afterwards the pipes to the competitor's referee are closed. That referee then continues alone.
+        """
         try:
             return await self._serve(artefact, session, kept, place, ends)
         finally:
@@ -361,7 +385,7 @@ class Bench:
                 os.close(end)
 
     async def empty(self, layout: Layout, lease: Lease, calls: int) -> WorkerRecord:
-        """Time calls of a kernel that computes nothing."""
+        """Time calls of a kernel that computes nothing, to learn the cost of a call. Return the record."""
         job = {
             "api": "", "text": "", "filename": "", "entry": "", "grid": [], "settings": {},
             "arguments": [{"name": s.name, "shape": s.shape, "dtype": s.dtype} for s in layout.inputs],
@@ -423,14 +447,14 @@ class Bench:
 
 
 def _module(where: str) -> tuple[str, ...]:
-    """Return the module of the function ``module:name`` in a tuple, for the zygote to import; empty for an empty name."""
+    """Return the module of ``module:function`` in a tuple, for the zygote to import; an empty tuple for an
+    empty text.
+    """
     return (where.partition(":")[0],) if where else ()
 
 
 def _timed(outcome: Outcome, reply: Reply, said: bytes) -> WorkerRecord:
-    """Return the referee's record. The referee is acceld's own code; the reply comes from the worker and is not
-    trusted.
-    """
+    """Return the record of a worker, made of the referee's record ``said`` and the worker's untrusted reply."""
     try:
         record = json.loads(said)
         wall = record["wall_ns"]
@@ -450,7 +474,7 @@ def _timed(outcome: Outcome, reply: Reply, said: bytes) -> WorkerRecord:
 
 
 def _failed(outcome: Outcome, reply: Reply, record: Mapping[str, Any]) -> Failed | None:
-    """Return the failure that ended a worker; None if all calls were made."""
+    """Return the failure that ended a worker early; None if all calls were made."""
     if outcome.cause == FINISHED:
         if not record["rule"]:
             return None
@@ -468,7 +492,7 @@ def _failed(outcome: Outcome, reply: Reply, record: Mapping[str, Any]) -> Failed
 
 
 def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), cores: tuple[int, ...] = ()) -> Jail:
-    """Return the jail for a process with these rights."""
+    """Return the jail for a builder or a worker with these rights."""
     return Jail(
         memory_bytes=rights.memory_bytes,
         wall_s=wall_s,
@@ -485,7 +509,10 @@ def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), c
 
 
 def oracle_jail(rights: Rights | None, memory_bytes: int) -> Jail:
-    """Return the jail for a workload's own code. ``rights`` are those of a reference that uses a device, else None."""
+    """Return the jail for a workload's own code.
+
+    ``rights`` are those of a reference that runs on a device; None for a reference in numpy.
+    """
     return Jail(
         memory_bytes=memory_bytes if rights is None else rights.memory_bytes,
         wall_s=_ORACLE_S,
@@ -501,8 +528,8 @@ def oracle_jail(rights: Rights | None, memory_bytes: int) -> Jail:
 
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the ends of two pipes between two referees: for each referee, the end it reads from and the end it writes
-    to.
+    """Return the pipe ends with which two referees tell each other their turns: for each of them (read end,
+    write end).
     """
     first_hears, second_reports = os.pipe()
     second_hears, first_reports = os.pipe()
@@ -510,20 +537,22 @@ def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _descriptor(stack: contextlib.ExitStack, descriptor: int) -> int:
-    """Return ``descriptor``, which is closed at the end of the block."""
+    """Return ``descriptor``, and close it when the stack ends."""
     stack.callback(os.close, descriptor)
     return descriptor
 
 
 def _private_folder() -> Path:
-    """Return a new folder for built kernels."""
+    """Return a new folder for built kernels, which other users can not list."""
     folder = Path(tempfile.mkdtemp(prefix="acceld-hosted-"))
     folder.chmod(_FOLDER_MODE)
     return folder
 
 
 def _counters(header: Mapping[str, Any]) -> dict[str, float]:
-    """Return the builder's counters that are numbers. A builder runs evaluated code, so nothing else of them is used."""
+    """Return those of the builder's counters that are finite numbers. Nothing else is taken, because a builder
+    is untrusted.
+    """
     reported = header.get("counters")
     found = reported.items() if isinstance(reported, dict) else ()
     numbers = ((clean(name)[:60], value) for name, value in found if type(value) in (int, float))
@@ -531,7 +560,7 @@ def _counters(header: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that evaluated processes can read."""
+    """Write a file with the rights that let evaluated processes read it, also as another user."""
     partial = path.with_suffix(".partial")
     partial.write_bytes(data)
     partial.chmod(_ARTEFACT_MODE)

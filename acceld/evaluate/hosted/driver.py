@@ -1,17 +1,20 @@
 """Define the interface of a backend whose kernels run with data on this machine.
 
-A *hosted* kernel (C and numpy on the host's processor, Triton on a GPU) runs in a worker process that has its data, so
-no built kernel can be handed to a trusted runner. :mod:`acceld.evaluate.hosted` has the protocol by which its times and
-outputs can be trusted. A :class:`Driver` has the parts that differ between backends. The three functions that it names
-run in child processes. Their modules are loaded before the fork, because a jail has no files to import from:
+A *hosted* kernel (C and numpy on the host's processor, Triton on a GPU) runs in a worker process that has its data. So
+it can not be handed to a trusted runner, as a kernel for Trainium can. :mod:`acceld.evaluate.hosted` has the protocol
+by which its times and outputs can be trusted nevertheless.
 
-* **builder** (jailed, no data): ``build(job) -> Built``. ``job["scratch"]`` is a folder that it may write to. It raises
-:class:`BuildRefused`. * **worker** (jailed, with data): ``prepare(job, artefact) -> call``, where ``artefact`` is the
-path of the built bytes. ``call(inputs, outputs)`` runs the kernel once, and returns when every output is complete;
-arrays are views of memory shared with the judge. It returns None, or the microseconds that its own device clock
-measured. They are only stored beside the judge's own time, unless the driver's ``clock`` is ``claimed``. *
-**reference** (trusted; after the worker has ended): the workload's numpy reference in float64, unless the driver names
-another function.
+A :class:`Driver` has the parts that differ between backends. It names three functions that run in child processes.
+Their modules are loaded before the fork, because a jail has no files to import from:
+
+* **builder** (jailed, no data): ``build(job) -> Built``. ``job["scratch"]`` is a folder that it may write to. It
+  raises :class:`BuildRefused` for a kernel that can not be built.
+* **worker** (jailed, with data): ``prepare(job, artefact) -> call``, where ``artefact`` is the path of the built bytes.
+  ``call(inputs, outputs)`` runs the kernel once, and returns when every output is complete. Its arrays are views of
+  memory shared with the judge. It returns None, or the microseconds that its own device clock measured. These are only
+  stored beside the judge's own time, unless the driver's ``clock`` is ``claimed``.
+* **reference** (trusted, after the worker has ended): the workload's numpy reference in float64, unless the driver
+  names another function.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ STATIC_BYTES = "static_bytes"
 
 
 class BuildRefused(AcceldError):
-    """Report that a kernel can not be built. ``rule`` is a stable name, ``line`` a line of the kernel."""
+    """A kernel can not be built. ``rule`` is a stable name, ``line`` a line of the kernel (0 if unknown)."""
 
     def __init__(self, message: str, *, rule: str = "compile", line: int = 0, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -47,7 +50,7 @@ class BuildRefused(AcceldError):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Hold what a builder returns: the built bytes, and a log for people, such as warnings and vectorized loops."""
+    """The result of a builder: the built bytes, and a log for people, such as warnings and vectorized loops."""
 
     artefact: bytes
     log: str = ""
@@ -56,11 +59,12 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Describe what a child of this backend may do besides computing on its own memory.
+    """The rights of a child process besides computing on its own memory.
 
-    ``read_paths`` are files and folders that it may read and, with ``execute``, run or map as code. With ``processes``
-    = 1 it can make neither processes nor threads. ``device_paths`` are devices that it may open for reading and
-    writing.
+    - ``read_paths``: files and folders that it may read. With ``execute`` it may also run them or map them as
+      code.
+    - ``processes``: the most processes and threads; with 1 it can make neither.
+    - ``device_paths``: devices that it may open for reading and writing.
     """
 
     memory_bytes: int = 2 << 30
@@ -77,7 +81,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Describe a device to time on: a processor core or a GPU. It never runs two timings at once."""
+    """A device to time on: a processor core or a GPU. It runs one timing at a time."""
 
     index: int
     name: str
@@ -93,7 +97,9 @@ Clock = Literal["processor", "wall", "claimed"]
 
 
 class Driver(Protocol):
-    """Define what a backend provides. Its methods run in the daemon, also in threads, and never touch a candidate."""
+    """The interface of a backend. The methods run in the daemon, also in threads, and never touch a candidate's
+    code.
+    """
 
     backend: str
     clock: Clock
@@ -107,18 +113,19 @@ class Driver(Protocol):
     """``module:function`` that computes expected outputs; empty for the workload's own reference."""
 
     def check(self, api: str | None = None) -> None:
-        """Raise DeviceError, with what to install, if this machine can not run kernels of ``api``, or of any API for
-        None.
+        """Raise DeviceError, with what to install, if this machine can not run kernels of ``api``.
+
+        For None, raise it if this machine can run kernels of no API of the backend.
         """
         ...
 
     def leases(self) -> Sequence[Lease]:
-        """Return the devices to time on."""
+        """Return the devices of this machine on which kernels can be timed."""
         ...
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the reason why the policy refuses a candidate's source; None if it does not. Not called for a user's
-        own kernel.
+        """Return a failure if the policy forbids a candidate's source, else None. Not called for a kernel of
+        the user.
         """
         ...
 
@@ -131,42 +138,50 @@ class Driver(Protocol):
         ...
 
     def referring(self) -> Rights:
-        """Return the rights of the child that runs :attr:`reference`. Not called if that is empty."""
+        """Return the rights of the process that runs :attr:`reference`. Not called if that text is empty."""
         ...
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """Return settings for builder and worker, such as compiler and flags. Kernels built with other settings are not
-        shared.
+        """Return settings for builder and worker, such as compiler and flags.
+
+        A stored kernel is reused only if it was built with equal settings.
         """
         ...
 
     def learn(self, folder: Path) -> None:
-        """Measure this machine's rates, or read those stored in ``folder``. It may take seconds."""
+        """Measure the rates of this machine, or read those that are stored in ``folder``. Measuring may take
+        seconds.
+        """
         ...
 
     def peaks(self, chip: str) -> Peaks | None:
-        """Return the rates that good kernels reach, for percentages; None if unknown."""
+        """Return the rates that good kernels reach, from which percentages are computed; None if they are
+        unknown.
+        """
         ...
 
     def limits(self, chip: str) -> Peaks | None:
-        """Return the rates that no kernel can exceed. A kernel that seems to exceed them is suspect."""
+        """Return the rates that no kernel can exceed; None if they are unknown. A kernel that seems faster is
+        suspect.
+        """
         ...
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return what the device's speed depends on, such as clocks and throttling. Called before and after each
-        timing.
+        """Return facts on which the device's speed depends, such as clocks and throttling.
+
+        Called before and after each timing.
         """
         ...
 
     def sdk(self, api: str) -> str:
-        """Return the compiler or library with its version, for profiles."""
+        """Return name and version of the compiler or library, to show in profiles."""
         ...
 
 
 def job_of(kernel: Kernel, arguments: Sequence[Any], outputs: Sequence[Any], settings: Mapping[str, Any]) -> Job:
-    """Return the description of a kernel and its workload for a child.
+    """Return the description of a kernel, its arguments and its outputs, from which child processes work.
 
-    ``arguments`` and ``outputs`` are those of the workload, in the kernel's layout.
+    ``arguments`` and ``outputs`` are the workload's, in the kernel's layout.
     """
     return {
         "api": kernel.api,

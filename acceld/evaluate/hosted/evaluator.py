@@ -1,8 +1,9 @@
-"""Evaluate kernels that run with data on this machine. A referee in another process times and checks them.
+"""Evaluate kernels that run with data on this machine. A referee in another process times them and checks their
+outputs.
 
-Every timed call has its own inputs, and every output is checked after the worker has ended. A kernel is timed
-interleaved with a competitor: its parent, or else the workload's baseline. The strict gate times it again and then
-tries every distribution.
+Every timed call has inputs of its own, and every output is checked after the worker has ended. A kernel is
+timed interleaved with a competitor: its parent, or else the workload's baseline. The strict gate times it again
+and then tries every distribution.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _REMEMBERED = 1024
 
 
 def hosted(workplace: Workplace, driver: Driver) -> HostedEvaluator:
-    """Return an evaluator of the kernels that ``driver`` builds and runs on this machine."""
+    """Return an evaluator for the kernels of ``driver``'s backend."""
     return HostedEvaluator(
         workplace.config,
         workplace.state_folder,
@@ -74,7 +75,7 @@ def hosted(workplace: Workplace, driver: Driver) -> HostedEvaluator:
 
 
 class HostedEvaluator(OrderedEvaluator[HostedCase]):
-    """Evaluate kernels that run with data on this machine."""
+    """Evaluate kernels that run with data on this machine. The driver has what differs between backends."""
 
     def __init__(
         self,
@@ -95,7 +96,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         self._built: RecentlyUsed[tuple[str, str], Artefact | Failed] = RecentlyUsed(_REMEMBERED)
 
     async def find(self) -> int:
-        """Find the devices to time on, and return their number. Raises DeviceError if the machine lacks something."""
+        """Find the devices to time on, and return their number. Raises DeviceError if this machine can not run
+        the backend.
+        """
         await asyncio.to_thread(self._driver.check)
         self._leases = tuple(await asyncio.to_thread(self._driver.leases))
         return len(self._leases)
@@ -116,11 +119,13 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
             await bench.stop()
 
     def forget(self) -> None:
-        """Forget all results, so that known kernels are evaluated again."""
+        """Forget all results, so that every kernel is evaluated again."""
         self._known.clear()
 
     def statistics(self) -> dict[str, object]:
-        """Return figures for the status page: length and age of the queue, slots in use, sandbox level, devices."""
+        """Return figures for the status page: queue length, age of the oldest request, slots in use, sandbox
+        level, devices.
+        """
         return {**super().statistics(), "devices": [one.name for one in self._leases]}
 
     def slot_name(self, slot: int) -> str:
@@ -128,7 +133,11 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return self._leases[slot].name
 
     async def run_stages(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
-        """Evaluate one candidate and return the result. If something outside killed its processes, evaluate it again."""
+        """Evaluate one candidate and return the result.
+
+        If something outside of acceld killed a child process, the evaluation is repeated, :data:`TRIES` times
+        in all.
+        """
         for left in reversed(range(TRIES)):
             try:
                 return await super().run_stages(request, loaded, slot)
@@ -141,14 +150,21 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         raise AssertionError("the last try returns or raises")
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> HostedCase:
-        """Return the record of a new evaluation. Raises DeviceError for an API that this machine does not support."""
+        """Return the state of a new evaluation.
+
+        Raises DeviceError if this machine can not run kernels of the API, WorkloadError if the workload has no
+        reference.
+        """
         await asyncio.to_thread(self._driver.check, request.kernel.api)
         if loaded.reference is None and not self._driver.reference:
-            raise WorkloadError(f"workload {loaded.name} has no reference to check measured kernels against")
+            raise WorkloadError(
+                f"workload {loaded.name} has no reference to check measured kernels against",
+                hint=f"Write {loaded.folder / 'reference.py'} with a function forward.",
+            )
         return HostedCase(request, loaded, lease=self._leases[slot])
 
     def policy(self, kernel: Kernel) -> Failure | None:
-        """Return the first forbidden construct in the source; None if there is none."""
+        """Return a failure for the first forbidden construct in the source; None if the source has none."""
         if kernel.api == "numpy":
             return policy.check(kernel.text, kernel.filename, library=policy.NUMPY_REACH)
         return self._driver.refuse(kernel)
@@ -163,8 +179,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def recall(self, case: HostedCase) -> Evaluation | None:
-        """Return the stored result of the same built kernel; None if there is none. A pass of the strict gate is never
-        reused.
+        """Return the stored result of an equal built kernel; None if there is none that answers the request.
+
+        A pass of the strict gate is never reused.
         """
         if case.request.practice:
             return None
@@ -175,9 +192,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return replace(stored, source_sha256=case.request.kernel.sha256, reused=True)
 
     async def measure(self, case: HostedCase) -> Failed | None:
-        """Time the kernel interleaved with its competitor, and check every timed call. Return a failure, or None.
+        """Time the kernel interleaved with its competitor, and check every timed call. Return a failure, or
+        None.
 
-        A possible win takes several sessions.
+        A request that may lead to a win takes several sessions, any other request one.
         """
         layout = _layout(case.artefact)
         decides = _decides(case.request)
@@ -198,7 +216,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def suspicion(self, case: HostedCase) -> Failed | None:
-        """Return a failure if the clocks or the declared work contradict the latency, else None."""
+        """Return a failure (``suspect``) if the clocks or the declared work contradict the latency, else None."""
         assert case.measured is not None
         suspect = suspicion(case.measured, least_us(case.workload, self._driver.limits(case.request.chip)))
         return None if suspect is None else Failed(Status.SUSPECT, suspect, case.correctness(Gate.SEARCH))
@@ -208,7 +226,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return False
 
     async def check(self, case: HostedCase, gate: Gate) -> Failed | None:
-        """Try every distribution, for the strict gate. Return a failure, or None. The timed calls were the search gate."""
+        """At the strict gate, try every variant. Return the first failure, or None.
+
+        The search gate has nothing more to do, because every timed call was checked.
+        """
         if gate is Gate.SEARCH:
             return None
         failed = await self._try_everything(case)
@@ -218,25 +239,30 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None if weak is None else Failed(Status.SUSPECT, weak, case.correctness(Gate.STRICT))
 
     def correctness(self, case: HostedCase) -> Correctness:
-        """Return the record of the checks of a kernel that passed."""
+        """Return the record of the checks, for a kernel that passed all of them."""
         return case.correctness(_reached(case))
 
     def percents(self, case: HostedCase, latency_us: float) -> tuple[float | None, float | None]:
-        """Return the percent of the rates measured on this machine, as percent of peak and as percent of attainable."""
+        """Return the latency in percent of the best time at this machine's measured rates; None if the rates
+        are unknown.
+
+        The same figure stands for percent of peak and percent of attainable.
+        """
         best = least_us(case.workload, self._driver.peaks(case.request.chip))
         percent = None if best is None else 100 * best / latency_us
         return percent, percent
 
     async def learn(self, case: HostedCase, evaluation: Evaluation) -> None:
-        """Store the result for candidates that build to the same kernel, unless the machine was too busy for a reliable
-        time.
+        """Store the result for candidates that build to an equal kernel.
+
+        Nothing is stored for a tool's request, or if the machine was too busy for a reliable time.
         """
         busy = evaluation.failure is not None and evaluation.failure.rule == RESOLUTION
         if not case.request.practice and not busy:
             self._known[case.program, _reached(case)] = evaluation
 
     async def _build(self, kernel: Kernel, loaded: Workload) -> Artefact | Failed:
-        """Return the built kernel or the failure, from memory if it was built before."""
+        """Return the built kernel or a failure. A kernel that was built before is not built again."""
         settings = dict(await asyncio.to_thread(self._driver.settings, kernel.api))
         job = job_of(kernel, loaded.arguments, loaded.outputs, settings)
         key = (json.dumps(job, sort_keys=True), kernel.sha256)
@@ -246,8 +272,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _graded(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], terms: Terms, other: Artefact | None = None
     ) -> tuple[Failed | None, list[tuple[WorkerRecord, WorkerRecord | None]]]:
-        """Run sessions of at most ``terms.calls`` calls each, and grade the calls. Return the failure and both kernels'
-        times.
+        """Time one call for each draw, in sessions of at most ``terms.calls`` calls, and check all outputs.
+
+        Return the first failure or None, and for each session the records of the kernel and of the competitor
+        ``other``.
         """
         sessions: list[tuple[WorkerRecord, WorkerRecord | None]] = []
         made: list[Draw] = []
@@ -267,7 +295,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _session(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], terms: Terms, other: Artefact | None
     ) -> tuple[WorkerRecord, WorkerRecord | None, list[Checked]]:
-        """Generate inputs, time the calls, and check the outputs after both workers have ended."""
+        """Run one session: generate inputs, time the calls, and check the outputs after the workers have ended.
+
+        Return the kernel's record, the competitor's record or None, and the check of each call of the kernel.
+        """
         bench, loaded, built = running(self._bench), case.workload, case.artefact
         with case.stage("generate"):
             batches = await bench.generate(loaded, layout, draws)
@@ -291,7 +322,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _check(
         self, loaded: Workload, layout: Layout, draws: Sequence[Draw], bench: Bench, kept: Any
     ) -> list[Checked]:
-        """Check the outputs of a session's calls with the known noise floors, and store new floors."""
+        """Check the outputs of a session with the known noise floors, and store floors that were measured
+        meanwhile.
+        """
         floors: dict[str, Any] = {}
         for variant in {draw.variant for draw in draws}:
             known = await asyncio.to_thread(self._floors.of_numpy, loaded, variant)
@@ -307,8 +340,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return checked
 
     async def _try_everything(self, case: HostedCase) -> Failed | None:
-        """Try every distribution, relation and published seed, one call twice, and then the hidden shapes. Return a
-        failure, or None.
+        """Try every distribution, every metamorphic relation and the published seeds, then the hidden shapes.
+
+        One call is repeated, and repeated with changed inputs, to find a kernel that keeps something between
+        calls. Return the first failure, or None.
         """
         kept = case.artefact.counters.get(STATIC_BYTES, 0.0)
         moves = self._driver.clock == "processor"  # kernels on a device see other addresses than those on the host
@@ -329,10 +364,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def _terms(self, wished: Terms, layout: Layout) -> Terms:
-        """Return the limits of a session, such that the inputs of its calls fit into memory.
+        """Return ``wished`` with no more calls than inputs and outputs fit into memory.
 
-        On a device with a clock of its own each call is a median already, so a session of large calls has fewer of
-        them.
+        If the device has a clock of its own, each call is already a median. So fewer calls suffice if their
+        arrays are large.
         """
         calls, least = min(wished.calls, self._room(layout)), wished.least
         if self._driver.clock == "claimed":
@@ -341,23 +376,25 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return Terms(calls, min(least, calls), wished.budget_s, self._config.check_s or _CALL_S)
 
     def _room(self, layout: Layout) -> int:
-        """Return the number of calls whose inputs and outputs fit into memory. Raises UsageError if a session needs
-        more.
+        """Return how many calls' inputs and outputs fit into memory.
+
+        Raises UsageError if these are fewer than the shortest session needs.
         """
         call_bytes = layout.input_bytes + layout.output_bytes
         most = self._driver.batch_bytes // max(1, call_bytes)
         if most < _LEAST_CALLS:
             raise UsageError(
-                f"one call of this workload has {call_bytes >> 20} MiB of inputs and outputs; that is too much memory to time it: make its shapes smaller"
+                f"one call of this workload has {call_bytes >> 20} MiB of inputs and outputs, which is too much to time it",
+                hint="Make the shapes of the workload smaller.",
             )
         return most
 
     def _untimed(self, calls: int) -> Terms:
-        """Return the limits of a session whose calls are only checked."""
+        """Return the limits of a session that makes ``calls`` calls only to check them."""
         return Terms(calls, calls, self._config.time_s, self._config.check_s or _CALL_S)
 
     async def _elsewhere(self, case: HostedCase, values: Mapping[str, int]) -> Failed | None:
-        """Try the source of a case at a hidden shape. Return a failure, or None."""
+        """Try the kernel at one hidden shape. Return a failure, or None."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         request, where = at_shape(case.request, case.workload, shaped), shape_text(values)
         built = await self._build(request.kernel, shaped)
@@ -373,8 +410,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _noise_of_baseline(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], checked: Sequence[Checked]
     ) -> dict[str, tuple[Errors, ...]]:
-        """Return the baseline's errors on each variant where the kernel exceeds numpy's noise. They are measured at the
-        first use.
+        """Return the errors of the workload's baseline, for each variant on which the kernel exceeds numpy's
+        noise.
+
+        Errors that are not stored yet are measured now, in a session of the baseline.
         """
         request, loaded = case.request, case.workload
         place = (loaded, request.kernel.api, request.chip)
@@ -411,7 +450,11 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return known
 
     async def _competitor(self, case: HostedCase) -> tuple[Kernel, Artefact] | None:
-        """Return the kernel to interleave with: the parent, or else the workload's baseline; None if there is none."""
+        """Return the kernel to interleave with, and its built form: the parent, or else the workload's
+        baseline.
+
+        None if there is no such kernel, if it can not be built, or if its built bytes equal the candidate's.
+        """
         api = case.request.kernel.api
         kernel = next((one for one in case.request.against if one.api == api), None)
         if kernel is None and api in case.workload.baselines:
@@ -424,8 +467,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return kernel, built
 
     async def _overhead(self, layout: Layout, lease: Lease) -> Overhead:
-        """Measure the cost of an empty call. It is measured for each evaluation, because it depends on the machine's
-        load.
+        """Measure the cost of an empty call. This is done for each evaluation, because the cost depends on the
+        machine's load.
         """
         # A device's clock does not include this cost. It is then only an upper bound for what the clock reads.
         calls = _EMPTY_CALLS if self._driver.clock != "claimed" else min(_EMPTY_CALLS, self._room(layout))
@@ -460,7 +503,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
 
 def _reached(case: HostedCase) -> Gate:
-    """Return the gate of a request. It is the search gate also if only a latency is asked for."""
+    """Return the gate that a request's result counts for. A request for the latency alone counts for the search
+    gate.
+    """
     return Gate.STRICT if case.request.gate is Gate.STRICT else Gate.SEARCH
 
 
@@ -475,12 +520,12 @@ def _layout_apart(built: Artefact) -> Layout:
 
 
 def _decides(request: EvaluationRequest) -> bool:
-    """Return True if the request may lead to a win: at the strict gate, or for a comparison that was asked for."""
+    """Tell whether the request may lead to a win: at the strict gate, or if a comparison was asked for."""
     return request.gate is Gate.STRICT or request.interleave or (not request.run and bool(request.against))
 
 
 def _asks_interleaved(request: EvaluationRequest, stored: Evaluation) -> bool:
-    """Return True if the request asks for a comparison that the stored evaluation does not have."""
+    """Tell whether the request asks for a comparison that the stored evaluation does not have."""
     if request.run or not request.against or stored.profile is None:
         return False
     enough = [pair["against"] for pair in stored.profile.details.get("paired", ()) if pair["sessions"] >= SESSIONS]
@@ -488,11 +533,11 @@ def _asks_interleaved(request: EvaluationRequest, stored: Evaluation) -> bool:
 
 
 def sessions_of(first: Draw, inputs: int, others: Sequence[Draw], room: int) -> list[list[Draw]]:
-    """Return the draws of each worker's calls, at most ``room`` for each.
+    """Return lists of draws, one list for the calls of each worker, of at most ``room`` draws each.
 
-    They are ``first``, ``first`` with one element of each input changed, ``others``, and ``first`` again. Changed and
-    repeated calls follow ``first`` in the same worker, because only there could a kernel keep something from one call
-    to the next.
+    The draws are ``first``, ``first`` with one element of each input changed, ``others``, and ``first`` again.
+    Changed and repeated calls follow ``first`` in the same worker: only there can a kernel keep something from
+    one call to the next.
     """
     changed = [replace(first, changed=number) for number in range(inputs)]
     near = [first, *changed[: room - 2]]

@@ -1,4 +1,4 @@
-"""Grade a session of calls: compare the worst call of each variant with its tolerance."""
+"""Grade the calls of sessions: record the worst call of each variant, and compare it with the tolerance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from acceld.workloads import PAPER_SEEDS
 
 @dataclass(slots=True, kw_only=True)
 class HostedCase(Case):
-    """Hold the state of an evaluation, with its device and the built kernel."""
+    """The state of one evaluation, with its device and the built kernel."""
 
     lease: Lease
     built: Artefact | None = None
@@ -29,7 +29,7 @@ class HostedCase(Case):
 
     @property
     def artefact(self) -> Artefact:
-        """Return the built kernel. It exists after the stage that builds."""
+        """Return the built kernel. Only stages after the build may ask for it."""
         assert self.built is not None
         return self.built
 
@@ -43,11 +43,13 @@ def grade(
     checked: Sequence[Checked],
     baseline: dict[str, tuple[Errors, ...]],
 ) -> Failed | None:
-    """Record the worst call of each variant, and return the first failure or None. Raises WorkloadError if nothing can
-    be checked.
+    """Record the worst call of each variant in the case. Return the first failure, or None.
 
-    ``ended`` is the reason why the session made no further calls. ``unwritten`` has the number of elements that each
-    call did not write.
+    - ``ended``: the failure that ended the last session early, or None.
+    - ``unwritten``: for each call, the number of output elements that the kernel did not write.
+    - ``baseline``: the errors of the workload's baseline, by variant.
+
+    Raises WorkloadError if the workload's own distribution can not be used, or if no call was made.
     """
     worst: dict[str, tuple[Check, int]] = {}
     failure: Failure | None = None
@@ -87,7 +89,9 @@ def grade(
     if failure is not None:
         return Failed(Status.INCORRECT_NUMERICAL, failure, case.correctness(Gate.SEARCH))
     if not checked:
-        raise WorkloadError(f"no call of a kernel for {case.workload.name} was made")
+        raise WorkloadError(
+            f"no call of a kernel for workload {case.workload.name} was completed, so nothing was checked"
+        )
     return None
 
 

@@ -1,7 +1,7 @@
-"""Make inputs and check results of hosted kernels, in child processes that run the workload's code.
+"""Make the inputs of hosted kernels and check their outputs, in child processes that run the workload's code.
 
-They never run a candidate's code. ``generate`` makes the inputs of every call before the worker starts. ``check``
-computes the expected outputs from the same seeds, after the worker has ended.
+These processes never run a candidate's code. ``generate`` makes the inputs of every call before the worker
+starts. ``check`` computes the expected outputs from the same seeds, after the worker has ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BATCHES, KEPT = 5, 5
 
 
 def generate(request: bytes, reply: int) -> None:
-    """Write the inputs of the calls ``numbers`` in the kernel's layout, and answer ``{}`` or ``{"error"}``."""
+    """Write the inputs of the calls ``numbers`` in the kernel's layout. Answer ``{}``, or ``{"error": ...}``."""
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
     try:
@@ -47,7 +47,9 @@ def generate(request: bytes, reply: int) -> None:
             for slot, array in zip(layout.inputs, arrays, strict=True):
                 view = memoryview(np.ascontiguousarray(array).tobytes())
                 if len(view) != slot.size_bytes:
-                    raise WorkloadError(f"argument {slot.name} of {workload.name} has {len(view)} bytes of inputs")
+                    raise WorkloadError(
+                        f"the inputs of {workload.name} have {len(view)} bytes for {slot.name}, not {slot.size_bytes}"
+                    )
                 while view:
                     written = os.pwrite(BATCHES, view, cursor)
                     view, cursor = view[written:], cursor + written
@@ -58,8 +60,8 @@ def generate(request: bytes, reply: int) -> None:
 
 
 def check(request: bytes, reply: int) -> None:
-    """Compare the outputs of the calls ``numbers`` with the reference, and answer the errors of each call and noise
-    floors.
+    """Compare the outputs of the calls ``numbers`` with the reference. Answer the errors of each call and the
+    noise floors.
     """
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
@@ -73,8 +75,10 @@ def check(request: bytes, reply: int) -> None:
 
 
 def admit(request: bytes, reply: int) -> None:
-    """Examine whether the workload's checks can distinguish right outputs from wrong ones, with the reference of
-    ``check``.
+    """Examine whether the workload's checks can distinguish right outputs from wrong ones, and answer the
+    findings.
+
+    The expected outputs come from the same reference as in :func:`check`.
     """
     raw, _ = unpack(request)
     _load(raw["libraries"])
@@ -82,7 +86,9 @@ def admit(request: bytes, reply: int) -> None:
 
 
 def _on_device(where: str) -> Callable[[Workload, Sequence[Any]], list[NDArray[Any]]]:
-    """Return the reference ``module:name``, which runs on a device. Any error that it raises becomes a WorkloadError."""
+    """Return the function ``module:name`` as a reference that runs on a device. Its errors become
+    WorkloadError.
+    """
     reference = function(where)
 
     def expect(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
@@ -100,15 +106,19 @@ def _on_device(where: str) -> Callable[[Workload, Sequence[Any]], list[NDArray[A
 
 
 def _load(libraries: Sequence[str]) -> None:
-    """Load shared libraries that the reference's packages find by name. A missing library is reported by the package."""
+    """Load shared libraries that packages of the reference find by name.
+
+    A library that can not be loaded is passed over, because the package that needs it reports the error.
+    """
     for path in libraries:
         with contextlib.suppress(OSError):
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 
 
 def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one record for each call: its ``errors`` by output, or why it is ``refused``. New floors go to
-    ``raw["floors"]``.
+    """Return one record for each call: the ``errors`` of each output, or why the variant is ``refused``.
+
+    Newly measured noise floors are added to ``raw["floors"]``.
     """
     expect = _on_device(raw["reference"]) if raw["reference"] else reference_outputs
     known: dict[tuple[str, int], tuple[list[NDArray[Any]], list[NDArray[Any]]]] = {}
@@ -142,7 +152,8 @@ def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[
 def _inputs(workload: Workload, trial: dict[str, Any]) -> list[Any]:
     """Return the inputs of a call.
 
-    If the call is a changed one, one element of an argument gets the value that differs most from its own.
+    For a changed call, one element of one array is overwritten. Of all values of the array, it gets the one
+    that differs most from the value before.
     """
     inputs = inputs_of(workload, trial["seed"], trial["variant"])
     if trial["changed"] is None:
@@ -158,7 +169,7 @@ def _inputs(workload: Workload, trial: dict[str, Any]) -> list[Any]:
 
 
 def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:
-    """Return an output of a call."""
+    """Return one output array of call ``number``."""
     before = layout.outputs[: layout.outputs.index(slot)]
     offset = number * layout.output_bytes + sum(one.size_bytes for one in before)
     data = os.pread(KEPT, slot.size_bytes, offset)
@@ -168,7 +179,7 @@ def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:
 def _errors(
     outputs: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], pieces: Sequence[Piece]
 ) -> list[list[float | None]]:
-    """Return the errors of each piece of the outputs, with None in place of infinite ones."""
+    """Return the errors of each piece of the outputs. None stands for an infinite error."""
     found = compare_pieces(outputs, [want.astype(np.float64) for want in expected], pieces)
     return [[one if math.isfinite(one) else None for one in errors.plain()] for errors in found]
 
@@ -185,5 +196,7 @@ def _floor(
 
 
 def errors_of(record: Sequence[Sequence[float | None]]) -> list[Errors]:
-    """Return the errors in an answer of ``check``, where None stands for an infinite error."""
+    """Return the errors that ``record``, a part of an answer of ``check``, describes. None stands there for
+    infinity.
+    """
     return [Errors(*(math.inf if one is None else one for one in found)) for found in record]

@@ -1,4 +1,6 @@
-"""Compute latencies from the clocks that a referee reads: without warm-up calls, and less the cost of an empty call."""
+"""Compute latencies from the clocks of a referee: without the warm-up calls, and less the cost of an empty
+call.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _MORE_THAN_ONE_CORE = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Hold the cost of an empty call by both clocks: medians and interquartile ranges."""
+    """The cost of an empty call by the wall clock and by the processor clock: medians and interquartile ranges."""
 
     wall_us: float
     processor_us: float
@@ -39,14 +41,14 @@ class Overhead:
 
     @property
     def resolution_us(self) -> float:
-        """Return the smallest difference of times that the clock can show."""
+        """Return the smallest difference between two latencies that the clock can show, in microseconds."""
         if self.clock == "claimed":
             return _EVENT_RESOLUTION_US
         return max(0.1, self.processor_spread_us if self.clock == "processor" else self.wall_spread_us)
 
     @property
     def warm_ups(self) -> int:
-        """Return the number of first calls that are not counted."""
+        """Return the number of first calls of a session that are not counted."""
         return 1 if self.clock == "claimed" else WARM_UPS
 
     def plain(self) -> dict[str, float]:
@@ -61,8 +63,8 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Hold a kernel's latency with its samples. ``complaint`` is a contradiction between the clocks, None if there is
-    none.
+    """A kernel's latency with its samples. ``complaint`` is a failure if the clocks contradict each other, else
+    None.
     """
 
     latency: Estimate
@@ -74,7 +76,7 @@ class Measured:
 
 
 def overhead_of(timed: WorkerRecord, clock: Clock) -> Overhead:
-    """Return the cost of an empty call, from a session of empty calls."""
+    """Return the cost of an empty call, from a session that made nothing but empty calls."""
     wall, processor = timed.wall_us[WARM_UPS:], timed.processor_us[WARM_UPS:]
     used = clock
     if clock == "processor" and min(processor) <= 0:
@@ -85,8 +87,9 @@ def overhead_of(timed: WorkerRecord, clock: Clock) -> Overhead:
 def measured(
     sessions: Sequence[tuple[WorkerRecord, WorkerRecord | None]], competitor_sha256: str, overhead: Overhead
 ) -> Measured:
-    """Return the latency over sessions whose calls were all right, and the comparison with the competitor if there is
-    one.
+    """Return the latency over several sessions, and the comparison with the competitor that was timed in them.
+
+    ``sessions`` has pairs of records: the kernel's, and the competitor's or None.
     """
     samples = [_net(timed, overhead) for timed, _ in sessions]
     latency = median(samples)
@@ -110,13 +113,14 @@ def measured(
 
 
 def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
-    """Return the samples without warm-up calls, if any others are left."""
+    """Return the samples without those of the warm-up calls; all samples if there are no others."""
     return samples[overhead.warm_ups :] if len(samples) > overhead.warm_ups else samples
 
 
 def _net(timed: WorkerRecord, overhead: Overhead) -> list[float]:
-    """Return the samples less the cost of an empty call. Each is at least a tenth of the resolution, so that ratios
-    exist.
+    """Return the samples less the cost of an empty call, in microseconds.
+
+    Each is at least a tenth of the clock's resolution, so that ratios of samples exist.
     """
     if overhead.clock == "claimed":
         raw: list[float] = [
@@ -132,7 +136,9 @@ def _net(timed: WorkerRecord, overhead: Overhead) -> list[float]:
 
 
 def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead: Overhead) -> Failure | None:
-    """Return a contradiction between the clocks of one session; None if there is none."""
+    """Return a failure if one session's time is too short to measure or its clocks contradict each other; else
+    None.
+    """
     if latency_us < 2 * overhead.resolution_us:
         return Failure(
             RESOLUTION,
@@ -141,16 +147,18 @@ def _complaint(timed: WorkerRecord, latency_us: float, wall_us: float, overhead:
             hint="Time it again on an idle machine, or by another method.",
         )
     if overhead.clock == "processor" and sum(timed.processor_us) > _MORE_THAN_ONE_CORE * sum(timed.wall_us):
-        return Failure("clocks", "the kernel used more than one core")
+        return Failure(
+            "clocks", "the kernel used more than one core", hint="Use one thread: a kernel is timed on one core."
+        )
     if overhead.clock == "claimed" and latency_us > max(wall_us, 0.0) + overhead.wall_us:
         return Failure("clocks", f"the kernel's own clock says {latency_us:.4g} us, the judge's {wall_us:.4g} us")
     return None
 
 
 def suspicion(found: Measured, shortest_us: float | None) -> Failure | None:
-    """Return the reason why the times can not be true; None if they can.
+    """Return a failure if the measured times can not be true; else None.
 
-    ``shortest_us`` is the least time that the declared work takes, None if unknown.
+    ``shortest_us`` is the least time that the declared work takes; None if it is unknown.
     """
     if found.complaint is not None:
         return found.complaint

@@ -1,23 +1,24 @@
 """Give a worker its inputs, time it and keep its outputs. The referee runs beside the worker, not in it.
 
-It is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`), has every input and never runs
-evaluated code. One call goes as follows:
+The referee is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`). It has every input
+and never runs evaluated code. One call goes as follows:
 
-1. The worker is stopped (SIGSTOP; nothing can refuse it, and a thread stops with its process).
-2. Its arena gets inputs that it has never seen, with a few hundred elements still wrong, and random bytes as outputs.
-3. The doorbell byte is put into the pipe that the worker waits on. **The clocks start.** The wrong elements are
-   corrected.
-4. SIGCONT. The worker reads the byte, runs the kernel and answers on another pipe.
-5. SIGSTOP again, and a wait until the system reports that the worker is stopped. **The clocks end.**
-6. Outputs are copied, guard zones and inputs compared.
+1. The worker is stopped by SIGSTOP, which no process can refuse and which stops all its threads.
+2. The worker's arena gets inputs that the worker has never seen, with a few hundred elements still wrong, and
+   random bytes as outputs.
+3. The referee writes a byte, the *doorbell*, to the pipe that the worker waits on. **The clocks start.** The wrong
+   elements are corrected.
+4. The worker is continued by SIGCONT. It reads the byte, runs the kernel and answers on another pipe.
+5. The worker is stopped again, and the referee waits until the system reports that. **The clocks end.**
+6. Outputs are copied, guard zones and inputs are compared with what they were.
 
-So the clocks cover everything that the worker does while it can see data. It gains nothing by answering early, by
-computing early or by going on after the answer. The cost of an empty call is measured in the same way.
+So the clocks cover everything that the worker does while it can see data. The worker gains nothing by answering
+early, by computing early or by going on after the answer. The cost of an empty call is measured in the same way.
 
 Two clocks are read: the wall clock, and the worker's processor time as the system accounts it.
 
-The referees of a candidate and of its competitor take turns, in the order ABBA, on one core. They signal their turns
-through pipes.
+The referees of a candidate and of its competitor take turns, in the order ABBA, on one core. They signal their
+turns through pipes.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ FINISHED = "finished"
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """Describe the calls that a referee makes, and their limits.
+    """The calls that a referee makes, and their limits.
 
-    ``place`` is 0 for the side that starts, 1 for the other side, and None without a competitor. After ``least`` calls
-    no further call begins once ``budget_s`` seconds have passed.
+    In a session with a competitor, ``place`` is 0 for the kernel that starts and 1 for the other kernel; else
+    it is None. Once ``budget_s`` seconds have passed, no call beyond the first ``least`` begins.
     """
 
     layout: Layout
@@ -87,7 +88,7 @@ class CallPlan:
 
 
 class _Ended(Exception):
-    """Stop the session. ``cause`` is the cause in the outcome."""
+    """Raised to end the session. ``cause`` is the cause in the outcome."""
 
     def __init__(self, cause: str, rule: str = "", message: str = "") -> None:
         super().__init__(cause)
@@ -98,7 +99,7 @@ class _Ended(Exception):
 
 @dataclass(slots=True)
 class _Session:
-    """Hold the state of a session."""
+    """The state of a session."""
 
     job: Job
     child: int
@@ -122,10 +123,16 @@ class _Session:
 
 
 def referee(job: Job, child: int, started: float) -> dict[str, Any]:
-    """Run the session that the job's private descriptors describe, and return the outcome after the worker has ended.
+    """Run one session, and return its outcome after the worker has ended.
 
-    The private descriptors are: record (first the plan, at the end the result), input batches, kept outputs, doorbell
-    (write end), done (read end), and with a competitor turn_in and turn_out.
+    The job's private descriptors are, in this order:
+
+    - the record: first the plan, at the end the result
+    - the input batches
+    - the kept outputs
+    - the write end of the doorbell
+    - the read end of the worker's answers
+    - with a competitor: a read end and a write end, for the turns
     """
     record_file, batch_file, kept, doorbell, done, *turns = job.private
     raw = json.loads(os.pread(record_file, os.fstat(record_file).st_size, 0))
@@ -192,10 +199,11 @@ def _run(session: _Session) -> None:
 
 @contextlib.contextmanager
 def _bounded(session: _Session, most_s: float) -> Iterator[None]:
-    """End the session if its worker blocks the referee where ``_wait`` does not notice it.
+    """End the session if its worker blocks the referee for more than ``most_s`` seconds where ``_wait`` does
+    not notice.
 
-    For example, a worker that sends itself SIGCONT discards a pending stop. A worker that has filled its pipe blocks
-    the doorbell byte.
+    For example, a worker that sends itself SIGCONT discards a pending stop. A worker that has filled its pipe
+    blocks the doorbell byte.
     """
 
     def late(number: int, frame: object) -> None:
@@ -212,8 +220,10 @@ def _bounded(session: _Session, most_s: float) -> Iterator[None]:
 
 
 def _begin(session: _Session, number: int, started: float) -> bool:
-    """Wait for this worker's turn. Return False if the session is over, which the side that is first in a round
-    decides.
+    """Wait for the turn of this referee's worker. Return False if the session is over.
+
+    A round is one call of each of the two kernels. The side that calls first in a round decides whether the
+    session goes on.
     """
     place = session.plan.place
     late = number >= session.plan.least and time.monotonic() - started > session.plan.budget_s
@@ -228,14 +238,14 @@ def _begin(session: _Session, number: int, started: float) -> bool:
 
 
 def _end(session: _Session, number: int) -> None:
-    """End this worker's call. After the first call of a round the other side takes its turn."""
+    """Tell the competitor's referee to begin its call, if this worker's call was the first of a round."""
     place = session.plan.place
     if place is not None and (number % 2 == 0) == (place == 0):
         _send(session, _TURN)
 
 
 def _send(session: _Session, message: bytes) -> None:
-    """Send a message to the competitor's referee. If that has ended, this session continues alone."""
+    """Send a message to the competitor's referee. If that process has ended, this session continues alone."""
     if not session.alone:
         try:
             os.write(session.turn_out, message)
@@ -244,7 +254,10 @@ def _send(session: _Session, message: bytes) -> None:
 
 
 def _hear(session: _Session, most_s: float) -> bytes:
-    """Return the message of the competitor's referee; empty if that has ended. This session then continues alone."""
+    """Wait for a message of the competitor's referee, and return it.
+
+    Empty if that process has ended. Then this session continues alone.
+    """
     if session.alone:
         return b""
     _wait(session, session.turn_in, most_s, watch_child=False)
@@ -254,8 +267,10 @@ def _hear(session: _Session, most_s: float) -> bytes:
 
 
 def _call(session: _Session, number: int, guards: list[tuple[int, bytes]]) -> None:
-    """Make one call: write inputs, run the worker between two readings of the clocks, keep the outputs, and check the
-    arena.
+    """Make one call of the kernel.
+
+    Write the inputs, run the worker between two readings of the clocks, keep the outputs, and check guard zones
+    and inputs.
     """
     plan, layout = session.plan, session.plan.layout.at(number)
     fixes = _deliver(session, number)
@@ -291,7 +306,10 @@ def _call(session: _Session, number: int, guards: list[tuple[int, bytes]]) -> No
 
 
 def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
-    """Write the inputs of a call. Return the elements that are still wrong, as (array, positions, right values)."""
+    """Write the inputs of a call into the arena, a few hundred elements of them still wrong.
+
+    Return the wrong elements as (array, positions, right values).
+    """
     fixes = []
     cursor = number * session.plan.layout.input_bytes
     for slot in session.plan.layout.at(number).inputs:
@@ -307,7 +325,7 @@ def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
 
 
 def _fill_guards(session: _Session, layout: Layout) -> list[tuple[int, bytes]]:
-    """Fill the guard zones with random bytes, and return the bytes with their positions."""
+    """Fill the guard zones with random bytes, and return each zone's start and bytes."""
     guards = []
     for start, end in layout.guards():
         noise = session.rng.bytes(end - start)
@@ -325,13 +343,13 @@ def _check_guards(session: _Session, guards: list[tuple[int, bytes]], layout: La
 
 
 def _first_difference(session: _Session, start: int, noise: bytes) -> int:
-    """Return the place of the first byte of a guard zone that has changed."""
+    """Return the position in the arena of the first byte of a guard zone that has changed."""
     now = np.frombuffer(session.arena[start : start + len(noise)], np.uint8)
     return int(np.flatnonzero(now != np.frombuffer(noise, np.uint8))[0])
 
 
 def _nearest(layout: Layout, position: int) -> str:
-    """Return a description of a position outside of all arrays, relative to the nearest one."""
+    """Return a text that says where a position outside of all arrays lies, relative to the nearest array."""
 
     def distance(slot: Slot) -> int:
         return max(slot.offset - position, position - (slot.offset + slot.size_bytes) + 1)
@@ -351,11 +369,18 @@ def _check_inputs(session: _Session, number: int) -> None:
         cursor += slot.size_bytes
         now = session.arena[slot.offset : slot.offset + slot.size_bytes]
         if position not in session.plan.mutates and now != given:
-            raise _Ended(FINISHED, "input_changed", f"the kernel changed its input {slot.name}")
+            raise _Ended(
+                FINISHED,
+                "input_changed",
+                f"the kernel changed its input {slot.name}, which mutates in workload.toml does not name",
+            )
 
 
 def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
-    """Return the number of output elements that still have their initial random bytes."""
+    """Return how many 4-byte words of an output still have their initial random bytes.
+
+    0 for an output whose size is no multiple of 4 bytes, because single bytes may be equal by chance.
+    """
     width = 4 if len(found) % 4 == 0 else 1
     kind = np.dtype(f"u{width}")
     now = np.frombuffer(found, kind)
@@ -367,11 +392,13 @@ def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
 
 
 def _await_answer(session: _Session, number: int, most_s: float) -> float | None:
-    """Wait for the worker's answer to a call. Return the time that its own clock measured, None without one."""
+    """Wait for the worker's answer to a call. Return the microseconds that its own clock measured; None without
+    a clock.
+    """
     _wait(session, session.done, most_s, watch_child=True)
     said = os.read(session.done, ANSWER.size)
     if len(said) != ANSWER.size:
-        raise _Ended(FINISHED, "protocol", "the kernel's process closed its answering pipe")
+        raise _Ended(FINISHED, "protocol", "the kernel's process closed the pipe on which it answers calls")
     answered, claimed = ANSWER.unpack(said)
     if answered != number:
         raise _Ended(FINISHED, "protocol", f"the kernel's process answered call {answered} instead of {number}")
@@ -379,7 +406,9 @@ def _await_answer(session: _Session, number: int, most_s: float) -> float | None
 
 
 def _wait(session: _Session, descriptor: int, most_s: float, *, watch_child: bool) -> None:
-    """Wait until a descriptor can be read. End the session at the deadline, or if the worker or the daemon ends."""
+    """Wait until a descriptor can be read. End the session at the deadline, or if the worker or the daemon has
+    ended.
+    """
     handle = os.pidfd_open(session.child)
     try:
         poll = select.poll()
@@ -413,14 +442,14 @@ def _stop(session: _Session) -> None:
 
 
 def _reap(session: _Session) -> None:
-    """Store how the worker ended."""
+    """Collect the worker's exit status and store it in the session."""
     _, status = os.waitpid(session.child, 0)
     killed = os.WIFSIGNALED(status)
     session.gone = (None, os.WTERMSIG(status)) if killed else (os.WEXITSTATUS(status), None)
 
 
 def processor_clock(pid: int) -> int:
-    """Return the clock of the processor time of process ``pid`` (clock_getcpuclockid(3))."""
+    """Return the id of the clock that counts the processor time of process ``pid`` (clock_getcpuclockid(3))."""
     found = ctypes.c_int()
     if _libc.clock_getcpuclockid(pid, ctypes.byref(found)):
         raise OSError(f"there is no processor clock of process {pid}")

@@ -1,7 +1,7 @@
 """Run a kernel on data in a jailed worker process, whose answers are not trusted.
 
-The worker sees the inputs of one call at a time, and only while its referee's clock runs: between calls it is stopped.
-A false answer gains nothing, because the clock ends only after the worker has been stopped again.
+The worker sees the inputs of one call at a time, and runs only while its referee's clock runs: between calls it
+is stopped. A false answer gains nothing, because the clock ends only after the worker has been stopped again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STATE_BYTES = 64
 
 
 def build(request: bytes, reply: int) -> None:
-    """Build a kernel without data, and answer ``{"log", "counters"}`` followed by the built bytes, or a failure."""
+    """Build a kernel without data. Answer ``{"log", "counters"}`` followed by the built bytes, or a failure."""
     raw = json.loads(request)
     try:
         built = function(raw["builder"])(raw["job"])
@@ -44,7 +44,9 @@ def build(request: bytes, reply: int) -> None:
 
 
 def serve(request: bytes, reply: int) -> None:
-    """Prepare the kernel, answer that it is ready, then run it once for each number on the doorbell pipe."""
+    """Prepare the kernel and answer that it is ready. Then run it once for each number that the doorbell pipe
+    delivers.
+    """
     raw = json.loads(request)
     layout = Layout.from_plain(raw["layout"])
     memory = mmap.mmap(ARENA, layout.size_bytes)
@@ -70,22 +72,24 @@ def serve(request: bytes, reply: int) -> None:
 
 
 def arguments(job: Any, layout: Layout, memory: Any) -> tuple[list[Any], list[Any]]:
-    """Return the kernel's inputs (arrays and numbers, in order) and its outputs, as views of the shared memory."""
+    """Return the kernel's inputs (arrays and numbers, in order) and its outputs. The arrays are views of
+    ``memory``.
+    """
     arrays = iter(layout.inputs)
     inputs = [one["value"] if "value" in one else next(arrays).view(memory) for one in job["arguments"]]
     return inputs, [slot.view(memory) for slot in layout.outputs]
 
 
 class LeftChanged(Exception):
-    """Report that a kernel changes the processor's arithmetic for its caller."""
+    """A kernel left the processor's arithmetic changed for its caller."""
 
     rule = "floating_point_state"
 
 
 def left_as_found(call: Call) -> Call:
-    """Return a kernel that is checked after each call.
+    """Return ``call`` with a check after each call, which raises LeftChanged.
 
-    It must leave the rounding mode, the treatment of denormal numbers and the x87 stack as they were.
+    The kernel must leave the rounding mode, the treatment of denormal numbers and the x87 stack as they were.
     """
     library = ctypes.CDLL(None)  # Python is linked with libm
     before, after = (ctypes.create_string_buffer(_STATE_BYTES) for _ in range(2))
@@ -106,9 +110,10 @@ def left_as_found(call: Call) -> Call:
 
 
 def _controls(state: bytes) -> tuple[int, ...]:
-    """Return the parts of fenv_t that a function must preserve.
+    """Return the parts of a saved ``fenv_t`` that a function must preserve.
 
-    On x86_64 they are the x87 control and tag words, and MXCSR without its flags; elsewhere the first word.
+    On x86_64 they are the x87 control and tag words, and MXCSR without its flags. Elsewhere they are the first
+    word.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         return (int.from_bytes(state[:4], "little"),)
@@ -117,7 +122,7 @@ def _controls(state: bytes) -> tuple[int, ...]:
 
 
 def empty(job: Any, artefact: str) -> Call:
-    """Return a kernel that does nothing, to measure the cost of a call."""
+    """Return a call that does nothing, with which the cost of a call is measured."""
 
     def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         return None
@@ -126,14 +131,16 @@ def empty(job: Any, artefact: str) -> Call:
 
 
 def function(where: str) -> Callable[..., Any]:
-    """Return the function ``module:name``."""
+    """Import a module and return its function, both named as ``module:name``."""
     module, _, name = where.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return found
 
 
 def _line_in(error: BaseException, filename: str) -> int:
-    """Return the innermost line of the kernel's file that an error passed through; 0 if it passed through none."""
+    """Return the innermost line of the kernel's file in an error's traceback; 0 if the file is not in the
+    traceback.
+    """
     line, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == filename:
@@ -143,7 +150,7 @@ def _line_in(error: BaseException, filename: str) -> int:
 
 
 def _failure(rule: str, message: str, line: int = 0, hint: str = "") -> dict[str, Any]:
-    """Return a failure as the header of an answer."""
+    """Return a failure as the header of a reply."""
     return {
         "failure": {
             "class": "KernelCrash",

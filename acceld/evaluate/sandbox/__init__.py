@@ -1,1 +1,1 @@
-"""Jail child processes, and test that the jail holds."""
+"""Run child processes in jails, and test that the jails hold."""

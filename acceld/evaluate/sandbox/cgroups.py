@@ -1,6 +1,8 @@
-"""Make a cgroup for each job, if the system delegates one: in version 2, or else in the hierarchies of version 1.
+"""Make a cgroup for each job, if the system delegates one: in version 2, or else in the hierarchies of version
+1.
 
-For version 1 a path is two paths with a newline between them: that of memory and that of pids.
+For version 1 a path stands for two folders, in the hierarchies of memory and of pids, with a newline between
+them.
 """
 
 from __future__ import annotations
@@ -22,14 +24,16 @@ _UNLIMITED = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """Hold a path in which cgroups with limits on memory and processes can be made, or the reason why there is none."""
+    """The folder in which cgroups with limits on memory and processes can be made, or the reason why there is
+    none.
+    """
 
     folder: str = ""
     reason: str = ""
 
 
 def find() -> Delegation:
-    """Return a delegated cgroup, of version 2 if possible."""
+    """Return a delegated cgroup of version 2, or else of version 1, or the reasons why there is neither."""
     second = find_second()
     if second.folder:
         return second
@@ -38,10 +42,11 @@ def find() -> Delegation:
 
 
 def find_second(mount: Path | None = None, own: str | None = None) -> Delegation:
-    """Return this process's cgroup of version 2, if the memory and pids controllers are delegated to its children.
+    """Return a cgroup of version 2 around this process whose memory and pids controllers are delegated, or why
+    not.
 
-    ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in it; None to read them from the
-    system.
+    ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in it; None to read them from
+    the system.
     """
     mount = mount or mounted()
     if mount is None:
@@ -61,9 +66,11 @@ def find_second(mount: Path | None = None, own: str | None = None) -> Delegation
 
 
 def find_first(mounts: str | None = None, places: str | None = None) -> Delegation:
-    """Return this process's cgroups of version 1 for memory and pids, if further ones can be made in them.
+    """Return this process's version 1 cgroups for memory and pids if further cgroups can be made in them, or
+    why not.
 
-    ``mounts`` and ``places`` are the texts of /proc/self/mountinfo and /proc/self/cgroup; None to read these files.
+    ``mounts`` and ``places`` are the texts of /proc/self/mountinfo and /proc/self/cgroup; None to read these
+    files.
     """
     mounts = _text("/proc/self/mountinfo") if mounts is None else mounts
     places = _text("/proc/self/cgroup") if places is None else places
@@ -79,7 +86,9 @@ def find_first(mounts: str | None = None, places: str | None = None) -> Delegati
 
 
 def _first_folder(controller: str, mounts: str, places: str) -> Path | None:
-    """Return this process's cgroup in the version 1 hierarchy of a controller; None if there is none."""
+    """Return this process's cgroup in the version 1 hierarchy of a controller; None if there is no such
+    hierarchy.
+    """
     own = next(
         (line.split(":", 2)[2] for line in places.splitlines() if controller in line.split(":")[1].split(",")), None
     )
@@ -94,7 +103,7 @@ def _first_folder(controller: str, mounts: str, places: str) -> Path | None:
 
 
 def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
-    """Make a cgroup with limits, and return its path. Raises OSError if refused."""
+    """Make a cgroup with limits, and return its path. Raises OSError if the system refuses."""
     made: list[Path] = []
     try:
         for parent in folder.split(_BETWEEN):
@@ -123,13 +132,13 @@ def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
 
 
 def enter(path: str, pid: int) -> None:
-    """Move a process into the cgroup."""
+    """Move the process ``pid`` into the cgroup."""
     for folder in path.split(_BETWEEN):
         (Path(folder) / "cgroup.procs").write_text(str(pid))
 
 
 def ran_out_of_memory(path: str) -> bool:
-    """Return True if the system ended a process of the cgroup because of its memory limit."""
+    """Tell whether the system ended a process of the cgroup because of the cgroup's memory limit."""
     memory, *first = path.split(_BETWEEN)
     events = _text(Path(memory) / ("memory.oom_control" if first else "memory.events"))
     counts = dict(line.split()[:2] for line in events.splitlines() if line.count(" "))
@@ -139,7 +148,8 @@ def ran_out_of_memory(path: str) -> bool:
 def kill(path: str) -> None:
     """End every process in the cgroup. Raises OSError if version 2 has no cgroup.kill (Linux before 5.14).
 
-    Version 1 has no cgroup.kill. There new processes are forbidden, and the existing ones are ended one by one.
+    Version 1 has no cgroup.kill. There new processes are forbidden first, then the existing ones are ended one
+    by one.
     """
     *memory, pids = map(Path, path.split(_BETWEEN))
     if not memory:
@@ -157,14 +167,18 @@ def kill(path: str) -> None:
 
 
 def remove(path: str, *, wait_s: float = 1.0) -> bool:
-    """Remove the cgroup as soon as it is empty. Return False if it is not empty within ``wait_s``."""
+    """Wait until the cgroup is empty, and remove it. Return False if processes are left in it after ``wait_s``
+    seconds.
+    """
     deadline = time.monotonic() + wait_s
     left = [folder for folder in path.split(_BETWEEN) if not _removed(folder, deadline)]
     return not left
 
 
 def _removed(folder: str, deadline: float) -> bool:
-    """Remove a folder as soon as it is empty. Return False if it is not empty at ``deadline``."""
+    """Wait until a cgroup's folder is empty, and remove it. Return False if processes are left in it at
+    ``deadline``.
+    """
     while True:
         try:
             os.rmdir(folder)
@@ -180,10 +194,10 @@ def _removed(folder: str, deadline: float) -> bool:
 def memory_limit(
     mount: Path | None = None, own: str | None = None, mounts: str | None = None, places: str | None = None
 ) -> int | None:
-    """Return the bytes that this process and all others of its cgroup may use together; None without a limit.
+    """Return the bytes that all processes of this process's cgroup may use together; None without a limit.
 
-    It is the smallest limit of the cgroup and of those above it, in either version. The arguments are those of
-    :func:`find_second` and :func:`find_first`.
+    This is the smallest limit of the cgroup and the cgroups above it, in either version. The arguments are
+    those of :func:`find_second` and :func:`find_first`.
     """
     mount, own = mount or mounted(), own or membership()
     mounts = _text("/proc/self/mountinfo") if mounts is None else mounts
@@ -210,7 +224,7 @@ def mounted() -> Path | None:
 
 
 def membership() -> str | None:
-    """Return the path of this process's cgroup v2 from the mount point; None if it has none."""
+    """Return the path of this process's cgroup v2, relative to the mount point; None if it has no such cgroup."""
     for line in _text("/proc/self/cgroup").splitlines():
         if line.startswith("0::"):
             return line[3:].strip()
@@ -218,7 +232,7 @@ def membership() -> str | None:
 
 
 def _text(path: Path | str) -> str:
-    """Return the content of a file; empty if it can not be read."""
+    """Return the text of a file; an empty text if the file can not be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError:
@@ -226,7 +240,7 @@ def _text(path: Path | str) -> str:
 
 
 def _words(path: Path) -> frozenset[str]:
-    """Return the words in a file; empty if it can not be read."""
+    """Return the words in a file; an empty set if the file can not be read."""
     try:
         return frozenset(path.read_text(encoding="ascii").split())
     except OSError:

@@ -1,7 +1,7 @@
-"""Define the limits and rights of an evaluated process, and lock the process in.
+"""Define the limits and rights of an evaluated process (:class:`Jail`), and lock the process in.
 
-The levels are: L4 namespaces and a cgroup, L3 namespaces, L2 Landlock, L1 seccomp and rlimits only, L0 nothing. Each
-level also has the protections of the levels below it that the system offers.
+The sandbox levels are: L4 namespaces and a cgroup, L3 namespaces, L2 Landlock, L1 seccomp and rlimits, L0
+nothing. Each level also has the protections of the lower levels, as far as the system offers them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHARED_BYTES = 1 << 30
 
 
 class Level(IntEnum):
-    """List the strengths of the sandbox. Each level also has the protections of the levels below it."""
+    """The strength of a sandbox. A higher level includes the protections of the lower levels."""
 
     L0 = 0
     L1 = 1
@@ -37,7 +37,7 @@ class Level(IntEnum):
 
     @property
     def summary(self) -> str:
-        """Return a line on what the level protects."""
+        """Return a line for people that says what the level protects."""
         return _SUMMARIES[self]
 
 
@@ -52,11 +52,12 @@ _SUMMARIES = {
 
 @dataclass(frozen=True, slots=True)
 class Jail:
-    """Hold the limits and rights of one evaluated process and its descendants.
+    """The limits and rights of one evaluated process and its descendants.
 
-    With ``processes`` = 1 the process can make neither processes nor threads, and RLIMIT_AS limits its whole memory.
-    With more processes, a watchdog (or the cgroup) ends all of them above ``memory_bytes``. ``execute`` allows starting
-    programs in ``read_paths``. Paths are absolute. From L2 on nothing else of the file system can be reached.
+    With ``processes`` = 1 the process can make neither processes nor threads, and RLIMIT_AS limits its whole
+    memory. With more processes, a watchdog or the cgroup ends all of them if they use more than
+    ``memory_bytes``. ``execute`` allows starting programs in ``read_paths``. Paths are absolute. At level L2
+    and above, nothing but these paths can be reached in the file system.
     """
 
     memory_bytes: int = 2 << 30
@@ -100,9 +101,10 @@ class Jail:
 
 
 def enter(jail: Jail, level: Level, *, slot: int) -> None:
-    """Lock this process in for good. From L3 on it must be the first process of new namespaces.
+    """Lock this process in for good. At level L3 and above it must be the first process of new namespaces.
 
-    Raises OSError if a protection of the level is refused. The caller must then end without running evaluated code.
+    Raises OSError if a protection of the level is refused. The caller must then end without running evaluated
+    code.
     """
     if jail.cores:
         os.sched_setaffinity(0, jail.cores)
@@ -143,7 +145,7 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
 
 
 def _enter_trusted(jail: Jail, level: Level) -> None:
-    """Set the limits of a trusted process."""
+    """Set the limits of a process that runs trusted code, which keeps access to the file system."""
     os.nice(jail.nice)
     _limit(jail, _address_space_bytes(), own_count=False)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
@@ -166,15 +168,16 @@ def _become(uid: int) -> None:
 
 
 def _address_space_bytes() -> int:
-    """Return the size of this process's address space."""
+    """Return the size of this process's address space in bytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def _limit(jail: Jail, base_bytes: int, *, own_count: bool) -> None:
-    """Set the rlimits.
+    """Set the rlimits of this process.
 
-    With ``own_count`` the jail has its own user id or user namespace, so that its processes are counted by themselves.
+    With ``own_count`` the jail has a user id or a user namespace of its own. Then the system counts only the
+    jail's processes against their limit.
     """
     limits = {
         resource.RLIMIT_CORE: 0,

@@ -1,7 +1,8 @@
-"""Find the highest sandbox level that works on this machine, by trying each.
+"""Find the highest sandbox level that works on this machine, by trying each level.
 
-From the highest level down, a jailed child makes twelve attempts to get out. The first level that blocks all of them is
-used. A feature that the system claims but that does not block an attempt does not count.
+A jailed child makes twelve attempts to get out, at the highest level first. The first level that blocks all
+attempts is used. A protection that the system claims to have, but that does not block an attempt, does not
+count.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _SCRATCH_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Hold the result of one attempt at the chosen level."""
+    """The result of one attempt to get out of the jail, at the chosen level."""
 
     name: str
     blocked: bool
@@ -58,7 +59,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class SandboxReport:
-    """Hold the chosen level, the attempts at it, and the reason why each higher level does not work."""
+    """The chosen sandbox level, the attempts that it blocks, and why each higher level does not work."""
 
     level: Level
     probes: tuple[Probe, ...]
@@ -68,7 +69,7 @@ class SandboxReport:
 
     @property
     def untrusted_allowed(self) -> bool:
-        """Return True if untrusted code may run at this level without a setting that allows it."""
+        """Tell whether untrusted code may run at this level without a setting that allows it."""
         return self.level >= Level.L1
 
     def plain(self) -> dict[str, Any]:
@@ -83,10 +84,10 @@ class SandboxReport:
 
 
 async def probe_level(highest: Level = Level.L4, zygote: Zygote | None = None) -> SandboxReport:
-    """Try the levels from ``highest`` down, and report the first that works. L0 always does.
+    """Try the levels from ``highest`` down, and report the first that works. L0 always works.
 
-    Without ``zygote``, which must have the tasks :data:`TASKS`, a new one is used. A given zygote makes jails of the
-    level found from then on.
+    ``zygote`` must offer the tasks :data:`TASKS`. Afterwards it makes jails of the level that was found.
+    Without it, a temporary zygote is used.
     """
     if zygote is None:
         zygote = Zygote(TASKS, level=Level.L0)
@@ -100,7 +101,7 @@ async def probe_level(highest: Level = Level.L4, zygote: Zygote | None = None) -
 
 
 async def _highest(highest: Level, zygote: Zygote) -> SandboxReport:
-    """Try the levels with a zygote, and report the first that works."""
+    """Try the levels from ``highest`` down with a running zygote, and report the first that works."""
     refused: list[tuple[Level, str]] = []
     delegation = cgroups.find()
     for level in sorted(Level, reverse=True):
@@ -123,7 +124,7 @@ async def _highest(highest: Level, zygote: Zygote) -> SandboxReport:
 
 
 def _missing(level: Level, delegation: cgroups.Delegation) -> str:
-    """Return what a level needs and this machine lacks; empty if nothing is missing."""
+    """Return what this machine lacks for a level; empty if it lacks nothing."""
     if sys.platform != "linux":
         return "needs Linux"
     if level is Level.L4 and not delegation.folder:
@@ -136,7 +137,7 @@ def _missing(level: Level, delegation: cgroups.Delegation) -> str:
 
 
 async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
-    """Return the results of all attempts at one level."""
+    """Make all attempts at one level, and return their results."""
     jail = Jail(memory_bytes=_MEMORY_BYTES, wall_s=20, cpu_s=10, scratch_bytes=_SCRATCH_BYTES)
     async with _scene(level) as scene:
         outcome, reply = await zygote.run("probe", json.dumps(scene).encode(), jail)
@@ -146,7 +147,9 @@ async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
     try:
         results: dict[str, list[str]] = json.loads(written)
     except ValueError as error:
-        raise SandboxError(f"the probes did not finish: {outcome.text}") from error
+        raise SandboxError(
+            f"the attempts to get out of the sandbox did not finish: their process {outcome.text}"
+        ) from error
     probes = [Probe(name, results[name][0] == "blocked", results[name][1]) for name in PROBES]
     if survivors:
         probes.append(Probe("end", False, outcome.text))
@@ -155,7 +158,7 @@ async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
 
 @asynccontextmanager
 async def _scene(level: Level) -> AsyncIterator[dict[str, Any]]:
-    """Provide the targets of the attempts for the block: servers, a private file, a process, an environment."""
+    """Set up the targets of the attempts for the block: servers, a private file, a process, an environment."""
     canary = secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acceld-probe-")))

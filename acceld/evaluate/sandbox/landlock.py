@@ -1,7 +1,7 @@
 """Restrict the files that a process may use with Landlock, which needs no privileges (Linux >= 5.13).
 
-Newer versions of the Landlock ABI add rights: 2 rename across folders, 3 truncate, 4 TCP, 5 device ioctl, 6 signals and
-abstract sockets, 9 connecting to a socket by its path. seccomp covers what the system's version lacks.
+Versions of the Landlock ABI add rights: 2 rename across folders, 3 truncate, 4 TCP, 5 device ioctl, 6 signals
+and abstract sockets, 9 connecting to a socket by its path. Seccomp covers what the system's version lacks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def abi() -> int:
 
 
 def _file_rights(version: int) -> int:
-    """Return the rights on files and folders that a version of the ABI knows."""
+    """Return the rights on files and folders that a version of the ABI knows, as bits."""
     rights = (1 << 13) - 1
     for needs, bit in ((2, 13), (3, 14), (5, 15), (9, 16)):
         if version >= needs:
@@ -48,7 +48,7 @@ def _file_rights(version: int) -> int:
 
 
 def restrict(*, read: Iterable[str] = (), write: Iterable[str] = (), execute: Iterable[str] = ()) -> None:
-    """Restrict this process for good to the given folders and files. no_new_privs must be set.
+    """Restrict this process for good to the given folders and files. The process must have no_new_privs set.
 
     Raises OSError if the system has no Landlock or a path can not be opened.
     """
@@ -70,7 +70,7 @@ def restrict(*, read: Iterable[str] = (), write: Iterable[str] = (), execute: It
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    """Add rights on a path to a ruleset."""
+    """Add rights on a path to a Landlock ruleset, which is given by its descriptor."""
     parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not os.path.isdir(path):

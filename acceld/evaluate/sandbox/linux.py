@@ -1,7 +1,7 @@
 """Call Linux functions that the sandbox needs and that Python 3.11 lacks, through ctypes.
 
-Each function raises OSError with the system's errno. This module can be imported on any system; the calls fail on
-systems other than Linux.
+Each function raises OSError with the system's errno. On other systems this module can be imported, but its
+calls fail.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def machine() -> str:
-    """Return ``x86_64`` or ``aarch64``, or the name of another processor, for which there is no filter."""
+    """Return ``x86_64`` or ``aarch64``; on other processors, for which there is no filter, the system's name of
+    it.
+    """
     name = os.uname().machine
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
@@ -65,7 +67,7 @@ def prctl(option: int, value: int = 0) -> None:
 
 
 def forbid_counter() -> bool:
-    """Let the system end this process if it reads the time stamp counter, which the C library's clocks do too.
+    """Let the system end this process if it reads the time stamp counter. The C library's clocks read it too.
 
     Return False if the processor or the system can not do that.
     """
@@ -97,7 +99,7 @@ def pivot_root(new: str, old: str) -> None:
 
 
 def capable(*capabilities: int) -> bool:
-    """Return True if this process has all of these capabilities. Root in a container may have none."""
+    """Tell whether this process has all of these capabilities. Root in a container may have none."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         effective = next((int(line.split()[1], 16) for line in file if line.startswith("CapEff:")), 0)
     return all(effective >> one & 1 for one in capabilities)
@@ -112,7 +114,7 @@ def drop_capabilities() -> None:
 
 
 def _checked(result: int, what: str) -> int:
-    """Return the result of a C function. Raises OSError if it reports an error."""
+    """Return the result of a C function. Raises OSError if the result means an error."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -1,7 +1,7 @@
-"""Exchange messages between the daemon and its children: a small JSON header, followed by bytes.
+"""Exchange messages between the daemon and its children: a JSON header, followed by bytes.
 
-A tracer's message was written in the same process as hostile code. So ``parse`` limits and checks everything, and
-control characters are removed from texts before they are shown or stored.
+A tracer's message was written in the same process as hostile code. So :func:`parse` limits and checks
+everything, and :func:`clean` removes control characters from texts before they are shown or stored.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _CONTROL = r"[^\n\t\x20-\x7e\u00a0-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufffd
 
 
 class BadMessage(AcceldError):
-    """Report that the bytes of a child are not a valid message."""
+    """The bytes of a child are not a valid message."""
 
 
 def pack(header: dict[str, Any]) -> bytes:
-    """Return the encoded header. The bytes of the message follow it."""
+    """Return the encoded header of a message. The bytes of the message follow it."""
     text = json.dumps(header).encode()
     return _LENGTH.pack(len(text)) + text
 
@@ -42,20 +42,24 @@ def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def send(descriptor: int, header: dict[str, Any], payload: bytes = b"") -> None:
-    """Write a message to a descriptor, from a child."""
+    """Write a message to a descriptor. Child processes answer by it."""
     for part in (pack(header), payload):
         write_all(descriptor, part)
 
 
 def error_header(error: Exception, task: str) -> dict[str, Any]:
-    """Return the answer of a process of ours that failed in ``task``, because nobody sees an error that is not sent."""
+    """Return the answer of a process of acceld's own that failed in ``task``. An error that is not sent would
+    be lost.
+    """
     if isinstance(error, AcceldError):
         return {"error": error.message, "hint": error.hint}
     return {"error": f"{task} failed: {type(error).__name__}: {error}"}
 
 
 def parse(reply: Reply) -> tuple[dict[str, Any], int]:
-    """Return the header of a child's message, and the offset of the bytes that follow. BadMessage if it is not valid."""
+    """Return the header of a child's message, and the offset of the bytes that follow. Raises BadMessage if it
+    is not valid.
+    """
     start = reply.read(_LENGTH.size)
     if len(start) < _LENGTH.size:
         raise BadMessage("it wrote no answer")
@@ -73,7 +77,9 @@ def parse(reply: Reply) -> tuple[dict[str, Any], int]:
 
 
 def clean(text: Any, limit: int = MAX_MESSAGE) -> str:
-    """Return a text of a child as it may be shown: at most ``limit`` characters, without control, bidi or private ones."""
+    """Return a child's text as it may be shown: at most ``limit`` characters, no control, bidi or private-use
+    characters.
+    """
     if not isinstance(text, str):
         return ""
     shown: str = text[:limit]
@@ -91,8 +97,8 @@ _CLASSES = {
 
 
 def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
-    """Return the status and the failure in a header by ``failure_record``, from any process. BadMessage if it is not
-    valid.
+    """Return the status and the failure of a header that any process made. Raises BadMessage if the header is
+    not valid.
     """
     record = header.get("failure")
     if not isinstance(record, dict):
@@ -110,7 +116,7 @@ def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
 
 
 def failure_record(error: BaseException) -> dict[str, Any]:
-    """Return the header with which a child reports a kernel's failure."""
+    """Return the header by which a child reports a kernel's failure."""
     return {
         "failure": {
             "class": type(error).__name__,
@@ -123,12 +129,14 @@ def failure_record(error: BaseException) -> dict[str, Any]:
 
 
 def limit_record(rule: str, message: str, hint: str = "", line: int = 0) -> dict[str, Any]:
-    """Return the header with which a child reports that a program is not accepted."""
+    """Return the header by which a child reports that a program is refused."""
     return {"failure": {"class": "LimitExceeded", "rule": rule, "message": message, "hint": hint, "line": line}}
 
 
 def defect_record(error: Exception, doing: str) -> dict[str, Any]:
-    """Return the header for an error in acceld's own code. Only a forged program should cause one."""
+    """Return the header by which a child reports an error in acceld's own code, which only a forged program
+    should cause.
+    """
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno}"
     return limit_record("judge", f"{doing} the program raised {type(error).__name__} at {where}: {error}")

@@ -1,7 +1,7 @@
-"""Put a process into namespaces of its own: without network, with an almost empty file system.
+"""Put a process into namespaces of its own: without network, and with an almost empty file system.
 
-With CAP_SYS_ADMIN in the first user namespace they are made directly, and the user id is dropped afterwards. An
-ordinary user makes a user namespace first.
+A process with CAP_SYS_ADMIN in the first user namespace makes the namespaces directly, and drops its user id
+afterwards. A process of an ordinary user makes a user namespace first.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ INNER_ID = 1000
 
 
 def separate() -> None:
-    """Put the future children of this process into new pid, net, ipc, uts and cgroup namespaces. Raises OSError if
-    refused.
+    """Put the future children of this process into new pid, net, ipc, uts and cgroup namespaces.
 
-    The process must have one thread, which a user namespace demands.
+    The process must have a single thread, which a user namespace demands. Raises OSError if the system refuses.
     """
     uid, gid = os.getuid(), os.getgid()
     if linux.capable(linux.CAP_SYS_ADMIN):
@@ -35,7 +34,7 @@ def separate() -> None:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Provide the system facilities that programs expect: /proc, shared memory, a user with a name, processor counts."""
+    """The system facilities that programs expect: /proc, shared memory, a user with a name, processor counts."""
 
     READ: ClassVar[tuple[str, ...]] = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/sys")
     WRITE: ClassVar[tuple[str, ...]] = ("/dev/shm",)
@@ -43,7 +42,7 @@ class System:
     shared_bytes: int
 
     def make(self, root: str) -> None:
-        """Create the facilities in ``root``. Raises OSError if refused.
+        """Create the facilities below the folder ``root``. Raises OSError if the system refuses.
 
         The caller must be the first process of a pid namespace, so that /proc shows the jail's processes only.
         """
@@ -65,11 +64,11 @@ class System:
 def empty_root(
     *, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[str, ...] = (), system: System | None = None
 ) -> None:
-    """Replace the file system by one with ``/tmp`` (a private tmpfs) and the given paths only. Raises OSError if
-    refused.
+    """Replace the file system by one with only ``/tmp`` (a private tmpfs) and the given paths.
 
-    ``read`` paths are read-only, ``write`` paths writable, each under its own name. Nothing else is visible: no home,
-    no device, no program, and no ``/proc`` but that of ``system``.
+    ``read`` paths are read-only, ``write`` paths writable, each under its own name. Nothing else is visible: no
+    home, no device, no program, and no ``/proc`` unless ``system`` makes one. Raises OSError if the system
+    refuses.
     """
     os.umask(0o022)  # evaluated code has another user id, which must be able to enter these folders
     linux.unshare(linux.CLONE_NEWNS)
@@ -99,14 +98,17 @@ def empty_root(
 
 
 def _link(root: str, path: str) -> None:
-    """Copy ``path`` into the new root if it is a symbolic link, as ``/lib64`` often is."""
+    """Make the same link in the new root if ``path`` is a symbolic link, as ``/lib64`` often is.
+
+    Programs look for their loader under that name.
+    """
     if os.path.islink(path) and not os.path.lexists(root + path):
         os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)
         os.symlink(os.readlink(path), root + path)
 
 
 def _bind(target: str, descriptor: int, writable: bool) -> None:
-    """Show the file or folder of a descriptor at ``target``."""
+    """Make the file or folder that a descriptor stands for visible at ``target``."""
     source = f"/proc/self/fd/{descriptor}"
     if os.path.isdir(source):
         os.makedirs(target, 0o755, exist_ok=True)

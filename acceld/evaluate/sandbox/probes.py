@@ -1,7 +1,7 @@
 """Try twelve things, from inside a jail, that evaluated code must not be able to do.
 
-The attempts run in the jailed child. :mod:`acceld.evaluate.sandbox.ladder` prepares their targets outside of the jail
-and reads the results. An attempt that succeeds is reported as open, with its effect.
+The attempts run in the jailed child. :mod:`acceld.evaluate.sandbox.ladder` prepares their targets outside of
+the jail and reads the results. An attempt that succeeds is reported as ``open``, with its effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Scene = dict[str, Any]
 
 
 def try_all(request: bytes, reply: int) -> None:
-    """Try every probe, and write ``{probe: [state, effect]}`` as JSON."""
+    """Make every attempt, and answer ``{ATTEMPT: [STATE, EFFECT]}`` as JSON."""
     scene: Scene = json.loads(request)
     results = {}
     for name, probe in PROBES.items():

@@ -29,7 +29,10 @@ _KILL_S = 5.0
 _MAX_STATUS = 64_000
 TRIES = 5
 """Number of tries for a job that something outside of acceld ends."""
-_LOST = "Something ended a process of the sandbox: the system's memory killer (`dmesg` shows that), or a person."
+_LOST = (
+    "Something ended a process of the sandbox: the system's memory killer (`dmesg` shows that), or a person. "
+    "Try again, with fewer [evaluate] slots if memory ran out."
+)
 _COPY_BYTES = 1 << 20
 _ZYGOTE = "acceld.evaluate.sandbox.zygote"
 _ENVIRONMENT = {
@@ -63,21 +66,23 @@ _CAUSES = {
 
 
 class SandboxError(AcceldError):
-    """Report that the sandbox itself failed: a zygote does not start, or a jail can not be entered."""
+    """The sandbox itself failed: a zygote does not start, or a jail can not be entered."""
 
 
 class LostError(SandboxError):
-    """Report that something outside of acceld, such as the system's memory killer or a person, ended a part of the
+    """Something outside of acceld, such as the system's memory killer or a person, ended a process of the
     sandbox.
     """
 
 
 class SilentError(LostError):
-    """Report that the zygote did not begin a job, because it is stopped or hangs."""
+    """The zygote did not begin a job, because it is stopped or hangs."""
 
 
 def lost_in(error: BaseException) -> LostError | None:
-    """Return the LostError that ``error`` is or contains; None if there is none."""
+    """Return ``error`` if it is a LostError, or the first error of an exception group if that is one; else
+    None.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, LostError) else None
@@ -85,13 +90,14 @@ def lost_in(error: BaseException) -> LostError | None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Describe how a job's process and its descendants ended.
+    """The end of a job's process and its descendants.
 
     - ``exit`` or ``signal``: exactly one of them is set, unless the supervisor was lost.
-    - ``cause``: empty if the process ended by itself, else ``deadline``, ``cpu``, ``memory``, ``processes`` or ``stopped``.
-    - ``peak_bytes``: the greatest resident memory of one of the processes.
-    - ``allowed_bytes``: the memory that acceld's own cgroup allows, if the job ended above its memory limit although its
-      jail allows more.
+    - ``cause``: empty if the process ended by itself, else ``deadline``, ``cpu``, ``memory``, ``processes`` or
+      ``stopped``.
+    - ``peak_bytes``: the greatest resident memory of a single process.
+    - ``allowed_bytes``: the memory that acceld's own cgroup allows. It is set only if the job ended above its
+      memory limit although its jail allows more.
     """
 
     exit: int | None
@@ -104,19 +110,21 @@ class Outcome:
 
     @property
     def ended_well(self) -> bool:
-        """Return True if the job ended by itself with exit status 0. Evaluated code can do that too, at any point."""
+        """Tell whether the job ended by itself with exit status 0. Evaluated code can end that way at any
+        point.
+        """
         return self.exit == 0 and not self.cause
 
     @property
     def killed(self) -> bool:
-        """Return True if the job was ended by a SIGKILL that acceld did not send. The system, a program or the job
-        itself did.
+        """Tell whether the job was ended by a SIGKILL that acceld did not send, but the system, a program or
+        the job itself.
         """
         return self.signal == signal.SIGKILL and not self.cause
 
     @property
     def text(self) -> str:
-        """Return how the job ended, as part of a sentence."""
+        """Return how the job ended, as a phrase for messages, such as ``ended at its deadline after 3.0 s``."""
         if self.cause == "deadline":
             return f"ended at its deadline after {self.wall_s:.1f} s"
         if self.cause == "memory" and self.allowed_bytes is not None:
@@ -135,7 +143,7 @@ class Outcome:
 class Zygote:
     """Control one zygote process and its jobs. Several jobs may run at once.
 
-    It must be started from a thread that lives as long as the zygote does, such as the event loop's.
+    Start it from a thread that lives as long as the zygote does, such as the event loop's.
     """
 
     def __init__(self, tasks: Mapping[str, str], *, level: Level, cgroup_folder: str = "") -> None:
@@ -147,7 +155,7 @@ class Zygote:
         self._lock = asyncio.Lock()
 
     def at(self, level: Level, cgroup_folder: str = "") -> Self:
-        """Return this zygote, whose later jobs are jailed at another level."""
+        """Set the level at which later jobs are jailed, and return this zygote."""
         self.level = level
         self._cgroup_folder = cgroup_folder if level >= Level.L4 else ""
         return self
@@ -197,16 +205,18 @@ class Zygote:
             raise SandboxError(f"the sandbox's zygote did not start: {said[-600:] or 'it said nothing'}")
 
     async def load(self, tasks: Sequence[str], modules: Sequence[str]) -> None:
-        """Let the running zygote import tasks and modules now, so that the first job that needs them starts sooner."""
+        """Import tasks and modules in the running zygote now, so that the first job that needs them starts
+        sooner.
+        """
         await self._send(json.dumps({"tasks": tasks, "modules": modules}).encode(), [])
 
     async def stop(self) -> None:
-        """End the zygote. The ``run`` calls of running jobs end those."""
+        """End the zygote. The calls of :meth:`run` that are waiting end their jobs."""
         async with self._lock:
             await self._close()
 
     async def _end(self) -> None:
-        """End a zygote that does not answer. The next job starts another one."""
+        """End a zygote that does not answer. The next job starts another zygote."""
         async with self._lock:
             if self._process is not None and self._process.returncode is None:
                 self._process.kill()
@@ -238,18 +248,21 @@ class Zygote:
         shared: Sequence[int] = (),
         private: Sequence[int] = (),
     ) -> tuple[Outcome, Reply]:
-        """Run one task in a jailed child, and wait until the child and all its descendants have ended.
+        """Run one task in a jailed child. Return its outcome and its answer, after the child and all
+        descendants have ended.
 
         - The child gets ``request``, followed by the content of ``attachment`` from ``offset`` on.
-        - ``modules`` are imported before the child is jailed, so they must not come from an untrusted source.
-        - ``shared`` descriptors are numbers 5 and up in the child.
-        - ``referee`` names a task that the supervisor runs beside the child. It also gets the ``private`` descriptors.
+        - ``modules`` are imported before the child is jailed, so their names must not come from an untrusted
+          source.
+        - ``shared`` descriptors have the numbers 5 and up in the child.
+        - ``referee`` names a task that the supervisor runs beside the child. The referee also gets the
+          ``private`` descriptors.
 
-        The caller closes the reply. If this call is cancelled, it first ends the job. Raises SandboxError if the jail
-        can not be entered, LostError if the zygote or the supervisor is lost.
+        The caller closes the answer. A cancelled call ends the job before it returns. Raises SandboxError if
+        the jail can not be entered, LostError if the zygote or the supervisor is lost.
 
-        A job that something outside of acceld ended is run again, up to :data:`TRIES` times in all, because it leaves
-        nothing behind. A job with a referee is not run again, because its calls were already made.
+        If something outside of acceld ended a job, the job is run again, :data:`TRIES` times in all: a job
+        leaves nothing behind. A job with a referee is not run again, because its calls were already made.
         """
         described = {"task": task, "modules": list(modules), "referee": referee, "shared": len(shared)}
         descriptors = (*shared, *private)
@@ -278,7 +291,9 @@ class Zygote:
         offset: int,
         further: Sequence[int],
     ) -> tuple[Outcome, Reply]:
-        """Run a job once, in a slot of its own."""
+        """Run a job once, and return its outcome and its answer. The job gets a slot of its own, from which its
+        user id follows.
+        """
         reply = Reply(_memory_file())
         slot = _free_slot()
         _SLOTS_TAKEN.add(slot)
@@ -298,7 +313,7 @@ class Zygote:
         return outcome, reply
 
     async def _run(self, described: Mapping[str, Any], descriptors: Sequence[int], jail: Jail, slot: int) -> Outcome:
-        """Send a job to the zygote, and wait for its end."""
+        """Send a job to the zygote, wait for its end, and return the outcome."""
         cgroup = self._make_cgroup(jail)
         control_read, control_write = os.pipe()
         status_read, status_write = os.pipe()
@@ -321,7 +336,7 @@ class Zygote:
                 await asyncio.to_thread(cgroups.remove, cgroup)
 
     def _make_cgroup(self, jail: Jail) -> str:
-        """Return the path of a new cgroup for a job; empty if this level has none."""
+        """Make a cgroup for a job and return its path; empty if the level has no cgroups."""
         if not self._cgroup_folder:
             return ""
         name = f"acceld-{os.getpid()}-{next(_JOBS)}"
@@ -330,7 +345,7 @@ class Zygote:
         return cgroups.create(self._cgroup_folder, name, memory_bytes=memory, processes=processes)
 
     async def _send(self, message: bytes, descriptors: list[int]) -> None:
-        """Send a message to the zygote. If it was lost, start another one first."""
+        """Send a message to the zygote. If the zygote is lost, start another one first."""
         async with self._lock:
             for first in (True, False):
                 if self._socket is None or self.pid is None:
@@ -347,13 +362,13 @@ class Zygote:
                     await self._close()
                     if not first:
                         raise LostError(f"the sandbox's zygote does not answer: {error}", hint=_LOST) from error
-        raise LostError("the sandbox's zygote accepts no jobs", hint=_LOST)
+        raise LostError("the sandbox's zygote, which starts its processes, accepts no jobs", hint=_LOST)
 
 
 async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
     """Wait for the two lines that the supervisor writes, and return the outcome of the job.
 
-    If this call is cancelled or the job is late, the supervisor is told to end the job.
+    If this call is cancelled, or if the job is late, tell the supervisor to end the job.
     """
     loop = asyncio.get_running_loop()
     os.set_blocking(status, False)
@@ -379,7 +394,7 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
             await done.wait()
     except TimeoutError:
         if not received:
-            raise SilentError("the sandbox's zygote accepts no jobs", hint=_LOST) from None
+            raise SilentError("the sandbox's zygote, which starts its processes, accepts no jobs", hint=_LOST) from None
         log.warning("a supervisor passed its deadline and is ended")
         _kill_supervisor(received)
         return Outcome(None, signal.SIGKILL, "deadline", jail.wall_s)
@@ -425,13 +440,16 @@ def _kill_supervisor(received: bytearray) -> None:
 
 
 def _free_slot() -> int:
-    """Return a slot, which decides a user id, that no job of this process has. Other daemons begin with other slots."""
+    """Return a slot number that no job of this process has. A job's user id follows from its slot.
+
+    Other daemons begin with other numbers.
+    """
     first = 8 * os.getpid() % SLOTS
     return next((slot for n in range(SLOTS) if (slot := (first + n) % SLOTS) not in _SLOTS_TAKEN), first)
 
 
 def _memory_file() -> int:
-    """Return the descriptor of a new file in memory."""
+    """Return the descriptor of a new, empty file in memory."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("acceld", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -439,7 +457,7 @@ def _memory_file() -> int:
 
 
 def _fill(descriptor: int, data: bytes, attachment: Reply | None, offset: int) -> None:
-    """Write ``data`` and the attachment from ``offset`` on to a descriptor."""
+    """Write ``data`` to a descriptor, followed by the attachment from ``offset`` on."""
     write_all(descriptor, data)
     while attachment is not None and (part := attachment.read(_COPY_BYTES, offset)):
         offset += len(part)

@@ -1,4 +1,4 @@
-"""Read the descendants of a process from /proc: count them, add up their memory, end them."""
+"""Read the descendants of a process from /proc: count them, add up their memory, or end them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Hold the ids of all descendants of a process, and the bytes of their anonymous and shared memory together."""
+    """The descendants of a process: their ids, and the bytes of anonymous and shared memory that they use
+    together.
+    """
 
     pids: tuple[int, ...]
     memory_bytes: int
 
 
 def descendants(root: int) -> tuple[int, ...]:
-    """Return the ids of all descendants of ``root``, in no order. Processes that end meanwhile may be missing."""
+    """Return the ids of all descendants of ``root``, in no particular order. A process that ends meanwhile may
+    be missing.
+    """
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -33,13 +37,14 @@ def descendants(root: int) -> tuple[int, ...]:
 
 
 def tree(root: int) -> Tree:
-    """Return the descendants of ``root`` with their anonymous and shared memory."""
+    """Return the descendants of ``root`` and their anonymous and shared memory."""
     pids = descendants(root)
     return Tree(pids, sum(_memory_bytes(pid) for pid in pids))
 
 
 def end(root: int) -> int:
-    """Send SIGKILL to the descendants of ``root`` until there are none, and return the number of processes ended.
+    """Send SIGKILL to the descendants of ``root`` until there are none, and return how many processes were
+    ended.
 
     ``root`` must be the caller and a subreaper, so that orphans become its children.
     """
@@ -60,7 +65,7 @@ def end(root: int) -> int:
 
 
 def _has_children() -> bool:
-    """Reap the caller's children that have ended. Return True if it has other children."""
+    """Reap the children of the caller that have ended. Return True if other children are left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -70,7 +75,7 @@ def _has_children() -> bool:
 
 
 def _parent(pid: int) -> int | None:
-    """Return the parent of a process; None if the process has ended."""
+    """Return the process id of a process's parent; None if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rsplit(b")", 1)[1].split()[1])
@@ -79,7 +84,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _memory_bytes(pid: int) -> int:
-    """Return the anonymous and shared memory of a process; 0 if the process has ended."""
+    """Return the bytes of anonymous and shared memory of a process; 0 if the process has ended."""
     total = 0
     try:
         with open(f"/proc/{pid}/status", "rb") as file:

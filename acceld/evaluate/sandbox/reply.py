@@ -1,4 +1,7 @@
-"""Write and read the file with a job's answer. It imports little, because every child process imports it."""
+"""Write and read the file with a job's answer.
+
+This module imports little, because every child process imports it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Self
 
 
 class Reply:
-    """Hold an open file with a job's answer. A hostile process may have written it, so read it with a limit."""
+    """An open file with a job's answer. A hostile process may have written it, so it must be read with a limit."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

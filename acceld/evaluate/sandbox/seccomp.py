@@ -1,9 +1,9 @@
-"""Build a seccomp filter in BPF: it allows the system calls that an evaluated process needs, and answers others with
-EPERM.
+"""Build a seccomp filter in BPF: it allows the system calls that an evaluated process needs, and refuses others
+with EPERM.
 
-It has tables for x86_64 and aarch64, with the numbers of the kernel's own headers (asm/unistd_64.h and
-asm-generic/unistd.h). A refused call returns an error and does not kill the process, so that a kernel that tries one
-ends with a message.
+There are tables for x86_64 and aarch64, with the numbers of the kernel's own headers (asm/unistd_64.h and
+asm-generic/unistd.h). A refused call returns an error and does not end the process, so that a kernel which
+tries one ends with a message.
 """
 
 from __future__ import annotations
@@ -116,13 +116,14 @@ _FIONBIO = 0x5421
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Describe what an evaluated process may do besides computing and using its files.
+    """The rights of an evaluated process besides computing and using its files.
 
-    - ``pid``: its own process id, the only one it may send signals to.
+    - ``pid``: its own process id, the only one that it may send signals to.
     - ``fork``: make processes and threads, but no namespaces.
     - ``execute``: start programs, and make memory executable.
-    - ``devices``: control the devices it can open, place memory near them, and use unix sockets.
-    - ``wide``: use semaphores, pairs of unix sockets, and signals within its own pid namespace, which it must have.
+    - ``devices``: control the devices that it can open, choose the NUMA node of memory, and use unix sockets.
+    - ``wide``: use semaphores, pairs of unix sockets, and signals within its pid namespace, which must be its
+      own.
     """
 
     pid: int
@@ -133,12 +134,15 @@ class Filter:
 
 
 def supported() -> bool:
-    """Return True if there is a filter for this machine's processor."""
+    """Tell whether there is a filter for this machine's processor."""
     return linux.machine() in _AUDIT_ARCH
 
 
 def restrict(rules: Filter) -> None:
-    """Apply a filter to this process for good. no_new_privs must be set. Raises OSError if the system refuses."""
+    """Apply a filter to this process for good. The process must have no_new_privs set.
+
+    Raises OSError if the system refuses.
+    """
     code = assemble(rules, linux.machine())
     instructions = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(instructions))
@@ -206,12 +210,14 @@ def _plain_calls(machine: str) -> list[int]:
 
 
 def _allow(number: int) -> _Code:
-    """Return instructions that allow a system call."""
+    """Return BPF instructions that allow a system call."""
     return [(_JEQ, 0, 1, number), (_RET, 0, 0, _ALLOW)]
 
 
 def _one_of(number: int, argument: int, values: tuple[int, ...]) -> _Code:
-    """Return instructions that allow a system call if the low 32 bits of an argument are one of ``values``."""
+    """Return BPF instructions that allow a system call if the low 32 bits of ``argument`` are one of
+    ``values``.
+    """
     low = 16 + 8 * argument
     checks: _Code = [(_LD, 0, 0, low)]
     for value in values:
@@ -220,8 +226,9 @@ def _one_of(number: int, argument: int, values: tuple[int, ...]) -> _Code:
 
 
 def _prctl(number: int) -> _Code:
-    """Return instructions that allow some options of prctl. The time stamp counter may be forbidden, but not allowed
-    again.
+    """Return BPF instructions that allow some options of prctl.
+
+    A process may forbid itself the time stamp counter, but not allow it again.
     """
     only_forbid: _Code = [
         (_JEQ, 0, 3, linux.PR_SET_TSC),
@@ -235,7 +242,7 @@ def _prctl(number: int) -> _Code:
 
 
 def _unless_bits(number: int, argument: int, bits: int) -> _Code:
-    """Return instructions that allow a system call unless an argument has one of the bits."""
+    """Return BPF instructions that allow a system call unless ``argument`` has one of the bits."""
     low = 16 + 8 * argument
     return [
         (_JEQ, 0, 4, number),

@@ -1,22 +1,21 @@
 """Run the zygote: a process that imports the modules of jobs and forks a jailed child for each job.
 
-:mod:`acceld.evaluate.sandbox.process` starts it by exec with an empty environment, before the daemon has a key. It has
-one thread. The modules of a job are imported before the fork, once for all jobs, because a jail has no files to import
-from. A job arrives as one datagram with four file descriptors:
+:mod:`acceld.evaluate.sandbox.process` starts the zygote by exec with an empty environment, before the daemon has
+a key. The zygote has one thread. It imports the modules of a job before the fork, once for all jobs, because a
+jail has no files to import from. A job arrives as one datagram with four file descriptors:
 
-* ``request``: a file with the task's input, * ``reply``: a file to which the child writes its answer, * ``control``: a
-pipe; when its other end closes, the job is ended with all its descendants, * ``status``: a pipe to which the job's
-supervisor writes one line of JSON when it starts and one at the end.
+* ``request``: a file with the task's input
+* ``reply``: a file to which the child writes its answer
+* ``control``: a pipe; when its other end closes, the job is ended with all its descendants
+* ``status``: a pipe to which the job's supervisor writes one line of JSON when it starts and one at the end
 
-A datagram without descriptors names tasks and modules to import before they are needed.
+Further descriptors may follow: those that the child shares with its referee (5 and up in the child), then those
+of the referee alone. A datagram without descriptors names tasks and modules to import before they are needed.
 
-Further descriptors may follow: those that the child shares with its referee (5 and up in the child), then those of the
-referee alone.
-
-Each job has a supervisor, which never runs evaluated code, and the jailed child as the supervisor's child. A job may
-name a referee, acceld's own code that the supervisor runs while the child lives
-(:mod:`acceld.evaluate.hosted.referee`). When the datagram socket closes, the zygote ends. When the daemon dies, all
-control pipes close, which ends every job.
+Each job has a supervisor, which never runs evaluated code. The jailed child is the supervisor's child. A job may
+name a referee: code of acceld that the supervisor runs while the child lives
+(:mod:`acceld.evaluate.hosted.referee`). When the datagram socket closes, the zygote ends. When the daemon dies,
+all control pipes close, which ends every job.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Task = Callable[[bytes, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Describe a job as the daemon requested it."""
+    """One job as the daemon requested it."""
 
     task: str
     jail: Jail
@@ -77,7 +76,8 @@ Referee = Callable[[Job, int, float], dict[str, Any]]
 def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
     """Run the jobs that arrive at the datagram socket ``descriptor``, until it closes.
 
-    ``tasks`` maps the name of a task to ``module:function``. The module is imported for the first job that needs it.
+    ``tasks`` maps the name of a task to ``module:function``. The module is imported for the first job that
+    needs it.
     """
     loaded: dict[str, Callable[..., Any]] = {}
     server = socket.socket(fileno=descriptor)
@@ -103,7 +103,7 @@ def main(tasks: dict[str, str], descriptor: int) -> NoReturn:
 def _load(
     tasks: Sequence[str], modules: Sequence[str], *, known: Mapping[str, str], loaded: dict[str, Callable[..., Any]]
 ) -> str:
-    """Import tasks and modules that are not imported yet. Return the error as text; empty if there is none."""
+    """Import tasks and modules that are not imported yet. Return the error as text; empty if there was none."""
     wanted = [name for name in tasks if name not in loaded]
     modules = [name for name in modules if name not in sys.modules]
     if not wanted and not modules:
@@ -122,14 +122,14 @@ def _load(
 
 
 def _function(where: str) -> Callable[..., Any]:
-    """Return the function ``module:name``."""
+    """Import a module and return its function, both named as ``module:name``."""
     module, _, name = where.partition(":")
     task: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return task
 
 
 def _job(data: bytes, descriptors: list[int]) -> Job:
-    """Return the job in a datagram."""
+    """Return the job that a datagram describes."""
     raw: dict[str, Any] = json.loads(data)
     jail, level = Jail.from_plain(raw["jail"]), Level(raw["level"])
     request, reply, control, status, *others = descriptors
@@ -196,10 +196,9 @@ def _supervise(job: Job, tasks: dict[str, Callable[..., Any]], problem: str) -> 
 
 
 def watch(job: Job, child: int, started: float) -> dict[str, Any]:
-    """Wait until the child ends, the control pipe closes, the deadline passes or a limit is exceeded. Then end the
-    child.
+    """Wait until the child ends, the control pipe closes, the deadline passes or a limit is exceeded.
 
-    Return the outcome.
+    End the child, and return the outcome as a dict for JSON.
     """
     handle = os.pidfd_open(child)
     poll = select.poll()
@@ -234,9 +233,10 @@ def watch(job: Job, child: int, started: float) -> dict[str, Any]:
 
 
 def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int) -> NoReturn:
-    """Run the task in the jailed child: lock the process in, run the task, exit.
+    """Lock the child's process in, run the task, and exit.
 
-    The pipe ``entered`` tells whether the jail was complete. It is closed before evaluated code runs.
+    The pipe ``entered`` tells the daemon whether the jail was complete. It is closed before evaluated code
+    runs.
     """
     code = 1
     try:
@@ -260,7 +260,9 @@ def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int
 
 
 def _keep_only(job: Job, entered: int) -> None:
-    """Keep these descriptors: 0 the request, 1 and 2 /dev/null, 3 the reply, 4 ``entered``, then the shared ones."""
+    """Close all descriptors but these: 0 the request, 1 and 2 /dev/null, 3 the reply, 4 ``entered``, then the
+    shared ones.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     wanted = (job.request, null, null, job.reply, entered, *job.shared)
     safe = [os.dup2(number, 200 + i, inheritable=False) for i, number in enumerate(wanted)]
@@ -282,7 +284,7 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _say(job: Job, record: dict[str, Any]) -> None:
-    """Write a line of JSON to the status pipe of a job."""
+    """Write a record as one line of JSON to the status pipe of a job."""
     os.write(job.status, json.dumps(record).encode() + b"\n")
 
 

@@ -1,1 +1,1 @@
-"""Try known attacks and honest kernels on this machine's evaluators."""
+"""Run known attacks and honest kernels on this machine's evaluators."""

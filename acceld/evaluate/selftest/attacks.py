@@ -1,4 +1,4 @@
-"""Read attacks and honest kernels for the self-test, and guess what their files do not say.
+"""Read the attacks and honest kernels of the self-test, and guess what their files do not say.
 
 An attack is one file: a kernel (``*.py``, ``*.c``) with a header of comments, or the bytes of a forged Program
 (``*.bin``)::
@@ -12,17 +12,23 @@ An attack is one file: a kernel (``*.py``, ``*.c``) with a header of comments, o
     # at_least: 0.98          least credible latency, as a share of the baseline's
     # lnc: 2                  cores of the launch; the workload's if it is missing
 
-``reject``: wrong, must not pass. ``policy``: refused as a candidate; with the policy off it may pass if its results are
-right. ``quarantine``: must end ``suspect`` or worse. ``truthful``: may pass, with the latency of the work that it
-really does. ``pass``: an honest kernel, must pass. If an attack is refused for a reason that its file does not name,
-the self-test fails, because the attack no longer reaches its target. The suite's own files must name the refusal, files
-of a ``further`` folder need not.
+The values of ``expect`` mean:
 
-A folder is read with all folders below it. ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same keys. If
-``expect`` is missing, it is taken from words of the path (``honest/``, ``controls/``, ``cheat_1.py``) or from an id
-like those of acceld's own suite (``H01_`` is honest, any other letter an attack). A file with neither is ``unlabeled``:
-nobody knows whether it should pass, so it is reported and counted separately. If ``workload`` is missing, it is the one
-whose name is in the path, or else the only one with the kernel's arguments. The suite's own workloads are tried last.
+* ``reject``: the kernel is wrong and must not pass.
+* ``policy``: it is refused as a candidate. With the policy off it may pass if its results are right.
+* ``quarantine``: it must end ``suspect`` or worse.
+* ``truthful``: it may pass, with the latency of the work that it really does.
+* ``pass``: it is an honest kernel and must pass.
+
+If an attack is refused for a reason that its file does not name, the self-test fails, because the attack no
+longer reaches its target. The suite's own files must name the refusal, files of a ``further`` folder need not.
+
+A folder is read with all folders below it. ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same
+keys. If ``expect`` is missing, it is taken from words of the path (``honest/``, ``controls/``, ``cheat_1.py``) or
+from an id like those of acceld's own suite (``H01_`` is honest, any other letter an attack). A file with neither
+is ``unlabeled``: nobody knows whether it should pass, so it is reported and counted separately. If ``workload``
+is missing, it is the one whose name is in the path, or else the only one with the kernel's arguments. The suite's
+own workloads are tried last.
 """
 
 from __future__ import annotations
@@ -85,7 +91,7 @@ os._exit(0)
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """Describe an attack in a file of the suite, or of a ``further`` folder."""
+    """One attack or honest kernel, read from a file of the suite or of a ``further`` folder."""
 
     id: str
     kernel: Kernel
@@ -105,27 +111,27 @@ class Attack:
 
     @property
     def honest(self) -> bool:
-        """Return True if the kernel must pass."""
+        """Tell whether the kernel must pass."""
         return self.expect == "pass"
 
     @property
     def small(self) -> bool:
-        """Return True if the workload is one of the suite's own, which need little time and memory."""
+        """Tell whether the workload is one of the suite's own, which need little time and memory."""
         return self.workload_folder.parent == data_folder(FOLDER) / "workloads"
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Describe a file that can not be tried, and the reason."""
+    """A file that can not be tried, and the reason."""
 
     id: str
     message: str
 
 
 def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], list[Broken]]:
-    """Return the attacks in a folder by name, and the files that are not valid attacks.
+    """Return the attacks of a folder in the order of their names, and the files that are not valid attacks.
 
-    With ``further``, folders below it are read too. Raises UsageError if the folder has no file that could be an
+    With ``further``, the folders below it are read too. Raises UsageError if no file of the folder could be an
     attack.
     """
     folder = folder.resolve()
@@ -157,12 +163,14 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
 
 
 def _launched(kernel: Kernel, loaded: Workload) -> Kernel:
-    """Return the kernel with the grid and the cores of its workload's launch, unless its file asks for two cores."""
+    """Return the kernel with its workload's launch grid and number of cores. A file that asks for two cores
+    gets two.
+    """
     return kernel if kernel.lnc > 1 else replace(kernel, grid=loaded.grid, lnc=loaded.lnc)
 
 
 def _left_out(path: Path) -> bool:
-    """Return True for a file that is not an attack: a workload's file, a test, or a helper that other files import."""
+    """Tell whether a file is no attack: a workload's file, a test, or a helper that other files import."""
     hidden = any(part.startswith((".", "_")) or part == "workloads" for part in path.parts)
     return hidden or path.name.startswith(("test_", "conftest"))
 
@@ -194,10 +202,12 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
     try:
         at_least = float(given.get("at_least", 0))
     except ValueError as error:
-        raise UsageError(f"at_least {given['at_least']!r} is not a number") from error
+        raise UsageError(
+            f"at_least {given['at_least']!r} is not a number", hint="write a share, such as '# at_least: 0.98'"
+        ) from error
     cores = given.get("lnc", "1")
     if cores not in ("1", "2"):
-        raise UsageError(f"lnc {cores!r} is neither 1 nor 2")
+        raise UsageError(f"lnc {cores!r} is neither 1 nor 2", hint="write '# lnc: 1' or '# lnc: 2'")
     kernel = Kernel(
         text,
         api,
@@ -221,7 +231,7 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
 
 
 def _refusals(text: str) -> tuple[str, ...]:
-    """Return the alternatives in a text such as ``timeout.trace_deadline|compile_error.crash``.
+    """Return the alternatives of a text such as ``timeout.trace_deadline|compile_error.crash``.
 
     Raises UsageError for an unknown status.
     """
@@ -237,13 +247,13 @@ def _refusals(text: str) -> tuple[str, ...]:
 
 
 def _header(text: str) -> dict[str, str]:
-    """Return the keys in comments and module constants. If a key occurs several times, its first value counts."""
+    """Return the keys that comments and module constants of a file set. The first value of a key counts."""
     found = [*reversed(_CONSTANT.findall(text)), *reversed(_HEADER.findall(text))]
     return {key.lower().replace(" ", "_"): value for key, value in found}
 
 
 def _sidecar(path: Path) -> dict[str, str]:
-    """Return the keys in the ``.toml`` file beside an attack; empty if there is none."""
+    """Return the keys of the ``.toml`` file beside an attack; an empty dict if there is no such file."""
     beside = path.with_suffix(".toml")
     if not beside.is_file():
         return {}
@@ -252,7 +262,7 @@ def _sidecar(path: Path) -> dict[str, str]:
 
 
 def _spoken(name: str) -> str:
-    """Return the expectation that a path implies, by the last of its parts that has a word of :data:`_MEANINGS`."""
+    """Return what a path says about the expected result, by its last part that has a word of :data:`_MEANINGS`."""
     for part in reversed(Path(name).parts):
         whole, words = part.lower(), set(re.split(r"[^a-z]+", part.lower()))
         if whole in EXPECTATIONS or whole in _ALIASES:
@@ -268,7 +278,7 @@ def _spoken(name: str) -> str:
 
 
 def _api(path: Path, text: str) -> str:
-    """Return the API that a file without the key ``api`` uses."""
+    """Return the API of an attack whose file does not name one."""
     if path.suffix == ".c":
         return "c"
     current = re.search(r"^\s*(?:import nki\b|from nki\b)", text, re.MULTILINE)
@@ -276,7 +286,7 @@ def _api(path: Path, text: str) -> str:
 
 
 def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str:
-    """Return the workload of an attack whose file names none."""
+    """Return the name of the workload for an attack whose file does not name one."""
     spoken = [workload for workload in workloads if workload in name]
     if spoken:
         return max(spoken, key=len)
@@ -291,7 +301,7 @@ def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str
 
 
 def _arguments(text: str) -> tuple[str, ...]:
-    """Return the names of the arguments of the last kernel in a file; empty if they can not be found."""
+    """Return the argument names of the last kernel in a file; empty if they can not be found."""
     try:
         tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -302,7 +312,7 @@ def _arguments(text: str) -> tuple[str, ...]:
 
 
 def _takes(folder: Path, api: str) -> tuple[str, ...]:
-    """Return the names of the arguments of the kernel of a workload; empty if it can not be loaded."""
+    """Return the argument names of a workload's kernel; empty if the workload can not be loaded."""
     try:
         loaded = load_workload(folder)
     except AcceldError:

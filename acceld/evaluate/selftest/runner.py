@@ -1,11 +1,12 @@
-"""Try every known attack, and honest kernels, on this machine's evaluator.
+"""Run every known attack, and honest kernels, on this machine's evaluator.
 
-:mod:`acceld.evaluate.selftest.attacks` reads the files. Each attack runs twice: as a candidate, and with the policy off
-as a user's own kernel would. The second run tests the protections behind the policy. It needs level L2, because below
-that level the kernel could reach the user's files. Honest kernels run as candidates.
+:mod:`acceld.evaluate.selftest.attacks` reads the files. Each attack runs twice: as a candidate, and with the
+policy off as a user's own kernel would. The second run tests the protections behind the policy. It needs
+sandbox level L2, because at a lower level the kernel could reach the user's files. Honest kernels run as
+candidates only.
 
-Kernels for the host's processor (backend ``cpu``, C files with ``//`` comments and numpy files) are a suite of their
-own in the folder ``cpu``.
+Kernels for the host's processor (backend ``cpu``, C files with ``//`` comments and numpy files) are a suite of
+their own in the folder ``cpu``.
 
 Every repeat uses new seeds, and results of earlier repeats are forgotten.
 """
@@ -51,18 +52,18 @@ FAILURES = ("fooled", OTHER_RULE, "false_reject", "death")
 
 
 class Tested(Evaluator, Protocol):
-    """Define the evaluator under test: it can forget results, and reports its sandbox level."""
+    """The interface of an evaluator under test: it can forget results, and has a report on its sandbox."""
 
     report: SandboxReport | None
 
     def forget(self) -> None:
-        """Forget all results, so that known programs are evaluated again."""
+        """Forget all results, so that every program is evaluated again."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """Hold the result of one attack in one mode.
+    """The result of one attack in one mode.
 
     The outcome is ``rejected``, ``truthful``, ``unlabeled`` or one of :data:`FAILURES`.
     """
@@ -85,7 +86,7 @@ class AttackResult:
 
 @dataclass(frozen=True, slots=True)
 class SelftestReport:
-    """Hold every result, with functions that count outcomes."""
+    """The results of one self-test, with counts."""
 
     level: str
     repeats: int
@@ -100,15 +101,15 @@ class SelftestReport:
 
     @property
     def passed(self) -> bool:
-        """Return True if the self-test passed.
+        """Tell whether the self-test passed.
 
-        No attack passed, none was refused for a reason that its file does not name, no honest kernel was refused, and
-        the harness did not fail.
+        It fails if an attack passes, if an attack is refused for a reason that its file does not name, if an
+        honest kernel is refused, or if the harness fails.
         """
         return not any(map(self.count, FAILURES))
 
     def plain(self) -> dict[str, Any]:
-        """Return the report, version 1, as a dict for JSON."""
+        """Return the report as a dict for JSON, in version 1 of its format."""
         return {
             "version": 1,
             "level": self.level,
@@ -154,10 +155,11 @@ async def run_selftest(
     highest: Level = Level.L4,
     on_result: Callable[[AttackResult], None] | None = None,
 ) -> SelftestReport:
-    """Run the suite of a backend (:data:`BACKENDS`) and the attacks in the folder ``attacks``, and return the report.
+    """Run the suite of a backend (:data:`BACKENDS`) and the attacks in the folder ``attacks``, and return the
+    report.
 
-    ``only`` is a glob for ids. A file in ``attacks`` that can not be tried is reported, not run. Raises UsageError if a
-    folder has no attack, DeviceError if the backend can not work on this machine.
+    ``only`` is a glob for the ids to run. A file of ``attacks`` that can not be tried is reported, not run.
+    Raises UsageError if a folder has no attack, DeviceError if the backend can not work on this machine.
     """
     started = time.monotonic()
     found, broken = load_attacks(data_folder(FOLDER) / BACKENDS[backend])
@@ -186,8 +188,10 @@ async def run_selftest(
 
 
 class _Evaluators:
-    """Hold two evaluators: one with tight limits for the suite's small workloads, one with the configured limits for
-    others.
+    """The evaluators of a self-test, for each version of ``nki``, started when first needed.
+
+    For each version there are two: one with tight limits for the suite's small workloads, one with the
+    configured limits.
     """
 
     def __init__(self, backend: str, config: EvaluateConfig, highest: Level) -> None:
@@ -218,16 +222,20 @@ class _Evaluators:
 
     @property
     def versions(self) -> tuple[NkiVersion, ...]:
-        """Return the versions of ``nki`` for which an attack may be judged, in the order in which they are tried."""
+        """Return the versions of ``nki`` for which an attack may be written, in the order in which they are
+        tried.
+        """
         configured = self._configs[True].nki
         return (configured,) if configured != "auto" else ("auto", "0.7", "0.6")
 
     async def of(self, attack: Attack, version: NkiVersion) -> Tested:
-        """Return the started evaluator for an attack and a version of ``nki``."""
+        """Return the evaluator for an attack and a version of ``nki``. It is started if it was not needed
+        before.
+        """
         return self._running.get((attack.small, version)) or await self._start(attack.small, version)
 
     def forget(self) -> None:
-        """Forget all results, so that known programs are evaluated again."""
+        """Forget all results, so that every program is evaluated again."""
         for evaluator in self._running.values():
             evaluator.forget()
 
@@ -253,15 +261,17 @@ def _evaluator(backend: str, config: EvaluateConfig, folder: Path, highest: Leve
 
 
 def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
-    """Return the modes in which to try an attack. Below L2, hostile kernels could reach files, so the policy is never
-    off.
+    """Return the modes in which to run an attack: ``candidate``, and with the policy off ``unpoliced``.
+
+    Below level L2 the policy stays on, because hostile kernels could reach files.
     """
     return ("candidate",) if attack.honest or level < Level.L2 else ("candidate", "unpoliced")
 
 
 async def _evaluated(evaluators: _Evaluators, attack: Attack, request: EvaluationRequest) -> tuple[Evaluation, float]:
-    """Return the evaluation of an attack and its least credible latency, for the first version of ``nki`` that takes
-    its syntax.
+    """Evaluate an attack for the first version of ``nki`` that knows its syntax.
+
+    Return the evaluation, and the least latency in microseconds that is credible.
     """
     for version in evaluators.versions:
         evaluator = await evaluators.of(attack, version)
@@ -274,7 +284,7 @@ async def _evaluated(evaluators: _Evaluators, attack: Attack, request: Evaluatio
 async def _try(
     evaluators: _Evaluators, attack: Attack, mode: str, run: int, on_result: Callable[[AttackResult], None] | None
 ) -> AttackResult:
-    """Try an attack in one mode, and return the result."""
+    """Run an attack in one mode, and return the result."""
     started = time.monotonic()
     request = EvaluationRequest(
         kernel=replace(attack.kernel, trusted=mode == "unpoliced"),
@@ -323,12 +333,12 @@ async def _try(
 
 
 def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
-    """Return the fields of a result that come from the attack."""
+    """Return those fields of a result that follow from the attack alone."""
     return attack.workload_folder.name, attack.guessed, attack.further
 
 
 async def _least_us(evaluator: Tested, attack: Attack) -> float:
-    """Return the latency below which a pass is false; 0 if the attack has no such limit."""
+    """Return the latency in microseconds below which a pass is not credible; 0 if the attack has no limit."""
     if not attack.at_least:
         return 0.0
     loaded = await asyncio.to_thread(load_workload, attack.workload_folder)
@@ -340,7 +350,9 @@ async def _least_us(evaluator: Tested, attack: Attack) -> float:
 
 
 def _outcome(attack: Attack, mode: str, evaluation: Evaluation, least_us: float) -> str:
-    """Return the outcome of an evaluation of an attack."""
+    """Return the outcome of an evaluation of an attack: ``rejected``, ``truthful``, ``unlabeled`` or one of
+    :data:`FAILURES`.
+    """
     passed = evaluation.status is Status.PASSED
     if passed and (evaluation.latency_us or 0.0) < least_us:
         return "fooled"

@@ -1,1 +1,1 @@
-"""Evaluate candidates on the simulator."""
+"""Evaluate candidates on the simulator: time their programs, and run them on data."""

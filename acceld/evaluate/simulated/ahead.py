@@ -1,4 +1,4 @@
-"""Do work that the strict gate of a run will need, while the run still times candidates."""
+"""Prepare the strict gate of a run while the run still times candidates."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from acceld.errors import AcceldError
 
 _PAUSE_S = 0.1
-"""Seconds between two looks for a free slot."""
+"""Seconds to wait before the next look for a free slot."""
 
 
 class Ahead:
-    """Do pieces of work one after another, each begun only while a slot is free.
+    """Run ``pieces`` of preparation one after another. Each piece begins only while a slot is free.
 
-    If a piece fails, it and the following ones are left to the gate, which does them again and reports errors.
+    If a piece fails, the strict gate does this piece and the later ones itself and reports their errors.
     """
 
     def __init__(self, pieces: Sequence[Callable[[], Awaitable[object]]], idle: Callable[[], bool]) -> None:
@@ -24,22 +24,23 @@ class Ahead:
 
     @property
     def done(self) -> bool:
-        """Return True if no piece is running and no further one will begin."""
+        """Tell whether no piece is running and no further piece will begin."""
         return self._task.done()
 
     def enough(self) -> None:
-        """Begin no further piece, because the gate does the rest itself. A running piece goes on, because the gate
-        needs it.
+        """Begin no further piece: the strict gate has started and does the remaining work itself.
+
+        A running piece goes on, because the gate needs its result.
         """
         self._wanted = False
 
     async def end(self) -> None:
-        """End the running piece, and begin no further one."""
+        """Cancel the running piece, and begin no further one."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Do the pieces."""
+        """Run the pieces in order, up to the first that fails."""
         with contextlib.suppress(AcceldError):
             for piece in self._pieces:
                 # the queue does not announce free slots

@@ -1,4 +1,4 @@
-"""Run a program on the inputs of a new data set while the reference is still being computed."""
+"""Run a program on the inputs of a new data set while the oracle still computes the expected outputs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ T = TypeVar("T")
 
 
 class Beside(Generic[T]):
-    """Run a trial that begins when the inputs of a new data set are written, and ends after its expected outputs are.
+    """A trial that runs while its data set is being made.
 
-    ``attempt`` is called with two descriptors: a pipe that closes when the data set is complete, and the data set's
-    folder, which is renamed when it is complete.
+    The trial begins when the inputs are written, and can end only after the expected outputs are written too.
+    ``attempt`` gets two descriptors: the read end of a pipe that closes when the data set is complete, and the
+    folder of the data set. The folder is renamed when the data set is complete.
     """
 
     def __init__(self, attempt: Callable[[int, int], Coroutine[Any, Any, T]]) -> None:
@@ -27,9 +28,9 @@ class Beside(Generic[T]):
 
     @contextlib.asynccontextmanager
     async def following(self, partial: Path) -> AsyncIterator[int]:
-        """Yield a descriptor for the block, which makes the data set in the folder ``partial``.
+        """Yield a descriptor to the block, which makes the data set in the folder ``partial``.
 
-        The trial begins when something is written to the descriptor.
+        The block's process writes to the descriptor when the inputs are complete. Then the trial begins.
         """
         read, write = os.pipe()
         loop = asyncio.get_running_loop()
@@ -56,24 +57,26 @@ class Beside(Generic[T]):
             os.close(folder)
 
     async def result(self) -> T | None:
-        """Return the trial's result, after the data set is complete; None if the trial did not begin."""
+        """Tell the trial that the data set is complete, and return the trial's result; None if the trial never
+        began.
+        """
         self._open()
         return None if self._task is None else await self._task
 
     async def end(self) -> None:
-        """End the trial if it is still running."""
+        """Cancel the trial if it is still running."""
         self._open()
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def again(self) -> None:
-        """End the trial, so that it begins again with the next data set."""
+        """Cancel the trial, so that a new trial can begin when the data set is made again."""
         await self.end()
         self._task = None
 
     def _open(self) -> None:
-        """Close the pipe, to tell the trial that the data set is complete."""
+        """Close the pipe. This tells the trial that the data set is complete."""
         if self._gate is not None:
             os.close(self._gate)
             self._gate = None

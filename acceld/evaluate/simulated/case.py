@@ -1,4 +1,4 @@
-"""Hold the state of one evaluation on the simulator."""
+"""Define the state of one evaluation on the simulator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from acceld.model import Correctness, Gate
 
 @dataclass(slots=True)
 class Known:
-    """Hold the results of the gates for one program, workload and chip."""
+    """The results of both gates for one program, workload and chip."""
 
     checks: dict[Gate, Correctness] = field(default_factory=dict)
     failed: dict[Gate, Failed] = field(default_factory=dict)
@@ -22,7 +22,9 @@ class Known:
 
 @dataclass(slots=True)
 class TracedCase(Case):
-    """Hold the state of an evaluation, with the tracer's answer and the known results of its program."""
+    """The state of one evaluation on the simulator, with the tracer's answer and earlier results of the same
+    program.
+    """
 
     traced: Traced | None = None
     known: Known = field(default_factory=Known)
@@ -30,6 +32,6 @@ class TracedCase(Case):
     """The search gate, if it began before the program was verified; else None."""
 
     def close(self) -> None:
-        """Free the tracer's answer."""
+        """Free the memory of the tracer's answer."""
         if self.traced is not None:
             self.traced.close()

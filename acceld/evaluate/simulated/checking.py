@@ -1,4 +1,8 @@
-"""Apply the gates on the simulator: compare a program's outputs with the reference's, data set by data set."""
+"""Run the gates on the simulator: compare a program's outputs with the reference's, data set by data set.
+
+A *variant* names what a data set is drawn from, see :mod:`acceld.evaluate.correctness.distributions`. A *trial*
+is one run of the program on one data set.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +55,11 @@ _PUBLISHED_BELOW_S = 3.0
 
 
 class Checker:
-    """Try traced programs on data sets.
+    """Run the trials of the gates.
 
-    - ``weakness`` returns the reason why the workload can not prove a win.
+    - ``weakness`` returns a failure if the workload's checks are too weak to prove a win.
     - ``share_data``: the strict gate draws its data sets once for each run instead of once for each candidate.
-    - ``idle`` returns True if a second trial may run beside the first.
+    - ``idle`` tells whether a slot is free, so that two trials may run at the same time.
     """
 
     def __init__(
@@ -81,10 +85,10 @@ class Checker:
     async def pass_gate(
         self, case: TracedCase, gate: Gate, seeds: Seeds, allowed: asyncio.Event | None = None
     ) -> Failed | None:
-        """Run every trial of one gate. Return the first failure; None if all pass. Raises WorkloadError if the workload
-        can not be used.
+        """Run every trial of one gate. Return the first failure; None if the program passes.
 
-        ``allowed`` is for the search gate: the program does not run before this event is set.
+        At the search gate the program does not run before the event ``allowed`` is set. Raises WorkloadError if
+        the workload can not be used.
         """
         case.checks, case.tried, case.worst_row = [], {}, 0.0
         if gate is Gate.SEARCH:
@@ -99,9 +103,10 @@ class Checker:
     async def pieces_ahead(
         self, loaded: Workload, seeds: Seeds, admit: Callable[[], Awaitable[object]]
     ) -> list[Callable[[], Awaitable[object]]]:
-        """Return the work that the strict gate of a run's candidates will need, in pieces.
+        """Return the work that the strict gate of this run will need, as functions to call one after another.
 
-        They are the examination of the workload, and the data sets that candidates share, as many as fit on disk.
+        The first examines the workload. The others make data sets that all candidates share, as many as fit on
+        disk.
         """
         pieces, trials = [admit], list[Trial]()
         if self._share_data or await self._is_expensive(loaded):
@@ -111,9 +116,9 @@ class Checker:
         return pieces[: 1 + self._children.room_for(loaded)]
 
     async def read_again(self, case: TracedCase) -> Failed | None:
-        """Trace a candidate again as the permitted subset of Python, in a separate process.
+        """Trace a candidate a second time, as the permitted subset of Python and in another process.
 
-        Return a failure if that gives another program, else None.
+        Return a failure if the second trace fails or gives another program, else None.
         """
         assert case.traced is not None
         again = await self._children.trace(
@@ -133,7 +138,11 @@ class Checker:
         )
 
     async def published(self, case: TracedCase) -> bool | None:
-        """Return True if the program passes the published gate; None if the gate would take too long."""
+        """Tell whether the program passes the published gate; None if this gate was not run.
+
+        The gate is not run if the workload has no published seeds, does not use its own distribution, or would
+        take too long.
+        """
         loaded = case.workload
         per_trial_s = (case.seconds.get("reference", 0.0) + case.seconds.get("execute", 0.0)) / max(1, len(case.checks))
         if per_trial_s > _PUBLISHED_BELOW_S and case.request.priority is not Priority.PERSON:
@@ -151,8 +160,9 @@ class Checker:
         return True if trials else None
 
     async def _try_all(self, case: TracedCase, seeds: Seeds) -> Failed | None:
-        """Run every trial of the strict gate, and sort the checks by the order of the trials. Return the first failure,
-        or None.
+        """Run every trial of the strict gate, and sort the recorded checks by the order of the trials.
+
+        Return the first failure; None if all pass.
         """
         trials = await self._trials(case.workload, seeds)
         failed = await first_failure(trials, lambda trial: self._try(case, trial, Gate.STRICT), self._idle)
@@ -165,13 +175,15 @@ class Checker:
         return strict_trials(loaded, seeds, expensive=expensive, shared=self._share_data, modelled=True)
 
     async def _is_expensive(self, loaded: Workload) -> bool:
-        """Return True if the reference of a workload is expensive, as far as known."""
+        """Tell whether the reference of a workload is known to be expensive. False before its time was
+        measured.
+        """
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
         return cost is not None and cost.seconds > EXPENSIVE_S
 
     async def _try_hidden(self, case: TracedCase, seeds: Seeds) -> Failed | None:
-        """Evaluate the same source at the workload's hidden shapes. Return the first failure; None if it is right at
-        all.
+        """Evaluate the kernel at the workload's hidden shapes. Return the first failure; None if it is right at
+        all of them.
         """
         for values in case.workload.hidden:
             if (failed := await self._elsewhere(case, values, seeds)) is not None:
@@ -179,7 +191,7 @@ class Checker:
         return None
 
     async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds) -> Failed | None:
-        """Evaluate the source of a case at one hidden shape. Return a failure, or None."""
+        """Evaluate the kernel at one hidden shape. Return a failure, or None."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there, where = TracedCase(at_shape(case.request, case.workload, shaped), shaped), shape_text(values)
         try:
@@ -196,14 +208,19 @@ class Checker:
         )
 
     async def _admit(self, case: TracedCase) -> Failed | None:
-        """Return a failure if the workload can not prove a win, and the result may be shown as one."""
+        """Return a failure (status ``suspect``) if the result needs a proof and the workload's checks are too
+        weak for one.
+        """
         weak = await self._weakness(case, self._children.admit)
         return None if weak is None else Failed(Status.SUSPECT, weak)
 
     async def _try(
         self, case: TracedCase, trial: Trial, gate: Gate, allowed: asyncio.Event | None = None
     ) -> Failed | None:
-        """Run the program on one data set. Return a failure; None if the program passes or the variant is not used."""
+        """Run the program on one data set and record the check.
+
+        Return a failure; None if the program passes, or if the workload does not use the variant.
+        """
         loaded = case.workload
         assert case.traced is not None
         async with self._children.tried(case, case.traced, trial, self._deadline_s(loaded), allowed) as found:
@@ -243,10 +260,10 @@ class Checker:
         return failed
 
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
-        """Return the errors of each piece of the workload's baseline on a variant, measured on ``data`` at the first
-        use.
+        """Return the errors of the workload's baseline on a variant, one for each piece of the outputs.
 
-        None if there is no baseline in this API, or if it fails or is wrong.
+        At the first use they are measured on ``data`` and stored. None if the API has no baseline, or if the
+        baseline fails or is wrong.
         """
         request, loaded = case.request, case.workload
         place = (loaded, request.kernel.api, request.chip, trial.variant)
@@ -267,12 +284,17 @@ class Checker:
         return await asyncio.to_thread(self._floors.learn_kernel, *place, tried.errors, data.floors)
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
-        """Return the noise of numpy's float32 arithmetic on exactly a trial's inputs; empty if the variant is not used."""
+        """Return the noise of numpy's float32 arithmetic on exactly the inputs of one trial.
+
+        The result is empty if the workload does not use the trial's variant.
+        """
         async with self._children.data_set(loaded, trial.variant, trial.seed, measured=True) as data:
             return () if isinstance(data, UnusedVariant) else data.floors
 
     def _deadline_s(self, loaded: Workload) -> float:
-        """Return the deadline of a trial in seconds."""
+        """Return the deadline of one trial in seconds. It follows from the baseline's time, unless it is
+        configured.
+        """
         if self._config.check_s:
             return self._config.check_s
         own = self._own_seconds.get(loaded.hash)
@@ -280,9 +302,9 @@ class Checker:
 
 
 def told_on_chip(error: float, tolerance: float) -> str:
-    """Return a sentence on the result that a kernel that passes here is expected to have on a chip.
+    """Return a sentence that says whether a kernel with this modelled ``error`` would pass on a chip.
 
-    The chip's scalar engine approximates functions, which increases the error.
+    ``error`` is the relative L2 error with functions of the scalar engine as inexact as the chip's.
     """
     result = "it would pass there" if error <= tolerance else "it would fail there"
     near = ", near the limit" if tolerance / 2 < error <= tolerance else ""

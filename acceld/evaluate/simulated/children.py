@@ -1,7 +1,8 @@
-"""Call the child processes: they trace a kernel, inspect a program, make a data set, and try a program on a data set.
+"""Start and call the child processes of the simulator: tracer, judge and oracle.
 
-The children are forks of one zygote, which holds no data: a request is in a file that only its own child has. Second
-traces are forks of another zygote.
+The tracer traces a kernel. The judge inspects a program, and runs it on a data set. The oracle makes data sets.
+All are forks of one zygote, which holds no data: a request lies in a file that only its own child has. The
+second trace of a candidate is a fork of another zygote.
 """
 
 from __future__ import annotations
@@ -74,29 +75,29 @@ _READ_AGAIN_S = 30.0
 
 
 class NoRoomError(Exception):
-    """Report that the disk has no room for a data set now."""
+    """The disk has no room for a data set at the moment."""
 
 
 @dataclass(slots=True)
 class Traced:
-    """Hold a tracer's answer: bytes that may be a Program. The caller closes the answer."""
+    """The answer of a tracer: untrusted bytes that may be a Program. The caller must close it."""
 
     reply: Reply
     offset: int
     seconds: float
 
     def sha256(self) -> str:
-        """Return the hash of the bytes."""
+        """Return the SHA-256 of the answer's bytes, in hexadecimal."""
         return hashlib.sha256(self.reply.read(PROGRAM_BYTES + 1, self.offset)).hexdigest()
 
     def close(self) -> None:
-        """Free the bytes."""
+        """Free the answer's bytes."""
         self.reply.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """Hold a legal program's hash and timeline, found without running it."""
+    """The hash and the timeline of a legal program, found without running it."""
 
     program_sha256: str
     profile: dict[str, Any]
@@ -105,7 +106,11 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Hold the errors of each output on one data set."""
+    """The errors of a program's outputs on one data set, one for each piece of an output.
+
+    ``on_chip`` has the relative L2 errors with functions as inexact as the chip's; None if they were not
+    computed.
+    """
 
     errors: tuple[Errors, ...]
     seconds: dict[str, float]
@@ -116,16 +121,16 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class UnusedVariant:
-    """Name a variant that is not used for a workload, with the reason."""
+    """A variant that a workload does not use, with the reason."""
 
     variant: str
     reason: str
 
 
 class Children:
-    """Start and call the child processes, with the noise floors of a state folder.
+    """Start and call the child processes. The noise floors that they measure are stored in the state folder.
 
-    A ``zygote`` with the tasks :data:`TASKS` is used instead of a new zygote.
+    If ``zygote`` is given, which must offer the tasks :data:`TASKS`, it is used instead of a new zygote.
     """
 
     def __init__(
@@ -165,7 +170,9 @@ class Children:
             await self._zygote.start()
 
     async def load(self) -> None:
-        """Let the zygote import what most kernels need, so that the first kernel is timed as quickly as the next."""
+        """Let the zygote import the front ends in advance, so that the first kernel is timed as quickly as
+        later ones.
+        """
         await self._zygote.load(("trace", "inspect"), (*ALWAYS, *FRONT_ENDS.values()))
 
     async def stop(self) -> None:
@@ -182,10 +189,11 @@ class Children:
         observe: bool = False,
         guarded: bool = False,
     ) -> Traced | Failed:
-        """Trace a kernel in the jail, from shapes. With ``observe`` the answer describes its expressions.
+        """Trace a kernel in the jail, from shapes. Return the tracer's answer, or a failure.
 
-        With ``guarded`` the file is run as the permitted subset of Python, which takes a little longer, in a process
-        that shares nothing with other traces.
+        With ``observe`` the answer describes the kernel's expressions instead of its program. With ``guarded``
+        the file is run as the permitted subset of Python, which takes a little longer, in a process that shares
+        nothing with other traces.
         """
         deadline_s = self._config.build_s * (2 if guarded else 1)
         request = {
@@ -227,7 +235,10 @@ class Children:
     async def inspect(
         self, traced: Traced, header: dict[str, Any], *, deadline_s: float | None = None
     ) -> Inspected | Failed:
-        """Decode, verify and time a tracer's answer. ``header`` describes the program that the answer must be."""
+        """Decode, verify and time the program of a tracer's answer. Return the findings, or a failure.
+
+        ``header`` describes the program that the answer must be: target, launch, inputs and outputs.
+        """
         jail = self._judge_jail(deadline_s or self._config.time_s)
         outcome, reply = await self._zygote.run(
             "inspect", pack(header), jail, attachment=traced.reply, offset=traced.offset
@@ -247,7 +258,9 @@ class Children:
         *,
         float64: bool = False,
     ) -> Tried | Failed:
-        """Execute a traced program on a data set in a fresh process, and compare the outputs."""
+        """Run a traced program on a data set in a fresh process. Return the errors of its outputs, or a
+        failure.
+        """
         return await self._attempt(traced, str(data.folder), trial, self._judge_jail(deadline_s), float64=float64)
 
     async def _attempt(
@@ -260,8 +273,10 @@ class Children:
         float64: bool = False,
         shared: Sequence[int] = (),
     ) -> Tried | Failed:
-        """Execute a traced program on the data set in ``folder``. If descriptors are ``shared``, the data set is complete
-        when the first of them closes.
+        """Run a traced program on the data set in ``folder``. Return the errors of its outputs, or a failure.
+
+        If there are ``shared`` descriptors, the data set may be incomplete. It is complete when the first of
+        them closes.
         """
         header: dict[str, Any] = {
             "folder": folder,
@@ -293,10 +308,11 @@ class Children:
     async def tried(
         self, case: Case, traced: Traced, trial: Trial, deadline_s: float, allowed: asyncio.Event | None = None
     ) -> AsyncIterator[tuple[DataSet, Tried | Failed] | None]:
-        """Hold a trial's data set for the block, and try a program on the data set once ``allowed`` is set.
+        """Run a program on a trial's data set. Yield the data set, which stays for the block, and the result.
 
-        Yields None, and notes that in the case, if the variant is not used. Raises WorkloadError as :meth:`data_for`
-        does. On a new data set the program runs while the reference is computed.
+        The program starts once ``allowed`` is set. On a new data set it runs while the reference is computed.
+        Yields None, and records that in the case, if the workload does not use the variant. Raises
+        WorkloadError as :meth:`data_for` does.
         """
 
         async def begin(complete: int, folder: int) -> Tried | Failed:
@@ -328,12 +344,17 @@ class Children:
         measured: bool = False,
         beside: Beside[Any] | None = None,
     ) -> AsyncIterator[DataSet | UnusedVariant]:
-        """Hold a data set, new or from disk, for the block. Raises WorkloadError if the reference is at fault.
+        """Yield a data set, new or from disk, which stays for the block. Yield an UnusedVariant if the workload
+        does not use it.
 
-        Afterwards the data set is removed, unless it is ``kept`` and there is room. Its floors are those stored for the
-        variant. With ``measured`` the floors are those of numpy on these very inputs (and of products of bfloat16
-        parts, if such products are allowed), and the data set is not shared. The work ``beside`` begins when the inputs
-        of a new data set are there.
+        After the block the data set is removed, unless it is ``kept`` and the disk has room. ``beside`` begins
+        when the inputs of a new data set are written.
+
+        The noise floors are those stored for the variant. With ``measured`` they are measured on these very
+        inputs, and the data set is not shared: the noise of numpy and, if products of bfloat16 parts are
+        allowed, that of such products.
+
+        Raises WorkloadError if the reference is at fault.
         """
         known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
         if known is not None and known.refused:
@@ -364,14 +385,14 @@ class Children:
             await self.trim()
 
     async def make_ahead(self, workload: Workload, variant: str, seed: int) -> None:
-        """Make a data set, if it does not exist, and leave it on disk. Raises WorkloadError if the reference is at
+        """Make a data set, unless it exists, and leave it on disk. Raises WorkloadError if the reference is at
         fault.
         """
         async with self.data_set(workload, variant, seed):
             pass
 
     def room_for(self, workload: Workload) -> int:
-        """Return the number of a workload's data sets that the disk may keep besides the search gate's data set."""
+        """Return how many data sets of a workload fit on disk, besides that of the search gate."""
         return max(0, self._config.cache_bytes // max(1, _disk_bytes(workload)) - 1)
 
     async def _write_with_room(
@@ -384,7 +405,10 @@ class Children:
         measured: bool,
         beside: Beside[Any],
     ) -> tuple[DataSet, int] | UnusedVariant:
-        """Make a data set. While the disk has no room, remove the data sets that nobody uses, wait, and try again."""
+        """Make a data set. While the disk has no room, remove unused data sets, wait, and try again.
+
+        Return the data set with the descriptor that locks it, or the reason why the variant is not used.
+        """
         while True:
             try:
                 found = await self._write(workload, variant, seed, folder, known, measured, beside)
@@ -409,7 +433,10 @@ class Children:
         measured: bool,
         beside: Beside[Any],
     ) -> tuple[DataSet, int] | UnusedVariant:
-        """Make a data set once there is room for it. Return it, held."""
+        """Make a data set, after unused ones were removed to make room.
+
+        Return the data set with the descriptor that locks it, or the reason why the variant is not used.
+        """
         coming_bytes = _disk_bytes(workload)
         self._coming_bytes += coming_bytes
         try:
@@ -436,7 +463,10 @@ class Children:
         measured: bool,
         beside: Beside[Any],
     ) -> tuple[DataSet, int] | UnusedVariant:
-        """Let the oracle write a data set. Return it, held."""
+        """Let the oracle write a data set.
+
+        Return the data set with the descriptor that locks it, or the reason why the variant is not used.
+        """
         request = {
             "workload": str(workload.folder),
             "values": dict(workload.values) if workload.reshaped else None,
@@ -479,7 +509,7 @@ class Children:
             return UnusedVariant(variant, reason)
         found = begun.publish()
         if found is None:
-            raise SandboxError(f"the data set of workload {workload.name!r} was not written")
+            raise SandboxError(f"the oracle ended without a complete data set of workload {workload.name!r}")
         self._held_bytes += await asyncio.to_thread(datasets.folder_bytes, begun.folder)
         return found
 
@@ -487,9 +517,11 @@ class Children:
     async def data_for(
         self, case: Case, trial: Trial, beside: Beside[Any] | None = None
     ) -> AsyncIterator[DataSet | None]:
-        """Hold a trial's data set for the block. Yields None, and notes that in the case, if the variant is not used.
+        """Yield a trial's data set, which stays for the block. Yield None, and record that in the case, if it
+        is not used.
 
-        Raises WorkloadError if the workload's own distribution is refused, or the reference is at fault.
+        Raises WorkloadError if the workload's own distribution can not be used, or if the reference is at
+        fault.
         """
         loaded = case.workload
         async with self.data_set(loaded, trial.variant, trial.seed, kept=trial.kept, beside=beside) as data:
@@ -502,8 +534,10 @@ class Children:
         yield None
 
     async def _make(self, workload: Workload, request: bytes, jail: Jail, begun: int) -> tuple[Outcome, Reply]:
-        """Run the oracle, which writes to ``begun`` when inputs are there. Without a reference it runs the program of the
-        workload's own kernel.
+        """Run the oracle and return its answer. It writes to the descriptor ``begun`` when the inputs are
+        written.
+
+        If the workload has no reference, the oracle runs the program of the workload's baseline.
         """
         if workload.reference is not None:
             return await self._zygote.run("make", request, jail, shared=[begun])
@@ -524,17 +558,20 @@ class Children:
             traced.close()
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Examine if the checks of the workload can distinguish right outputs from wrong ones. Raises WorkloadError if
-        its reference is at fault.
+        """Examine whether the checks of the workload can distinguish right outputs from wrong ones, and return
+        the findings.
+
+        Raises WorkloadError if the workload's reference is at fault.
         """
         request = {"workload": str(workload.folder), "seed": seed}
         jail = replace(self._judge_jail(_ORACLE_S), nice=_ORACLE_NICE)  # candidates may be timed beside it
         return answered(workload, *await self._zygote.run("admit", pack(request), jail))
 
     async def trim(self, *, again: bool = False) -> None:
-        """Remove the data sets used longest ago, until the others and the data sets being made fit into the limit.
+        """Remove the least recently used data sets, until the rest fits into the configured limit.
 
-        With ``again`` the folder is read in any case.
+        Data sets that are being made count too. With ``again`` the folder is read even if it was read a moment
+        ago.
         """
         most_bytes = self._config.cache_bytes - self._coming_bytes
         if again or self._held_bytes > most_bytes or time.monotonic() > self._read_s + _READ_AGAIN_S:
@@ -552,11 +589,13 @@ class Children:
 
 
 async def _nothing(*_: int) -> None:
-    """Do nothing while a data set is made."""
+    """Do nothing, in place of a trial that runs while a data set is made."""
 
 
 def _disk_bytes(workload: Workload) -> int:
-    """Return the disk space of a workload's data set, without its record."""
+    """Return the bytes on disk of one data set of a workload: inputs and expected outputs, without the record
+    beside them.
+    """
     inputs = sum(one.size_bytes for one in workload.kernel_arguments() if isinstance(one, ArraySpec))
     return inputs + sum(datasets.expected_bytes(math.prod(one.shape), one.dtype) for one in workload.outputs)
 
@@ -568,7 +607,9 @@ def _plain(argument: ArraySpec | float | bool) -> dict[str, Any]:
 
 
 def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
-    """Return the program's offset in the reply, or the failure. Nothing in the reply is trusted."""
+    """Return the offset of the program in the reply, or a failure. The reply is checked, because it is not
+    trusted.
+    """
     if outcome.cause in ("deadline", "cpu"):
         return Failed(
             Status.TIMEOUT,
@@ -589,7 +630,7 @@ def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
 
 
 def _judge_answer(outcome: Outcome, reply: Reply, doing: str) -> dict[str, Any] | Failed:
-    """Return the judge's record. The judge is our own code, but the program it works on is not."""
+    """Return the judge's record, or a failure of the program that it worked on."""
     if outcome.cause in ("deadline", "cpu"):
         return Failed(Status.TIMEOUT, Failure("deadline", f"{doing} the program {outcome.text}"))
     try:

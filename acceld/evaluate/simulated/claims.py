@@ -1,7 +1,7 @@
-"""Check what a program claims about itself against its content.
+"""Refuse programs that make false claims about themselves.
 
-:mod:`acceld.nki.verify.verifier` decides whether a chip would run a program. This module finds forged programs that a
-chip would run, but whose claims make them look faster or slow the judge down.
+:mod:`acceld.nki.verify.verifier` decides whether a chip would run a program. This module finds programs that a
+chip would run, but that were forged to look faster or to slow the judge down.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_UNUSED_BUFFERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Describe a false claim."""
+    """One false claim of a program: the rule that it breaks, a message, and the kernel's line (0 if unknown)."""
 
     rule: str
     message: str
@@ -30,10 +30,9 @@ def false_claim(program: Program) -> Claim | None:
 
 
 def _grid(program: Program) -> Claim | None:
-    """Return a false claim about the launch grid.
+    """Return a claim if a launch loop has another trip count than the launch grid allows; else None.
 
-    The trip counts of launch loops must be those of the requested grid. Without a grid they must be the number of
-    physical cores in the logical core.
+    Without a grid the trip count must be the number of physical cores in the logical core.
     """
     grid = program.grid or (program.lnc,)
     for loop in program.loops.values():
@@ -43,7 +42,9 @@ def _grid(program: Program) -> Claim | None:
 
 
 def _buffers(program: Program) -> Claim | None:
-    """Return a false claim of too many unused buffers; None if there are few."""
+    """Return a claim if the program declares more than :data:`MAX_UNUSED_BUFFERS` buffers that it never uses;
+    else None.
+    """
     used = set(program.inputs) | set(program.outputs)
     for instruction, _ in program.walk():
         for access in instruction.accesses:
@@ -56,9 +57,10 @@ def _buffers(program: Program) -> Claim | None:
 
 
 def _modes(program: Program) -> Claim | None:
-    """Return a matrix product that falsely claims a faster mode; None if there is none.
+    """Return a claim for a matrix product with a faster mode (``perf_mode``) that it can not have; None if
+    there is none.
 
-    These modes take operands of 8 bits, and only the current API has them.
+    Faster modes exist only in the current API and need 8-bit operands.
     """
     for instruction, _ in program.walk():
         if instruction.op == "matmul" and instruction.attr("perf_mode"):
@@ -71,9 +73,10 @@ def _modes(program: Program) -> Claim | None:
 
 
 def _fills(program: Program) -> Claim | None:
-    """Return a fill that falsely claims to take no time; None if there is none.
+    """Return a claim for a fill that pretends to take no time; None if there is none.
 
-    Only a fill that stands where its buffer is declared takes no time.
+    Only the first access to a buffer, in the loops where the buffer is declared and without a mask, can be a
+    free fill.
     """
     seen: set[int] = set()
     for instruction, loops in program.walk():

@@ -1,4 +1,4 @@
-"""Make the search gate's data set while a traced program is still verified and timed."""
+"""Start the search gate of a traced program before the program is verified and timed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from acceld.evaluate.case import Failed
 
 
 class Early:
-    """Run the search gate of a traced program, while the program is still verified and timed.
+    """The search gate of a traced program, started before the program is verified and timed.
 
-    Its data set is made at once. The program runs on it after :meth:`allow` is called, which sets the event that
-    ``gate`` is called with.
+    ``gate`` makes the data set at once. It runs the program on the data set only after the event that it gets
+    is set by :meth:`allow`.
     """
 
     def __init__(self, gate: Callable[[asyncio.Event], Coroutine[None, None, Failed | None]]) -> None:
@@ -20,14 +20,14 @@ class Early:
         self._task = asyncio.create_task(gate(self._allowed))
 
     def allow(self) -> None:
-        """Let the program run, because it is legal and its latency is known."""
+        """Let the gate run the program, which was found legal and has a latency."""
         self._allowed.set()
 
     async def result(self) -> Failed | None:
-        """Return the failure of the gate; None if the program passes. An exception of the gate is raised here."""
+        """Return the failure of the gate; None if the program passes. Raises the exceptions of the gate."""
         return await self._task
 
     async def end(self) -> None:
-        """End the gate, and everything that it started, if it is still running."""
+        """Cancel the gate and all that it started, if it is still running."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

@@ -1,6 +1,7 @@
 """Evaluate on the simulator: trace in the jail, verify and time in the judge, then run on data.
 
-A candidate that traces to a known program gets that program's earlier result, so each program passes each gate once.
+If another candidate traced to the same program before, its result is reused. So each program runs each gate
+once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Hold the parts of a running evaluator."""
+    """The parts of an evaluator that exist only while it runs."""
 
     children: Children
     timer: Timer
@@ -61,12 +62,13 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         secret: bytes = b"",
         preload: bool = False,
     ) -> None:
-        """Prepare the evaluator.
+        """Prepare the evaluator. Nothing starts before :meth:`start`.
 
-        - ``share_data``: the strict gate draws its data sets once for each run instead of once for each candidate.
+        - ``share_data``: the strict gate draws its data sets once for each run instead of once for each
+          candidate.
         - ``preload``: the front ends are loaded before the first kernel, which pays if many kernels are timed.
-        - ``secret``: data sets of a run are derived from it, so that every process gets the same results. Empty for random
-          data sets.
+        - ``secret``: the seeds of a run's data sets are derived from these bytes, so that every process gets
+          the same results. If it is empty, the seeds are random.
         """
         super().__init__(config, state_folder, workload_folders=workload_folders, highest=highest, on_start=on_start)
         self._share_data = share_data
@@ -79,14 +81,16 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._known: RecentlyUsed[tuple[str, str, str], Known] = RecentlyUsed(_REMEMBERED)
         self._judge: Judge | None = None
         self._opinions: RecentlyUsed[tuple[str, str, str], tuple[Opinion, ...]] = RecentlyUsed(_REMEMBERED)
-        """Opinions of another judge, by workload, chip and source."""
+        """Opinions of the second judge, by workload, chip and source."""
 
     async def find_level(self, highest: Level) -> SandboxReport:
-        """Return the sandbox level, tested with the zygote that will jail the kernels."""
+        """Return the strictest sandbox level that works here, tested with the zygote that will jail the
+        kernels.
+        """
         return await probe_level(highest, self._zygote)
 
     async def open(self, report: SandboxReport) -> None:
-        """Start the child processes. Raises DeviceError if another judge is required and there is none."""
+        """Start the child processes. Raises DeviceError if a second judge is required and not installed."""
         self._judge = await asyncio.to_thread(find_judge, self._config, self._folder, report)
         children = Children(
             self._config, self._folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
@@ -121,7 +125,9 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         await self._zygote.stop()
 
     def statistics(self) -> dict[str, object]:
-        """Return the figures of the queue, and what evaluations wait for besides slots."""
+        """Return the figures of the queue. ``waits_for`` says why evaluations wait for room on disk; empty if
+        they do not.
+        """
         return {**super().statistics(), "waits_for": self._work.children.waits_for if self._work is not None else ""}
 
     def forget(self) -> None:
@@ -131,13 +137,19 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             self._work.timer.forget()
 
     async def time(self, kernel: Kernel, arguments: Arguments, chip: str) -> Evaluation:
-        """Trace, verify and time a kernel without a workload. The result is ``unchecked``, or a failure."""
+        """Trace, verify and time a kernel without a workload, and return the result.
+
+        Its status is ``unchecked``, or that of a failure.
+        """
         return await self.evaluate(
             EvaluationRequest(kernel, "", chip, gate=Gate.TIMING, priority=Priority.PERSON, arguments=arguments)
         )
 
     async def time_alone(self, request: EvaluationRequest, arguments: Arguments) -> Evaluation:
-        """Trace, verify and time a kernel without a workload. The result is ``unchecked``, or a failure."""
+        """Trace, verify and time a kernel without a workload, and return the result.
+
+        Its status is ``unchecked``, or that of a failure.
+        """
         case = TracedCase(request, None)
         try:
             failed = await self._refuse(request.kernel) or await running(self._work).timer.time(case, arguments)
@@ -146,13 +158,14 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             case.close()
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> TracedCase:
-        """Return the record of a new evaluation."""
+        """Return the state of a new evaluation."""
         return TracedCase(request, loaded)
 
     async def build(self, case: TracedCase) -> Failed | None:
         """Trace the kernel, then decode, verify and time its program. Return a failure, or None.
 
-        Meanwhile, if a slot is free, the data set of a kernel that will surely be run is made.
+        The data set of a baseline or of a person's kernel is made meanwhile, if a slot is free. Such a kernel
+        runs on data in any case.
         """
         request, work = case.request, running(self._work)
 
@@ -168,20 +181,21 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return failed
 
     async def measure(self, case: TracedCase) -> Failed | None:
-        """Do nothing, because verifying and timing are one request."""
+        """Return None, because :meth:`build` has already timed the program."""
         return None
 
     def is_enough(self, case: TracedCase) -> bool:
-        """Return True if the evaluation may end without data; also for a candidate too slow to enter the beam or to
-        teach.
+        """Tell whether the evaluation may end without running the kernel on data.
+
+        True if only the latency was asked for, or if the kernel is too slow to enter the beam or to teach.
         """
         latency_us, useful_us = case.profile.latency_us if case.profile else None, case.request.useful_below_us
         return super().is_enough(case) or (useful_us is not None and latency_us is not None and latency_us > useful_us)
 
     async def check(self, case: TracedCase, gate: Gate) -> Failed | None:
-        """Apply one gate, unless the program has passed it before. Return a failure, or None.
+        """Run one gate, unless its result for this program is known. Return a failure, or None.
 
-        The strict gate also traces each candidate's source a second time.
+        The strict gate also traces an untrusted candidate a second time, and asks the second judge.
         """
         request, loaded = case.request, case.workload
         if gate is Gate.STRICT and (ahead := self._ahead.get((request.run, loaded.hash))) is not None:
@@ -197,7 +211,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return failed
 
     async def _begin_ahead(self, case: TracedCase) -> None:
-        """Begin the work that the run's first win will need. Each piece starts when a slot is free."""
+        """Prepare the strict gate of the run in the background, whenever a slot is free."""
         run, loaded, work = case.request.run, case.workload, running(self._work)
         if (run, loaded.hash) in self._ahead:
             return
@@ -207,8 +221,10 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._ahead[run, loaded.hash] = Ahead(pieces, lambda: self._queue.idle)
 
     async def _second_opinion(self, case: TracedCase) -> Failed | None:
-        """Ask another judge about a kernel that passed. Return a failure if the judge refuses it, or gives a required
-        answer not.
+        """Ask the second judge about a kernel that passed the strict gate.
+
+        Return a failure if the judge refuses the kernel, or if its answer is required and does not come. Else
+        None.
         """
         request, loaded = case.request, case.workload
         if self._judge is None or request.kernel.api != API or request.practice:
@@ -258,18 +274,20 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return None
 
     def _noted(self, case: TracedCase) -> None:
-        """Add the expected result on the chip to the profile's notes."""
+        """Add the result that is expected on a chip to the notes of the profile."""
         if case.known.on_chip and case.profile is not None and case.known.on_chip not in case.profile.notes:
             case.profile = replace(case.profile, notes=(*case.profile.notes, case.known.on_chip))
 
     def correctness(self, case: TracedCase) -> Correctness:
-        """Return the record of the strictest gate that the program passed."""
+        """Return the record of the strictest gate that the program has passed. A tool's request sees only its
+        own gate.
+        """
         if case.request.practice:
             return case.correctness(case.request.gate)
         return case.known.checks.get(Gate.STRICT) or case.known.checks[Gate.SEARCH]
 
     async def release(self, case: TracedCase) -> None:
-        """Free the tracer's answer, after the work that uses it has ended."""
+        """Free the tracer's answer, after the search gate that uses it has ended."""
         if case.early is not None:
             await case.early.end()
         case.close()

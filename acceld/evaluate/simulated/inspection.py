@@ -1,7 +1,7 @@
-"""Inspect an untrusted Program with trusted code, in the judge's child process.
+"""Inspect an untrusted Program with trusted code, in the judge's child process. The program does not run.
 
-``inspect`` decodes the program with the bounded decoder. It checks that the program has the requested target, launch
-and interface, verifies every rule of the chip and times the program. It executes nothing.
+The bounded decoder decodes the program. Then target, launch and interface are compared with the request, every
+rule of the chip is verified, and the program is timed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOTICES = 50
 
 
 def inspect(request: bytes, reply: int) -> None:
-    """Answer with the program's hash and profile, or with a failure and its status."""
+    """Answer a request with the program's hash and profile, or with a failure and its status."""
     # collecting garbage would free none of the millions of objects, which are in use until the process ends
     gc.disable()
     header, payload = unpack(request)
@@ -71,13 +71,13 @@ def inspect(request: bytes, reply: int) -> None:
 
 
 def _readable(program: Program) -> Program:
-    """Return the program with its notices cleaned, because they are untrusted text that is shown to people."""
+    """Return the program with control characters and the like removed from its notices, which people will read."""
     notices = tuple(replace(notice, text=clean(notice.text, 500)) for notice in program.notices[:_NOTICES])
     return replace(program, notices=notices)
 
 
 class _Refused(Exception):
-    """Stop the inspection of a program that does not match the request."""
+    """Raised to end the inspection of a program that does not match the request."""
 
     def __init__(self, status: Status, rule: str, message: str, hint: str = "", line: int = 0) -> None:
         super().__init__(message)
@@ -86,7 +86,9 @@ class _Refused(Exception):
 
 
 def _check_target(program: Program, header: dict[str, Any]) -> None:
-    """Refuse a program whose target, launch or interface differs from the requested one."""
+    """Raise _Refused if the program's target or launch is not the requested one, or its inputs differ from the
+    request's.
+    """
     claimed = (program.api, program.chip, list(program.grid), program.lnc)
     asked = (header["api"], header["chip"], header["grid"], header["lnc"])
     if claimed != asked:
@@ -97,12 +99,12 @@ def _check_target(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_outputs(program: Program, header: dict[str, Any]) -> None:
-    """Refuse a program whose results differ from the workload's outputs in number, size or dtype."""
+    """Raise _Refused if the program's results differ from the workload's outputs in number, size or dtype."""
     wanted = header["outputs"]
     if wanted is None:
         return
     if len(program.outputs) != len(wanted):
-        message = f"the kernel returns {len(program.outputs)} tensors, the workload has {len(wanted)} outputs"
+        message = f"the kernel returns {len(program.outputs)} tensors, but the workload has {len(wanted)} outputs"
         raise _Refused(Status.INCORRECT_SHAPE, "output_count", message)
     for number, want in zip(program.outputs, wanted, strict=True):
         buffer = program.buffers[number]
@@ -119,8 +121,9 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_inputs(program: Program, header: dict[str, Any]) -> None:
-    """Refuse a program that writes an argument that the workload's ``mutates`` does not name. The caller's data would
-    change.
+    """Raise _Refused if the program writes an argument that is not among the workload's ``mutates``.
+
+    Such a program would change its caller's data.
     """
     if header["outputs"] is None:
         return
@@ -140,7 +143,7 @@ def _check_inputs(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_random(program: Program, header: dict[str, Any]) -> None:
-    """Refuse a program that draws random numbers, because a reference's outputs depend on its inputs only."""
+    """Raise _Refused if the program draws random numbers: a reference's outputs follow from its inputs alone."""
     if header["outputs"] is None:
         return
     for instruction, _ in program.walk():
@@ -150,7 +153,9 @@ def _check_random(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_precision(program: Program, header: dict[str, Any]) -> None:
-    """Refuse matrix products of operands narrower than float32, if the workload demands float32 throughout."""
+    """Raise _Refused if a matrix product has operands narrower than float32, although the workload demands
+    float32.
+    """
     if header["precision"] != "fp32_strict":
         return
     for instruction, _ in program.walk():

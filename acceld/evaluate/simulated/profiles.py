@@ -1,4 +1,4 @@
-"""Convert the timeline's record, which the judge sends, to a Profile."""
+"""Convert the judge's record of a timeline to a Profile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ SMALL_ROW_BYTES = 512
 
 
 def profile_from(raw: dict[str, Any], model: str) -> Profile:
-    """Return the Profile of a record by ``simulator.profile``. ``model`` identifies the performance model."""
+    """Return the Profile made of a record of :func:`acceld.evaluate.simulated.simulator.profile`.
+
+    ``model`` identifies the performance model with its calibration.
+    """
     counters = {name: float(raw[name]) for name in COUNTERS}
     counters["instruction_count"] = float(sum(raw["instructions"].values()))
     rows = {int(size): float(count) for size, count in raw["dma_descriptors"].items()}

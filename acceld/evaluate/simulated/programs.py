@@ -1,4 +1,4 @@
-"""Get a kernel's Program without a daemon: the jail traces it, this process decodes it."""
+"""Get a kernel's Program without a daemon: the jail traces the kernel, and this process decodes the answer."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ from acceld.workloads import Arguments
 
 
 class Tracer:
-    """Trace kernels from the user, each in the jail."""
+    """Trace kernels that belong to the user, each in a jail."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
 
     async def program(self, kernel: Kernel, arguments: Arguments, chip: str) -> Program:
-        """Return a kernel's Program. Raises KernelFailure if the kernel can not be traced, DeadlineError if tracing
-        takes too long.
+        """Return a kernel's Program.
+
+        Raises KernelFailure if the kernel can not be traced, DeadlineError if tracing takes too long.
         """
         return decode(await self._answer(kernel, arguments, chip))
 
     async def facts(self, kernel: Kernel, arguments: Arguments, chip: str) -> Facts:
-        """Return facts about the expressions of a legacy kernel. Raises the errors of :meth:`program`."""
+        """Return facts about the expressions of a kernel of the legacy API. Raises the errors of
+        :meth:`program`.
+        """
         answer = await self._answer(kernel, arguments, chip, observe=True)
         try:
             return Facts.decode(json.loads(answer))
@@ -55,7 +58,7 @@ class Tracer:
 
 @asynccontextmanager
 async def tracing(config: EvaluateConfig, state_folder: Path) -> AsyncIterator[Tracer]:
-    """Yield a tracer for the block. Its child processes end with the block."""
+    """Start a tracer, yield it to the block, and end its child processes after the block."""
     zygote = Zygote(TASKS, level=Level.L0)
     try:
         report = await probe_level(zygote=zygote)
@@ -69,13 +72,13 @@ async def tracing(config: EvaluateConfig, state_folder: Path) -> AsyncIterator[T
 async def traced_program(
     kernel: Kernel, arguments: Arguments, chip: str, config: EvaluateConfig, state_folder: Path
 ) -> Program:
-    """Return the Program of one kernel. Raises the errors of :meth:`Tracer.program`."""
+    """Return the Program of one kernel, with a tracer of its own. Raises the errors of :meth:`Tracer.program`."""
     async with tracing(config, state_folder) as tracer:
         return await tracer.program(kernel, arguments, chip)
 
 
 def failure_error(status: Status, failure: Failure) -> KernelFailure | DeadlineError:
-    """Return the exception that reports a failure to the user."""
+    """Return the exception that tells the user of a failure: DeadlineError for a timeout, else KernelFailure."""
     if status is Status.TIMEOUT:
         return DeadlineError(failure.message, hint=failure.hint)
     if status is Status.UNSUPPORTED:

@@ -1,4 +1,4 @@
-"""Run an untrusted Program on a data set, in the judge's child process, and measure the errors of its outputs."""
+"""Run an untrusted Program on a data set, in the judge's child process, and compute the errors of its outputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COMPLETE = 5
 
 
 def attempt(request: bytes, reply: int) -> None:
-    """Answer with the errors of each output on one data set, or with a failure and its status."""
+    """Answer a request with the errors of each output on one data set, or with a failure and its status."""
     header, payload = unpack(request)
     folder = Path(header["folder"])
     seconds: dict[str, float] = {}
@@ -102,10 +102,10 @@ def run(
     chip_functions: bool = False,
     checks_ranges: bool = False,
 ) -> list[NDArray[Any]]:
-    """Execute the program on arrays in the kernel's layout, and return its outputs. Raises KernelFailure if the program
-    fails.
+    """Run a program on arrays in the kernel's layout, and return its outputs.
 
-    ``turns`` lists, for some instructions, which of their executions run.
+    ``turns`` names, for some instructions, the executions that run; their other executions are left out. Raises
+    KernelFailure if the program fails.
     """
     options = ExecuteOptions(
         float64=float64,
@@ -120,7 +120,7 @@ def run(
 
 
 def _has_order(program: Program) -> bool:
-    """Return True if the program has an affine loop of several iterations, whose order may matter."""
+    """Tell whether the program has an affine loop of several iterations, whose order could change the outputs."""
     return any(loop.kind is LoopKind.AFFINE and loop.trips > 1 for loop in program.loops.values())
 
 
@@ -133,9 +133,9 @@ def check_order(
 ) -> None:
     """Raise KernelCrash if the order of affine iterations decides a result.
 
-    ``shuffled`` and ``backwards`` are the outputs in random and in reversed order. The order of a sum changes its
-    rounding too. So outputs that differ are computed again in float64, where rounding is a billion times smaller than
-    anything that one iteration could pass on to another.
+    ``shuffled`` and ``backwards`` are the outputs with the iterations in random and in reversed order. Another
+    order of a sum also changes its rounding. So outputs that differ are computed again in float64. There
+    rounding is a billion times smaller than anything that one iteration could pass on to another.
     """
     if all(one.tobytes() == other.tobytes() for one, other in zip(shuffled, backwards, strict=True)):
         return
@@ -165,9 +165,10 @@ at all is a hundred times larger than this limit.
 
 
 def _apart(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
-    """Return the norm of an output, and its distance from the same output of another run, in float64.
+    """Return the norm of an output, and its distance from the same output of another run, both in float64.
 
-    Only elements that are finite in both outputs count. The distance is infinite if any other element differs.
+    Only elements that are finite in both outputs count. The distance is infinite if a non-finite element
+    differs.
     """
     first, second = one.astype(np.float64), other.astype(np.float64)
     finite = np.isfinite(first) & np.isfinite(second)
@@ -184,7 +185,11 @@ def _run_again(
     max_bytes: int,
     turns: Mapping[int, Sequence[int]],
 ) -> None:
-    """Run a program as a chip might run it, with other values in unwritten memory. KernelCrash if an output changes."""
+    """Run a program a second time, with other values in memory that was never written.
+
+    Raises KernelCrash if an output differs from ``outputs``, those of the first run. The program then depends
+    on unwritten memory, or on which of several writes to one element is the last.
+    """
     if is_settled(program):
         return
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
@@ -195,7 +200,8 @@ def _run_again(
             if lost:
                 buffer = program.buffers[program.outputs[number]]
                 raise KernelCrash(
-                    f"{lost} elements of output {buffer.name or number} depend on memory that was never written, by comparisons",
+                    f"{lost} elements of output {buffer.name or number} depend on memory that was never written: a "
+                    "comparison with an undefined value decides them",
                     rule=UNDEFINED,
                     line=buffer.line,
                     hint="write every element before it is read: fill the tile, or read only what a mask wrote",
@@ -207,7 +213,7 @@ def _run_again(
             buffer = program.buffers[program.outputs[number]]
             raise KernelCrash(
                 f"output {buffer.name or number} depends on memory that was never written, or on which of several writes "
-                f"to one place is the last: with other values there {differ} bytes of it change",
+                f"to one element is the last: {differ} bytes of the output change when these values change",
                 rule=UNDEFINED,
                 line=buffer.line,
                 hint="write every element before it is read: fill the tile, or read only what a mask wrote",
@@ -218,14 +224,14 @@ _OPERATORS = ("op", "op0", "op1")
 
 
 def _is_nan(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return where an array is NaN."""
+    """Return a mask of the elements that are NaN."""
     return np.isnan(values.astype(np.float32)) if values.dtype.kind not in "iub" else np.zeros(values.shape, np.bool_)
 
 
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:
-    """Return the relative L2 error of each output with functions as inexact as the chip's.
+    """Return the relative L2 error of each output, computed with functions as inexact as the chip's.
 
-    None if the program calls no such function.
+    None if the program calls no function that is less exact on the chip.
     """
     if not approximates(program):
         return None
@@ -235,7 +241,7 @@ def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder
 
 
 def _running_status(error: KernelFailure | UsageError) -> Status:
-    """Return the status of a program that failed while it ran."""
+    """Return the status of an evaluation whose program failed with this error while it ran."""
     if isinstance(error, UnsupportedCall):
         return Status.UNSUPPORTED
     return Status.TIMEOUT if getattr(error, "rule", "") == "deadline" else Status.RUNTIME_ERROR

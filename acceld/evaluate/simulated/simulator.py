@@ -1,6 +1,6 @@
 """Verify and time a Program in the judge's child process.
 
-:mod:`acceld.evaluate.simulated.simulation` runs Programs on data.
+Programs run on data in :mod:`acceld.evaluate.simulated.simulation`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from acceld.nki.verify.limits import rulebook
 
 
 def verify(program: Program, *, strict: bool) -> None:
-    """Raise LegalityError for the first broken rule of the chip or the API, with the line of the kernel."""
+    """Raise LegalityError for the first rule of the chip or the API that the program breaks, with the kernel's
+    line.
+    """
     findings = nki_verify.verify(program, rulebook(program.api, program.chip, strict))
     if findings:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -26,11 +28,12 @@ def verify(program: Program, *, strict: bool) -> None:
 
 
 def profile(program: Program, *, exact: bool = False, calibration: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the program's predicted timeline as a dict for JSON. MissingRule for an operation without a price.
+    """Return the program's predicted timeline, as a dict for JSON.
 
-    With ``exact`` as many executions as the limits allow are timed; otherwise the figures are extrapolated from a
-    sample. ``calibration`` is that of this machine for the program's chip and API.
-    :func:`acceld.evaluate.simulated.profiles.profile_from` reads the result.
+    With ``exact`` as many executions as the limits allow are timed. Otherwise long loops are extrapolated from
+    a sample. ``calibration`` is this machine's, for the program's chip and API. The result is read by
+    :func:`acceld.evaluate.simulated.profiles.profile_from`. Raises MissingRule for an operation without a
+    price.
     """
     fitted = Calibration.from_plain(calibration) if calibration else None
     params = calibrated(fitted, program.chip, program.api)

@@ -27,7 +27,7 @@ _LIKE = 1.05
 
 
 class Timer:
-    """Trace and time kernels in child processes."""
+    """Trace and time kernels in child processes. Recent results are remembered."""
 
     def __init__(self, config: EvaluateConfig, children: Children, calibrations: Sequence[Calibration] = ()) -> None:
         self._config = config
@@ -37,16 +37,17 @@ class Timer:
         """Program hash and profile of the kernels that were timed last."""
 
     def forget(self) -> None:
-        """Forget the timing of all kernels."""
+        """Forget all remembered results, so that kernels are timed again."""
         self._timed.clear()
 
     async def time(
         self, case: TracedCase, arguments: Arguments, when_traced: Callable[[], object] = lambda: None
     ) -> Failed | None:
-        """Trace, verify and time a kernel, and set the program and the profile of its case. Return a failure, or None.
+        """Trace, verify and time a kernel, and store program and profile in its case. Return a failure, or
+        None.
 
-        ``when_traced`` is called between tracing and verifying. If only the latency is requested, a kernel that was
-        timed before is not traced again.
+        ``when_traced`` is called between tracing and verifying. If only the latency is requested and the kernel
+        was timed before, the remembered result is used.
         """
         header = self._header(case, arguments)
         key = json.dumps([case.request.kernel.sha256, header, arguments], default=asdict)
@@ -70,31 +71,36 @@ class Timer:
         return None
 
     async def confirm(self, case: TracedCase) -> Failed | None:
-        """Check an extrapolated latency against a timing of all executions. Return a failure if they differ too much,
-        else None.
+        """Time every execution of a program whose latency was extrapolated, and store the new profile.
+
+        Return a failure (``suspect``) if the latency was more than 5 % too low, or if the program is too long
+        to be timed in full. Return None otherwise, and if nothing was extrapolated or the result needs no
+        proof.
         """
         if case.profile is None or not case.profile.details.get("extrapolated") or not case.request.needs_proof:
             return None
         assert case.traced is not None
         header = {**self._header(case, case.workload.kernel_arguments()), "exact": True}
         found = await self._children.inspect(case.traced, header, deadline_s=_IN_FULL * self._config.time_s)
-        message = "it executes too many instructions to be timed in full"
+        message = "the program executes too many instructions to be timed in full"
         if isinstance(found, Inspected) and not found.profile["extrapolated"]:
             guessed = case.profile.latency_us or 0.0
             case.profile = profile_from(found.profile, self._model(case))
             latency = case.profile.latency_us or 0.0
             if latency <= _LIKE * guessed:
                 return None
-            message = f"timed in full it takes {latency:.4g} us, but extrapolated from its first executions it takes {guessed:.4g} us"
+            message = f"timed in full the program takes {latency:.4g} us, but {guessed:.4g} us if extrapolated from its first executions"
         hint = "Give its loops fewer iterations that each do more."
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 
     def _model(self, case: TracedCase) -> str:
-        """Return the identity of the performance model, with its calibration."""
+        """Return the identity of the performance model, which includes its calibration."""
         return model_of(chosen(self._calibrations, case.request.chip, case.request.kernel.api))
 
     def _header(self, case: TracedCase, arguments: Arguments) -> dict[str, Any]:
-        """Return a description of the program that the tracer's answer must be."""
+        """Return what the judge must find in the tracer's answer: target, launch, inputs, outputs and demands
+        of the workload.
+        """
         kernel, loaded = case.request.kernel, case.loaded
         found = chosen(self._calibrations, case.request.chip, kernel.api)
         outputs = None

@@ -1,7 +1,8 @@
-"""Run a candidate's Python once, from shapes, in the tracer's child process, and answer with an encoded Program.
+"""Run a candidate's Python once, from shapes, in the tracer's child process, and answer with an encoded
+Program.
 
 The child holds no data, no seed and no reference. It shares its process with hostile code, so its answer is not
-trusted: the daemon limits the answer's size, and the judge decodes and verifies the Program again.
+trusted. The daemon limits the answer's size, and the judge decodes and verifies the Program again.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ _ROOT = Path("/closure")
 
 
 def run(request: bytes, reply: int) -> None:
-    """Trace the kernel that the request describes.
+    """Trace the kernel of a request.
 
-    The answer is ``{}`` followed by the Program or by observations of expressions, or a failure.
+    The answer is a failure, or ``{}`` followed by the Program (with ``observe``, by observations of
+    expressions).
     """
     raw = json.loads(request)
     gc.set_threshold(_COLLECTED)
@@ -69,14 +71,15 @@ def run(request: bytes, reply: int) -> None:
 
 
 def _shift_addresses() -> list[bytearray]:
-    """Return randomly many blocks of memory of all small sizes, so that objects get other addresses than in another
-    trace.
+    """Return memory blocks of all small sizes, in random number.
+
+    While the blocks exist, objects of the kernel get other addresses than in another trace.
     """
     return [bytearray(size) for size in range(16, 512, 16) for _ in range(secrets.randbelow(64))]
 
 
 def _observed(raw: dict[str, Any]) -> bytes:
-    """Return the kind, shape, dtype and memory of each expression of a legacy kernel's source, as JSON."""
+    """Return kind, shape, dtype and memory of each expression in a legacy kernel's source, as JSON."""
     from acceld.nki.port.facts import observe
 
     facts = _trace(raw, lambda source, arguments, *, api, **kwargs: observe(source, arguments, **kwargs))
@@ -84,11 +87,12 @@ def _observed(raw: dict[str, Any]) -> bytes:
 
 
 def _watch() -> list[str]:
-    """Refuse code that the kernel makes from text or code objects. Return a list to which each attempt is added.
+    """Forbid code that the kernel makes from text or code objects. Return a list to which each attempt is
+    added.
 
-    The program that is evaluated must follow from the source alone. Excepted are the standard library, which makes code
-    for data classes and named tuples, and the front end, which runs the kernel itself and its modules. ``typing``
-    compiles the annotations of a named tuple, but does not run them.
+    The evaluated program must follow from the source alone. Two callers are excepted: the standard library,
+    which makes code for data classes and named tuples, and the front end, which runs the kernel itself and its
+    modules. ``typing`` compiles the annotations of a named tuple, but does not run them.
     """
     trusted = {sys._getframe().f_code.co_filename, tracing.__file__, dataclasses.__file__, collections.__file__}
     trusted |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", ast.__file__}
@@ -101,14 +105,16 @@ def _watch() -> list[str]:
         maker = frame_of(1).f_code.co_filename
         if maker not in trusted and (event, maker) != ("compile", typing.__file__):
             broken.append(f"the kernel creates code while it is traced ({event})")
-            raise KernelCrash(broken[0], rule="audit", line=frame_of(1).f_lineno)
+            raise KernelCrash(
+                broken[0], rule="audit", line=frame_of(1).f_lineno, hint="write the code out in the kernel's source"
+            )
 
     sys.addaudithook(hook)
     return broken
 
 
 def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:
-    """Return the result of tracing the kernel of a request."""
+    """Trace the kernel of a request with the function ``traced``, and return what that function returns."""
     if raw["closure"]:
         sys.meta_path.insert(0, _Closure(raw["closure"]))
     options = TraceOptions(
@@ -134,7 +140,7 @@ def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:
 
 
 def _argument(one: dict[str, Any]) -> Argument:
-    """Return an argument of a request: a tensor's shape and dtype, or a value."""
+    """Return one argument of a request as an Argument: a tensor's shape and dtype, or a value."""
     if "value" in one:
         value: Argument = one["value"]
         return value
@@ -142,7 +148,9 @@ def _argument(one: dict[str, Any]) -> Argument:
 
 
 class _Closure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Import the modules that came with a user's kernel from memory, because the jail has no files."""
+    """An importer of the modules that came with a user's kernel. Their texts are in memory, because the jail
+    has no files.
+    """
 
     def __init__(self, files: Mapping[str, str]) -> None:
         # The files seem to be below the source root, so that the tracer treats them as the kernel's own.
@@ -165,7 +173,7 @@ class _Closure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, origin=found[0], is_package=found[2])
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run the text of a module. A folder without ``__init__.py`` has no text."""
+        """Run the text of a module. A folder without ``__init__.py`` has no text, so nothing runs for it."""
         found = self._modules.get(module.__name__)
         if found is not None:
             exec(compile(found[1], found[0], "exec"), module.__dict__)  # noqa: S102  # this is what the jail is for

@@ -1,1 +1,1 @@
-"""Run verified programs on data: tiles, masks, and one module for each kind of operation."""
+"""Run verified programs on data: views of tiles, masks, and one module for each kind of operation."""

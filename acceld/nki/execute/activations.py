@@ -1,7 +1,8 @@
-"""Compute the scalar engine's functions of one value, in float32 or float64 by the type of their argument.
+"""Compute the scalar engine's functions of one value, in float32 or float64 as the argument is.
 
-``f(x, out)`` writes to ``out`` if it is given (``out`` may be ``x`` itself), and returns the result. The formulas are
-the usual definitions. The engine's own tables are less exact and not public; :func:`as_on_chip` models their error.
+A function ``f(x, out)`` returns the result. If ``out`` is given, it writes the result there; ``out`` may be
+``x`` itself. The formulas are the usual definitions. The engine's own tables are less exact and not public;
+:func:`as_on_chip` models their error.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _TERMS = 9
 
 
 def erf(x: Array) -> Array:
-    """Return the error function of ``x``, within 1e-15, computed in float64 and returned in the type of ``x``.
+    """Return the error function of ``x``, within 1e-15. It is computed in float64 and returned in the dtype of
+    ``x``.
 
     It sums Taylor's series about the nearest multiple of 1/64. The derivatives follow from ``f'' = -2 x f'`` by
     differentiation: ``f[n+2] = -2 x f[n+1] - 2 n f[n]``. Beyond 6 the function is 1 in float64.
@@ -47,7 +49,7 @@ def erf(x: Array) -> Array:
 
 
 def sigmoid(x: Array, out: Array | None = None) -> Array:
-    """Return 1 / (1 + exp(-x)), which is exactly 0 and 1 for very large arguments."""
+    """Return 1 / (1 + exp(-x)). The result is exactly 0 or 1 for arguments of very large magnitude."""
     result = negated(np.asarray(x), out)
     np.exp(result, out=result)
     np.add(result, 1, out=result)
@@ -167,7 +169,9 @@ on integers.
 
 
 def activate(name: str, x: Any) -> Array:
-    """Return the function ``name`` of :data:`ACTIVATIONS` applied to ``x``, as a new array of the type of ``x``."""
+    """Return a new array: the function ``name`` of :data:`ACTIVATIONS` of each element of ``x``, in the dtype
+    of ``x``.
+    """
     return ACTIVATIONS[name](np.array(x), None)
 
 
@@ -200,8 +204,10 @@ _SLACK = 1 + 1e-6
 
 
 def within_range(name: str, function: Activation, line: int) -> Activation:
-    """Return ``function`` with a check that raises KernelCrash for an argument outside its documented range. NaN passes
-    the check.
+    """Return ``function`` with a check of its argument, which raises KernelCrash outside of the documented
+    range.
+
+    NaN passes the check.
     """
     bounds = RANGES.get(name)
     if bounds is None:
@@ -226,9 +232,9 @@ def within_range(name: str, function: Activation, line: int) -> Activation:
 
 
 def as_on_chip(name: str, function: Activation) -> Activation:
-    """Return ``function`` with a relative error of the size of the engine's.
+    """Return ``function`` with a relative error as large as that of the scalar engine.
 
-    The error is evenly spread around 0, and equal for equal arguments.
+    The error is spread evenly around 0, and is the same for equal arguments.
     """
     spread = np.float32(math.sqrt(3.0) * CHIP_ERRORS.get(name, 0.0))
     if not spread:
@@ -248,5 +254,5 @@ def as_on_chip(name: str, function: Activation) -> Activation:
 
 
 def approximates(program: Program) -> bool:
-    """Return True if a program calls a function that the chip computes with a larger error than the simulator."""
+    """Tell whether a program calls a function that the chip computes with a larger error than the simulator."""
     return any(one.op in ("activation", "activate2") and one.attr("func") in CHIP_ERRORS for one, _ in program.walk())

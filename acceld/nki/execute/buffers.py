@@ -1,11 +1,12 @@
 """Store the contents of buffers during execution, in as little memory as is proved to be enough.
 
-Kernels declare tensors of gigabytes of which each iteration uses one tile. If a buffer's values never pass from one
-iteration of a loop to another, the buffer needs the storage of one iteration only. This module proves that from the
-affine accesses and *drops* the loop from the buffer's addresses. A buffer without proof keeps its full storage, so
-contraction never changes a result.
+Kernels declare tensors of gigabytes of which each iteration uses one tile. If a buffer's values never pass from
+one iteration of a loop to another, the buffer needs the storage of one iteration only. This module proves that
+from the affine accesses, and then removes the loop from the buffer's addresses. A buffer without such a proof
+keeps its full storage, so saving memory never changes a result.
 
-Elements that were never written hold the poison (all bits set: NaN in every float format) or zeros.
+Elements that were never written hold either zeros or the *poison*: all bits set, which is NaN in every float
+format.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ _LONGEST_ANALYSIS = 500_000
 class Layout:
     """The storage of one buffer, and the address of each element in it.
 
-    The element at index ``x`` lies at position ``sum((x[d] - origin[d]) * strides[d])``, after the terms of loops in
-    ``dropped`` are removed from ``x`` and ``spread[loop]`` is added for each iteration of such a loop. ``refill`` is
-    the loop in each of whose iterations the storage becomes undefined again; None if it is undefined only when it is
-    allocated, -1 if every read is known to follow a write.
+    The element at index ``x`` lies at position ``sum((x[d] - origin[d]) * strides[d])``. Before that, the terms
+    of the loops in ``dropped`` are removed from ``x``. Each iteration of a loop in ``spread`` has a copy of the
+    buffer, ``spread[loop]`` elements apart.
+
+    ``refill`` is the loop at whose iterations the storage becomes undefined again. None means that it is
+    undefined only when it is allocated, -1 that every read is known to follow a write.
     """
 
     buffer: Buffer
@@ -56,14 +59,14 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of the storage."""
+        """Return the bytes of the storage."""
         return self.elements * self.dtype.itemsize
 
     def place(self, access: Access) -> tuple[int, dict[int, int], tuple[int, ...]]:
-        """Return the position of the first element of ``access``, its change per iteration by loop, and the stride of
-        each axis.
+        """Return where ``access`` lies in the flat storage, in three parts, all counted in elements.
 
-        All three are counted in elements of the flat storage.
+        They are the position of its first element, the change of this position per iteration of each loop, and
+        the stride of each of its axes.
         """
         const, terms = 0, dict(self.spread)
         for start, origin, stride in zip(access.start, self.origin, self.strides, strict=True):
@@ -81,12 +84,13 @@ class Layout:
 class BufferMemory:
     """The memory of one buffer while the program runs.
 
-    ``array`` is the flat storage as bytes; it is empty while it is not allocated. Elements that were never written hold
-    zeros; with ``poison`` they hold NaN, and with ``poison`` and ``chance`` random finite values.
+    ``array`` is the flat storage as bytes; it is empty while it is not allocated. Elements that were never
+    written hold zeros; with ``poison`` they hold NaN, and with ``poison`` and ``chance`` random finite values.
 
-    ``adds``: a product overwrites elements that were never written and adds to the others, so the two must be told
-    apart. With random values ``first`` then holds what each element held before it was written, and the poison from its
-    first product on. Without them ``first`` is None, and the poison itself tells.
+    With ``adds``, some product overwrites the elements that were never written and adds to the others, so these
+    must be told apart. If undefined elements are random, ``first`` has their values; an element's entry becomes
+    poison at its first product. Otherwise ``first`` is None, and the poison in ``array`` shows which elements
+    were never written.
     """
 
     __slots__ = ("adds", "array", "chance", "first", "layout", "poison")
@@ -130,7 +134,9 @@ class BufferMemory:
         self.first = None
 
     def whole(self) -> Array:
-        """Return the storage in the buffer's shape. Only for a buffer that keeps its full storage."""
+        """Return the storage as an array of the buffer's shape. Only allowed for a buffer that keeps its full
+        storage.
+        """
         return self.array.view(self.layout.dtype).reshape(self.layout.buffer.shape)
 
 
@@ -150,7 +156,7 @@ def _drawn(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Arr
 
 
 class Planner:
-    """Choose the layouts of a program's buffers."""
+    """Choose how the buffers of a program are stored."""
 
     def __init__(
         self, trips: Mapping[int, int], *, float64: bool = False, kept_loops: frozenset[int] = frozenset()
@@ -170,8 +176,9 @@ class Planner:
     ) -> Layout:
         """Return the storage layout of ``buffer``.
 
-        ``uses`` are the buffer's accesses, without the memset that ``fill`` replaces. ``order`` lists the dimensions
-        from slowest to fastest. In a loop of ``kept_loops`` each iteration has its own copy of the buffer.
+        ``uses`` are the buffer's accesses, without the memset whose value is ``fill``. ``order`` lists the
+        dimensions from slowest to fastest. Each iteration of a loop in ``kept_loops`` has its own copy of the
+        buffer.
         """
         reinterpreted = any(use.access.dtype not in ("", buffer.dtype) for use in uses)
         dtype = storage_dtype(buffer.dtype, float64=self.float64 and not reinterpreted)
@@ -227,7 +234,7 @@ class Planner:
         return all([coefficient(start, loop.id) for start in use.access.start] == first for use in uses)
 
     def _apart(self, uses: Sequence[Use], loop: Loop, dropped: set[int]) -> bool:
-        """Return True if no two iterations of ``loop`` access the same element."""
+        """Tell whether it is proved that no two iterations of ``loop`` access the same element."""
         coefs = [coefficient(start, loop.id) for start in uses[0].access.start]
         if not any(coefs):
             return False
@@ -274,7 +281,7 @@ class Planner:
 
 
 def check_total(layouts: Sequence[Layout], max_bytes: int) -> None:
-    """Raise LimitExceeded if one of the buffers needs more than ``max_bytes``."""
+    """Raise LimitExceeded if a single buffer needs more than ``max_bytes``."""
     for layout in layouts:
         if layout.nbytes > max_bytes:
             raise LimitExceeded(
@@ -290,7 +297,7 @@ def check_total(layouts: Sequence[Layout], max_bytes: int) -> None:
 
 
 def copy_in(buffer: Buffer, layout: Layout, values: Array) -> Array:
-    """Return the storage of ``buffer`` filled with ``values``, rounded to the buffer's dtype, as bytes."""
+    """Return new storage of ``buffer`` as bytes, filled with ``values`` rounded to the buffer's dtype."""
     flat = np.empty(buffer.elements, layout.dtype)
     source = np.ascontiguousarray(values).reshape(-1)
     if source.dtype == flat.dtype and (layout.dtype == np.float64 or buffer.dtype != "tfloat32"):
@@ -303,7 +310,7 @@ def copy_in(buffer: Buffer, layout: Layout, values: Array) -> Array:
 
 
 def is_whole(buffer: Buffer, access: Access) -> bool:
-    """Return True if ``access`` covers every element of ``buffer``."""
+    """Tell whether ``access`` covers every element of ``buffer``."""
     if access.indirect:
         return False
     region = box(access)

@@ -1,4 +1,6 @@
-"""Run collectives of several ranks. Each rank is a thread that waits for the others at each collective."""
+"""Run collective operations of several ranks. Each rank is a thread that waits for the other ranks at each
+collective.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,13 @@ from acceld.nki.execute.machine import Env, Member, crash
 from acceld.nki.execute.windows import Window
 from acceld.nki.ir.numerics import Array, combine
 
+_EQUALLY = "let every rank call the same collectives in the same order"
+
 
 class Ranks:
-    """Exchange tiles between ranks: each rank brings one tile and gets the tiles of all ranks."""
+    """Exchange tiles between ranks, which are cores that run one program: each rank brings a tile and gets
+    those of all ranks.
+    """
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -22,9 +28,10 @@ class Ranks:
         self._brought: list[tuple[str, Array] | None] = [None] * world
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
-        """Return the tiles of all ranks, in order of rank, once every rank has brought its tile ``values``.
+        """Wait until every rank has brought its tile ``values``. Return the tiles of all ranks, in order of
+        rank.
 
-        Raise KernelCrash if another rank failed or calls another kind of collective.
+        Raise KernelCrash if another rank failed, or if it calls another kind of collective.
         """
         self._brought[rank] = (kind, values)
         try:
@@ -32,14 +39,18 @@ class Ranks:
             brought = [one for one in self._brought if one is not None]
             self._barrier.wait()
         except threading.BrokenBarrierError:
-            crash("another rank failed, or calls fewer collectives", "collective_ranks", line)
+            crash(
+                "this rank waits at a collective that another rank, which failed or has ended, did not reach",
+                "collective_ranks", line, _EQUALLY,
+            )  # fmt: skip
         if any(other != kind for other, _ in brought):
             self.abort()
-            crash(f"ranks call {', '.join(sorted({other for other, _ in brought}))} at once", "collective_ranks", line)
+            calls = ", ".join(sorted({other for other, _ in brought}))
+            crash(f"ranks reach different collectives at the same time: {calls}", "collective_ranks", line, _EQUALLY)
         return [one for _, one in brought]
 
     def abort(self) -> None:
-        """Release all waiting ranks after one rank has failed."""
+        """Let all waiting ranks fail, after one rank has failed."""
         self._barrier.abort()
 
 
@@ -47,7 +58,7 @@ def _member(context: Context) -> Member:
     member = context.machine.member
     if member is None:
         crash(
-            f"{context.text('kind') or 'rank_id'} in a program that runs as one rank", "collective_ranks",
+            f"{context.text('kind') or 'rank_id'} needs several ranks, but the program runs as one", "collective_ranks",
             context.instruction.line, "run it with acceld.nki.execute.ranks.execute_ranks, one array an input and rank",
         )  # fmt: skip
     return member
@@ -56,7 +67,7 @@ def _member(context: Context) -> Member:
 def _lists(context: Context) -> list[list[int]]:
     ranks, members = context.attr("ranks"), context.attr("members")
     if not isinstance(ranks, tuple) or not isinstance(members, int) or members < 1 or len(ranks) % members:
-        crash("a collective has no lists of ranks", "collective_ranks", context.instruction.line)
+        crash("a collective does not say which ranks take part", "collective_ranks", context.instruction.line)
     flat = [int(rank) for rank in ranks]
     return [flat[at : at + members] for at in range(0, len(flat), members)]
 
@@ -93,8 +104,8 @@ def collective(context: Context) -> Step:
 def _of_run_time_sizes(context: Context, kind: str) -> Step:
     """Compile a collective whose sizes are read at run time: dst = parts of the flat tiles of all ranks.
 
-    The part of the rank at place ``s`` of the list is written where row 3 of the metadata says; to slot ``s`` if there
-    is no row 3.
+    Each part comes from one rank of the list of ranks. Row 3 of the metadata has the position at which each
+    part is written. Without row 3, the part of the s-th rank is written to slot s.
     """
     line, lists, member = context.instruction.line, _lists(context), _member(context)
     source, rows = context.src(0, arranged=False), context.src(1, arranged=False)
@@ -114,7 +125,7 @@ def _of_run_time_sizes(context: Context, kind: str) -> Step:
             part = tiles[rank].reshape(-1)[begin : begin + count]
             at, room = (int(mine[3][number]), flat.size) if len(mine) == 4 else (number * slot, (number + 1) * slot)
             if part.size != count or at + count > room:
-                crash(f"{kind}: {count} elements from {begin} on do not fit", "collective_ranks", line,
+                crash(f"{kind}: {count} elements from element {begin} on do not fit the tiles", "collective_ranks", line,
                       "check the metadata's counts and displacements")  # fmt: skip
             flat[at : at + count] = part
         dst.put(env, None, flat.reshape(dst.shape))
@@ -127,7 +138,10 @@ _VARIED = frozenset({"all_to_all_v", "all_gather_v"})
 
 def _known(rank: int, brought: list[Array], line: int) -> int:
     if rank >= len(brought):
-        crash(f"rank {rank} of {len(brought)} does not run", "collective_ranks", line)
+        crash(
+            f"a collective names rank {rank}, but only {len(brought)} ranks run", "collective_ranks", line,
+            "name ranks from 0 on, or run more ranks",
+        )  # fmt: skip
     return rank
 
 
@@ -156,7 +170,7 @@ _KINDS: dict[str, Callable[[list[Array], int, int, str], Array]] = {
 
 
 def register_rank(context: Context) -> Step:
-    """Compile ``register = rank``: this rank, or the rank a given number of steps before it in its list."""
+    """Compile ``register = rank``: the rank that runs, or the rank that many steps before it in its list."""
     number = context.attr("register")
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
         crash("rank_id has no register as its result", "register", context.instruction.line)

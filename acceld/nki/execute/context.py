@@ -1,4 +1,4 @@
-"""Provide an instruction's operands as compiled tiles, for the functions that compile operations."""
+"""Give the functions that compile operations an instruction's attributes, and its operands as compiled tiles."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Reader = Callable[[Env, Window], Any]
 
 
 class Context:
-    """An instruction that is being compiled, with its operands.
+    """An instruction that is being compiled, with its attributes and operands.
 
-    ``general`` is True if the mask must become a boolean window, because some operand has axes that the iteration space
-    lacks.
+    ``general`` is True if the mask must become a boolean array, because the axes of some operand are not axes
+    of the iteration space.
     """
 
     def __init__(self, machine: Machine, instruction: Instruction, trips: dict[int, int]) -> None:
@@ -41,7 +41,7 @@ class Context:
 
     @property
     def op(self) -> str:
-        """The operation's name."""
+        """Return the name of the operation."""
         return self.instruction.op
 
     def attr(self, name: str, default: Attr = None) -> Attr:
@@ -60,7 +60,7 @@ class Context:
         return bool(self.attr(name, False))
 
     def has_src(self, number: int) -> bool:
-        """Return True if the instruction has a source operand ``number``."""
+        """Tell whether the instruction has a source operand ``number``."""
         return len(self.instruction.srcs) > number
 
     def _tile(self, access: Access, axes: tuple[int, ...] | None, arranged: bool, skip: bool) -> Tile:
@@ -99,11 +99,11 @@ class Context:
         try:
             return float(value)
         except OverflowError:
-            crash(f"{self.op}: an immediate is too large", "operand_kind", self.instruction.line)
+            crash(f"{self.op} has an integer that is too large for a float", "operand_kind", self.instruction.line)
 
     def reader(self, number: int, *, arranged: bool = True) -> Reader:
-        """Return a function that reads source operand ``number`` as reals, be it a tile, an immediate or an affine
-        value.
+        """Return a function that reads source operand ``number`` as reals: a tile, an immediate, or a value
+        affine in loops.
         """
         operand = self.instruction.srcs[number]
         if isinstance(operand, Access):
@@ -115,7 +115,7 @@ class Context:
         return lambda env, window: value
 
     def shares_destination(self, *numbers: int) -> bool:
-        """Return True if one of these source operands lies in the buffer of the first destination."""
+        """Tell whether one of these source operands lies in the buffer of the first destination."""
         target = self.instruction.dsts[0].buffer
         return any(
             isinstance(src, Access) and src.buffer == target
@@ -125,12 +125,16 @@ class Context:
         )
 
     def unsupported(self, what: str) -> UnsupportedCall:
-        """Return an UnsupportedCall error that says what this operation lacks in the simulator."""
-        return UnsupportedCall(f"{self.op}: {what}", line=self.instruction.line)
+        """Return the error which says that the simulator can not run this operation with ``what``, for the
+        caller to raise.
+        """
+        return UnsupportedCall(f"the simulator can not run {self.op} with {what}", line=self.instruction.line)
 
 
 def write_result(dst: Tile, env: Env, window: Window, out: Array | None, result: Any) -> None:
-    """Write ``result`` to the tile ``dst``, unless ``out`` is a view of the tile that already holds it."""
+    """Write ``result`` to the tile ``dst``. If ``out`` is not None, it is a view of ``dst`` that may hold the
+    result already.
+    """
     if out is None:
         dst.put(env, window, result)
     elif result is not out:

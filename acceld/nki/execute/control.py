@@ -1,4 +1,4 @@
-"""Run operations on registers and random numbers, barriers, and microscaling (MX formats)."""
+"""Compile operations on registers and random numbers, barriers, and rounding to microscaling (MX) formats."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from acceld.nki.ir.program import Engine
 def _register(context: Context, name: str = "register") -> int:
     number = context.attr(name)
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
-        crash(f"{context.op} has no register as its result", "register", context.instruction.line)
+        crash(f"{context.op} names no register of the program for its result", "register", context.instruction.line)
     return number
 
 
 def _value(context: Context) -> Callable[[Env, Window], int | float]:
-    """Return a function that reads the value of a register operation: the register named ``source`` if there is one,
-    else operand 0.
+    """Return a function that reads the value of a register operation.
+
+    The value is that of the register named by the attribute ``source``; without this attribute, operand 0.
     """
     if context.attr("source") is not None:
         number = _register(context, "source")
@@ -36,14 +37,14 @@ def _value(context: Context) -> Callable[[Env, Window], int | float]:
     def read(env: Env, window: Window) -> int | float:
         value = np.asarray(reader(env, window))
         if value.size != 1:
-            crash("a register holds one element", "register", context.instruction.line)
+            crash(f"a register holds one element, not {value.size}", "register", context.instruction.line)
         return _plain(value.reshape(-1)[0])
 
     return read
 
 
 def _plain(value: Any) -> int | float:
-    """Return an element of an array as a Python number: an int if its value is whole, else a float."""
+    """Return an element of an array as a Python number: an int if the value is whole, else a float."""
     if isinstance(value, np.integer | int):
         return int(value)
     number = float(value)
@@ -59,7 +60,7 @@ _EXACT: dict[str, Callable[[int, int], int]] = {
 
 
 def register_move(context: Context) -> Step:
-    """Compile ``register = immediate`` or ``register = other register``."""
+    """Compile ``register = immediate``, or ``register = another register``."""
     target, value = _register(context), _value(context)
 
     def run(env: Env, window: Window) -> None:
@@ -75,7 +76,9 @@ def register_load(context: Context) -> Step:
     def run(env: Env, window: Window) -> None:
         values = data.raw(env, window).reshape(-1)
         if values.size != 1:
-            crash("a register is loaded from one element", "register", context.instruction.line)
+            crash(
+                f"a register is loaded from one element, not from {values.size}", "register", context.instruction.line
+            )
         context.machine.registers[target] = _plain(values[0])
 
     return run
@@ -93,7 +96,7 @@ def register_store(context: Context) -> Step:
 
 
 def register_alu(context: Context) -> Step:
-    """Compile ``register = source op value``, where the value is an immediate or the register named ``operand``."""
+    """Compile ``register = source op value``. The value is an immediate, or the register named by ``operand``."""
     target = _register(context)
     source = _register(context, "source") if context.attr("source") is not None else target
     op = context.text("op")
@@ -114,7 +117,11 @@ def register_alu(context: Context) -> Step:
         value = float(np.asarray(reader(env, window)).reshape(-1)[0] if other is None else registers[other])
         if op in BITWISE:
             if not (np.isfinite(held) and np.isfinite(value)):
-                crash("a bit operation on a register that holds no integer", "register_value", context.instruction.line)
+                crash(
+                    f"the bit operation {op} needs registers that hold integers",
+                    "register_value",
+                    context.instruction.line,
+                )
             both = np.array([int(held), int(value)], np.float64).astype(np.int64)
             context.machine.registers[target] = int(BITWISE[op](both[0], both[1]))
         else:
@@ -125,7 +132,7 @@ def register_alu(context: Context) -> Step:
 
 
 def random_seed(context: Context) -> Step:
-    """Compile the seeding of the random generator by the operand's elements."""
+    """Compile ``seed of the random generator = elements of the operand``."""
     reader = context.reader(0)
 
     def run(env: Env, window: Window) -> None:
@@ -137,9 +144,9 @@ def random_seed(context: Context) -> Step:
 
 
 def random(context: Context) -> Step:
-    """Compile the drawing of uniform values in [low, high).
+    """Compile ``dst = uniform random values in [low, high)``.
 
-    Without a range, integers of the full range are drawn for a destination of integers.
+    Without a range, a destination of integers gets values of the integers' full range.
     """
     dst = context.dst()
     low = context.reader(0) if context.has_src(0) else None
@@ -168,9 +175,10 @@ def random(context: Context) -> Step:
 
 
 def xorwow(words: Array, count: int) -> Array:
-    """Return ``count`` 32-bit random numbers for each row of ``words``, and store the new state in ``words``.
+    """Return ``count`` 32-bit random numbers for each row of ``words``, and store the new states in ``words``.
 
-    Six words are the state of one generator (Marsaglia, Xorshift RNGs, 2003). The generators of a row are used in turn.
+    Six words are the state of one generator (Marsaglia, Xorshift RNGs, 2003). The generators of a row are used
+    in turn.
     """
     turns = words.shape[1] // 6
     out = np.empty((words.shape[0], -(-count // turns), turns), np.uint32)
@@ -189,8 +197,9 @@ WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
 
 
 def _generators(context: Context) -> Array:
-    """Return the random state of the instruction's engine, a row for each partition. It is drawn at random if the
-    program has not set it.
+    """Return the random state of the instruction's engine, one row for each partition.
+
+    If the program has not set the state, it is drawn at random.
     """
     engine, machine = context.instruction.engine, context.machine
     if engine not in machine.generators:
@@ -199,7 +208,7 @@ def _generators(context: Context) -> Array:
 
 
 def random_state_load(context: Context) -> Step:
-    """Compile ``random state of the engine = data``, a row for each partition."""
+    """Compile ``random state of the engine = data``, with one row for each partition."""
     data = context.src(0)
 
     def run(env: Env, window: Window) -> None:
@@ -232,14 +241,15 @@ def dropout(context: Context) -> Step:
 
 
 def nothing(context: Context) -> Step:
-    """Compile an operation that has no effect on values: the step does nothing."""
+    """Compile an operation that changes no values, to a step that does nothing."""
     return lambda env, window: None
 
 
 def barrier(context: Context) -> Step:
-    """Compile the wait for the other core of a pair.
+    """Compile the wait for the other core.
 
-    Cores that run the same program run in step, so for them the step does nothing.
+    Cores that run the same program run in step: each instruction runs for all cores before the next one. So for
+    them the step does nothing.
     """
     line = context.instruction.line
 
@@ -251,26 +261,27 @@ def barrier(context: Context) -> Step:
 
 
 def exchange(context: Context) -> Step:
-    """Compile ``dst = the tile of the other core`` for two cores with different programs.
+    """Compile ``dst = the tile of the other core``, for two cores with different programs.
 
-    Cores with one program run in step; the interpreter exchanges their tiles itself.
+    Cores with one program run in step, and the interpreter exchanges their tiles itself.
     """
     src, dst, line = context.src(0, arranged=False), context.dst(0, arranged=False), context.instruction.line
 
     def run(env: Env, window: Window) -> None:
         pair = context.machine.pair
         if pair is None:
-            crash("cores exchange tiles outside of a launch on both cores", "exchange_cores", line)
+            crash("a core exchanges tiles, but the kernel is not launched on two cores", "exchange_cores", line)
         dst.put(env, None, pair.swap(np.array(src.load(env, None)), line))
 
     return run
 
 
 def quantize_mx(context: Context) -> Step:
-    """Compile the rounding of blocks (eight partitions by four elements) to MXFP8 with one shared power-of-two scale.
+    """Compile the rounding of blocks to MXFP8. A block is eight partitions by four elements and has one
+    power-of-two scale.
 
-    The scale is 2 ** (floor(log2(greatest)) - (E - 1)), where E is the greatest exponent of the format: twice the scale
-    of the OCP standard's sample.
+    The scale is 2 ** (floor(log2(greatest)) - (E - 1)), where ``greatest`` is the largest magnitude in the
+    block and E is the greatest exponent of the format. This is twice the scale of the OCP standard's sample.
     """
     data = context.src(0, arranged=False)
     dst, scale = context.dst(0, arranged=False), context.dst(1, arranged=False)
@@ -285,7 +296,11 @@ def quantize_mx(context: Context) -> Step:
         values = data.load(env, None)
         rows = np.ascontiguousarray(values.reshape(values.shape[0], -1))
         if rows.shape[0] % 8 or rows.shape[1] % 4:
-            crash("a block is eight partitions by four elements", "mx_block", context.instruction.line)
+            crash(
+                f"a tile of {rows.shape[0]} partitions by {rows.shape[1]} elements is not made of blocks of 8 by 4",
+                "mx_block",
+                context.instruction.line,
+            )
         blocks = rows.reshape(rows.shape[0] // 8, 8, rows.shape[1] // 4, 4)
         peak = np.abs(blocks).max(axis=(1, 3))
         _, exponent = np.frexp(np.where(np.isfinite(peak), peak, 0))

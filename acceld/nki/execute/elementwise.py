@@ -23,7 +23,9 @@ _EXACT_INTEGER = {"add": np.add, "subtract": np.subtract, "multiply": np.multipl
 
 
 def alu(context: Context, op: str) -> Binary:
-    """Return the function of two operands named ``op``, on reals. Raise KernelCrash for an unknown name."""
+    """Return the function of two operands that is named ``op``, on reals. Raise KernelCrash for an unknown
+    name.
+    """
     found = ALU.get(op)
     if found is None:
         crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
@@ -31,7 +33,7 @@ def alu(context: Context, op: str) -> Binary:
 
 
 def _keeping_nan(compare: Binary) -> Binary:
-    """Return the comparison ``compare`` with NaN as its result where an operand is NaN."""
+    """Return the comparison ``compare`` changed to give NaN where an operand is NaN."""
 
     def kept(a: Any, b: Any, out: Array | None) -> Array:
         unknown = np.isnan(a) | np.isnan(b)
@@ -150,7 +152,10 @@ def _stages(context: Context) -> list[tuple[str, bool, int]]:
 
 
 def tensor_scalar(context: Context) -> Step:
-    """Compile ``dst = (data op0 operand0) op1 operand1`` for numbers or tiles, with an optional fold into reduce_res."""
+    """Compile ``dst = (data op0 operand0) op1 operand1``, where operands are numbers or tiles.
+
+    If asked for, the results are also folded along the free axes into reduce_res.
+    """
     ops = _stages(context)
     sink = fold_sink(context)
     if all(integer_function(context, op) is not None for op, _, _ in ops) and sink is None:
@@ -184,13 +189,13 @@ def tensor_scalar(context: Context) -> Step:
 
 
 def tensor_scalar_cumulative(context: Context) -> Step:
-    """Compile a running fold along the free axes, in order: ``dst[i] = (data[i] op0 operand0) op1 dst[i - 1]``."""
+    """Compile ``dst[i] = (data[i] op0 operand0) op1 dst[i - 1]``, for i along the free axes."""
     dst = context.dst()
     data = context.reader(0)
     stage = _stage(context, context.text("op0"), False, context.reader(1))
     op = context.text("op1", "add")
     if op not in FOLD_IDENTITY and op != "subtract":
-        crash(f"a running fold with {op}", "operation", context.instruction.line)
+        crash(f"tensor_scalar_cumulative can not fold with {op}", "operation", context.instruction.line)
     function = alu(context, op)
     command = reduce_command(context.instruction)
     initial = context.reader(2) if context.has_src(2) else None
@@ -215,8 +220,8 @@ def tensor_scalar_cumulative(context: Context) -> Step:
 
 
 def _scalar_engine_function(context: Context, name: str) -> Activation:
-    """Return the function of the scalar engine called ``name``, with the error or the range check that the options ask
-    for.
+    """Return the scalar engine's function ``name``, with the modelled error or the range check that the options
+    ask for.
     """
     function = ACTIVATIONS.get(name)
     if function is None:
@@ -229,7 +234,7 @@ def _scalar_engine_function(context: Context, name: str) -> Activation:
 
 
 def activation(context: Context) -> Step:
-    """Compile ``dst = func(data * scale + bias)``, with an optional fold into reduce_res."""
+    """Compile ``dst = func(data * scale + bias)``. If asked for, the results are also folded into reduce_res."""
     name = context.text("func", "copy")
     dst = context.dst()
     if name == "invert":
@@ -264,7 +269,9 @@ def _is_number(context: Context, number: int, value: float) -> bool:
 
 
 def activate2(context: Context) -> Step:
-    """Compile ``dst = func((data op0 operand0) op1 operand1)``, with an optional fold into reduce_res."""
+    """Compile ``dst = func((data op0 operand0) op1 operand1)``. If asked for, the results are also folded into
+    reduce_res.
+    """
     dst = context.dst()
     name = context.text("func", "copy")
     function = _scalar_engine_function(context, name)
@@ -306,7 +313,9 @@ def reciprocal(context: Context) -> Step:
 
 
 def exponential(context: Context) -> Step:
-    """Compile ``dst = exp(data - max_value)``, with an optional fold along the free axes into reduce_res."""
+    """Compile ``dst = exp(data - max_value)``. If asked for, the results are also folded along the free axes
+    into reduce_res.
+    """
     dst, data, most = context.dst(), context.reader(0), context.reader(1)
     sink = fold_sink(context, default_op="add")
 
@@ -320,7 +329,9 @@ def exponential(context: Context) -> Step:
 
 
 def select(context: Context) -> Step:
-    """Compile ``dst = on_true where the predicate is not zero, else on_false``; ``reverse`` negates the predicate."""
+    """Compile ``dst = on_true where the predicate is not zero, else on_false``. With ``reverse`` the predicate
+    is negated.
+    """
     dst = context.dst()
     predicate, yes, no = (context.reader(number) for number in range(3))
     reverse = context.flag("reverse")
@@ -340,7 +351,7 @@ def select(context: Context) -> Step:
 
 
 def affine_select(context: Context) -> Step:
-    """Compile ``dst = on_true where pattern cmp 0, else on_false``."""
+    """Compile ``dst = on_true where (pattern cmp 0), else on_false``."""
     dst = context.dst()
     yes, no = context.reader(0), context.reader(1)
     compare = alu(context, context.text("cmp", "equal"))
@@ -355,7 +366,7 @@ def affine_select(context: Context) -> Step:
 
 
 def iota(context: Context) -> Step:
-    """Compile ``dst = pattern``."""
+    """Compile ``dst = pattern``, an affine function of each element's position."""
     dst, values = context.dst(), _pattern(context)
     whole = is_integer(dst.dtype)
 
@@ -374,9 +385,9 @@ def _pattern(context: Context) -> Callable[[Env], Array]:
 
 
 def crop(values: Array, window: Window) -> Array:
-    """Return the part of ``values`` inside a window; ``values`` cover the whole iteration space.
+    """Return the part of ``values`` inside a window. ``values`` cover the whole iteration space.
 
-    Without a window, and for a boolean one, the result is ``values``.
+    Without a window, and for a boolean one, the result is all of ``values``.
     """
     if window is None or isinstance(window, Mask):
         return values
@@ -385,7 +396,7 @@ def crop(values: Array, window: Window) -> Array:
 
 
 def range_select(context: Context) -> Step:
-    """Compile ``dst = on_true where index cmp0 bound0 and index cmp1 bound1, else on_false``.
+    """Compile ``dst = on_true where (index cmp0 bound0) and (index cmp1 bound1), else on_false``.
 
     The index of an element is its number along the free axes.
     """
@@ -414,8 +425,9 @@ def range_select(context: Context) -> Step:
 
 
 def copy_predicated(context: Context) -> Step:
-    """Compile ``dst = src where the predicate is not zero``; other elements of dst keep their values. ``reverse``
-    negates the predicate.
+    """Compile ``dst = src where the predicate is not zero``. Other elements of dst keep their values.
+
+    With ``reverse`` the predicate is negated.
     """
     dst, source, predicate = context.dst(), context.reader(0), context.reader(1)
     reverse = context.flag("reverse")

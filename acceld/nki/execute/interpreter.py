@@ -1,12 +1,12 @@
 """Run a program on data.
 
-The tree of loops is compiled once into closures over strided views. No instruction is interpreted element by element,
-and a loop whose body is one accumulating matrix product runs as one larger product. So results can differ from a run in
-iteration order only by the order of float32 sums.
+The tree of loops is compiled once into closures over strided views. No instruction is interpreted element by
+element. A loop whose body is one accumulating matrix product runs as one larger product. So results can differ
+from a run in iteration order by the order of float32 sums, and by nothing else.
 
-Nothing in a program is trusted. An access that is not proved to lie inside its buffer is checked when it runs. Storage
-is bounded by ``max_bytes`` and time by ``deadline_s``. Whatever a malformed program makes numpy raise becomes a
-:class:`KernelCrash` with the instruction's line.
+Nothing in a program is trusted. An access that is not proved to lie inside its buffer is checked when it runs.
+Storage is bounded by ``max_bytes`` and time by ``deadline_s``. Whatever a malformed program makes numpy raise
+becomes a :class:`KernelCrash` with the instruction's line.
 """
 
 from __future__ import annotations
@@ -46,16 +46,21 @@ _LONGEST_SHUFFLE = 1_000_000
 class ExecuteOptions:
     """Options of an execution.
 
-    ``float64``: compute every float in float64, without rounding to narrow formats. ``uninitialized``: the contents of
-    memory that was never written. ``chance``: a seed for what a chip may do in another way: memory that was never
-    written holds random finite values, and of several values written to one run-time place another one remains.
-    ``shuffle_affine``: a seed to run affine loops in random order, or "reversed". ``check_onezero``: fail if an operand
-    that should hold only 0 and 1 holds another value. ``check_transposes``: fail if a product marked as a transpose is
-    not one, even on trn1, where the array computes the product. ``deadline_s`` and ``max_bytes``: limits on time and
-    memory. ``turns``: for instructions, by number in program order, which executions are computed, left out or copied
-    from others (:mod:`acceld.nki.ir.turns`); not allowed with ``shuffle_affine``. ``chip_functions``: give the scalar
-    engine's functions errors as large as the published ones. ``keeps_nan``: let a comparison with NaN be NaN.
-    ``checks_ranges``: fail if a function of the scalar engine gets a number outside its documented range.
+    - ``float64``: compute every float in float64, without rounding to narrow formats.
+    - ``uninitialized``: the contents of memory that was never written.
+    - ``chance``: a seed for choices that a chip may make in another way. Memory that was never written then
+      holds random finite values. Of several values written to one run-time position, another one remains.
+    - ``shuffle_affine``: a seed to run affine loops in random order, or "reversed".
+    - ``check_onezero``: fail if an operand that should hold only 0 and 1 holds another value.
+    - ``check_transposes``: fail if a product marked as a transpose is not one, even on trn1, where the array
+      computes it.
+    - ``deadline_s``, ``max_bytes``: limits on time and memory.
+    - ``random_seed``: the seed of the program's random numbers.
+    - ``turns``: for instructions, by number in program order, which executions are computed, left out or copied
+      from others (:mod:`acceld.nki.ir.turns`). Not allowed with ``shuffle_affine``.
+    - ``chip_functions``: give the scalar engine's functions errors as large as the published ones.
+    - ``keeps_nan``: let a comparison with NaN give NaN.
+    - ``checks_ranges``: fail if a function of the scalar engine gets a number outside its documented range.
     """
 
     float64: bool = False
@@ -85,28 +90,34 @@ def execute(
     *,
     member: Member | None = None,
 ) -> list[Array]:
-    """Return the program's outputs for ``inputs``.
+    """Run a program on ``inputs``, and return its outputs.
 
-    ``inputs`` are arrays with the shapes of the input buffers, in the order of ``program.inputs``; values are rounded
-    to the buffers' dtypes, and the arrays are never written to. ``member`` is the rank that runs, if several do
-    (:mod:`acceld.nki.execute.ranks`). Raise KernelCrash or LimitExceeded if the program fails, UnsupportedCall for an
-    operation that the simulator can not run, UsageError for inputs that do not fit.
+    ``inputs`` are arrays with the shapes of the input buffers, in the order of ``program.inputs``. Their values
+    are rounded to the buffers' dtypes, and the arrays are never written to. ``member`` is the rank that runs,
+    if there are several (:mod:`acceld.nki.execute.ranks`).
+
+    Raise KernelCrash or LimitExceeded if the program fails, UnsupportedCall for an operation that the simulator
+    can not run, UsageError for inputs that do not fit.
     """
     return _Execution(program, options, member).run(inputs)
 
 
 def is_settled(program: Program, options: ExecuteOptions = DEFAULT_OPTIONS) -> bool:
-    """Return True if it is proved that what a chip leaves to chance (``ExecuteOptions.chance``) decides no result."""
+    """Tell whether it is proved that nothing which a chip leaves to chance (``ExecuteOptions.chance``) decides
+    a result.
+    """
     return _Execution(program, options).settled
 
 
 def _may_add(use: Use) -> bool:
-    """Return True if an instruction adds to the elements of a use that were written, and overwrites the others."""
+    """Tell whether an instruction adds to those elements of a use that were written before, and overwrites the
+    others.
+    """
     return use.writes and is_product(use.instruction) and accumulation(use.instruction) == "auto"
 
 
 class _Execution:
-    """A program compiled for one run."""
+    """A program compiled for one run, and the state of that run."""
 
     def __init__(self, program: Program, options: ExecuteOptions, member: Member | None = None) -> None:
         self.program, self.options = program, options
@@ -182,8 +193,8 @@ class _Execution:
                 self.refills.setdefault(store.layout.refill, []).append(store)
 
     def _left_to_chance(self, layout: Layout, uses: list[Use], output: bool) -> bool:
-        """Return True if a buffer's elements may be read before they are written, or be written at places known only at
-        run time.
+        """Tell whether elements of a buffer may be read before they are written, or written at positions known
+        only at run time.
         """
         buffer = layout.buffer
         if buffer.role in (Role.INPUT, Role.CONSTANT):
@@ -224,8 +235,10 @@ class _Execution:
         return layouts
 
     def _fill(self, number: int, found: list[Use]) -> float | int | None:
-        """Return the value to which a memset at the declaration sets the whole buffer, and skip that memset; None if
-        there is no such memset.
+        """Return the value to which a memset sets a whole buffer where the buffer is declared; None if there is
+        no such memset.
+
+        The memset is then skipped, because the storage starts with that value.
         """
         if not found:
             return None
@@ -268,7 +281,7 @@ class _Execution:
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         program = self.program
         if len(inputs) != len(program.inputs):
-            raise UsageError(f"the program takes {len(program.inputs)} inputs, got {len(inputs)}")
+            raise UsageError(f"the program takes {len(program.inputs)} inputs, but {len(inputs)} were given")
         with np.errstate(all="ignore"), one_thread():
             self._place_inputs(inputs)
             for number, buffer in enumerate(program.buffers):
@@ -299,10 +312,11 @@ class _Execution:
             store.release()
 
     def _run_cores(self, position: int) -> bool:
-        """Run two cores with different programs that wait for each other, when the first core's loop is reached.
+        """Run two cores with different programs that wait for each other, when the loop of the first core is
+        reached.
 
-        Return False, without running anything, for a core that waits at barriers only and has no partner; it runs like
-        any other node.
+        Return False if the core waits at barriers only and has no partner. Nothing has run then, and the core
+        runs like any other part of the program.
         """
         body = self.program.body
         if position and position - 1 in self.paired:
@@ -310,7 +324,11 @@ class _Execution:
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
             if _has(body[position], ("exchange",)):
-                crash("a core exchanges tiles without a partner", "exchange_cores", getattr(body[position], "line", 0))
+                crash(
+                    "a core exchanges tiles, but no other core runs beside it",
+                    "exchange_cores",
+                    getattr(body[position], "line", 0),
+                )
             return False
         self.paired.add(position)
         self._acquire(position)
@@ -328,7 +346,9 @@ class _Execution:
             buffer, store = self.program.buffers[number], self.stores[number]
             values = np.asarray(values)
             if values.size != buffer.elements or (values.shape != buffer.outer_shape and values.ndim):
-                raise UsageError(f"input {buffer.name} has shape {values.shape}, expected {buffer.outer_shape}")
+                raise UsageError(
+                    f"input {buffer.name} has shape {values.shape}, but the program expects {buffer.outer_shape}"
+                )
             self.live += store.layout.nbytes
             kept = (
                 number not in self.written
@@ -472,8 +492,8 @@ class _Execution:
         return plain
 
     def _in_step(self, cores: list[Loop], body: list[Node]) -> Run:
-        """Return a function that runs the iterations of a launch grid in step: each node runs for all iterations before
-        the next node.
+        """Return a function that runs the iterations of a launch grid in step: each node runs for all
+        iterations before the next.
 
         So a value that one core wrote before a barrier is visible to the other cores after the barrier.
         """
@@ -509,14 +529,14 @@ class _Execution:
         return run
 
     def _exchanged(self, instruction: Instruction, slots: list[int], counts: list[range]) -> Run:
-        """Return a function that gives each of two cores the tile of the other core."""
+        """Return a function that exchanges the tiles of two cores: each core gets the tile of the other one."""
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
         cores = list(itertools.product(*counts))
         if self.program.registers or any(reduce_command(one) == "reduce" for one, _ in self.program.walk()):
-            raise context.unsupported("registers and accumulators of cores that run in step")
+            raise context.unsupported("registers or accumulators, if cores run in step")
         if len(cores) != 2:
-            crash(f"{len(cores)} cores exchange tiles; a logical core has 2", "exchange_cores", instruction.line)
+            crash(f"{len(cores)} cores exchange tiles, but a logical core has 2", "exchange_cores", instruction.line)
 
         def at(env: Env, core: tuple[int, ...]) -> None:
             for slot, i in zip(slots, core, strict=True):
@@ -586,11 +606,11 @@ class _Execution:
 
 
 def random_order(trips: int, random: np.random.Generator) -> Sequence[int]:
-    """Return the iterations of a loop in a random order that begins and ends with other iterations than the reversed
-    order.
+    """Return the iterations of a loop in a random order whose first and last iterations differ from the
+    reversed order's.
 
-    So a result that the first, the last or the preceding iteration decides differs between this order and the reversed
-    one. Loops of two iterations, and of more than _LONGEST_SHUFFLE, keep their order.
+    So a result that the first, the last or the preceding iteration decides differs between this order and the
+    reversed order. Loops of two iterations, and of more than _LONGEST_SHUFFLE, keep their order.
     """
     if not 2 < trips <= _LONGEST_SHUFFLE:
         return range(trips)
@@ -616,7 +636,9 @@ _NUMPY_ERRORS = (
 
 
 def _placed(instruction: Instruction, failure: KernelFailure) -> KernelFailure:
-    """Return ``failure``, with the place in a helper's file added to its message if the instruction was made there."""
+    """Return ``failure``. If code of a helper's file made the instruction, the position in that file is added
+    to the message.
+    """
     failure.message = placed(failure.message, instruction.place)
     return failure
 
@@ -635,11 +657,11 @@ def _translated(instruction: Instruction, error: Exception) -> KernelFailure:
 
 
 def _nothing(env: Env) -> None:
-    """Do nothing, because the instruction became part of its buffer's declaration."""
+    """Do nothing, in place of a memset that became part of its buffer's declaration."""
 
 
 def _is_lone_core(node: Node) -> bool:
-    """Return True if a node is the program of a single core that waits for another core."""
+    """Tell whether a node is the program of one core of two, which waits for the other core."""
     return isinstance(node, Loop) and node.kind is LoopKind.SPMD and node.trips == 1 and _has_barrier(node)
 
 

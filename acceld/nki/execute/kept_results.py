@@ -1,4 +1,6 @@
-"""Run a program as the performance model times it: dropped instructions do not run, and merged ones are computed once."""
+"""Run a program as the performance model times it: without dropped instructions, and with merged ones computed
+once.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ Room = Callable[[int], None]
 
 
 class KeptResults:
-    """Keep the results of instructions as long as other instructions will reuse them.
+    """Keep the result of an execution until the executions that copy it have run.
 
-    ``turns`` says for each execution of an instruction, by the instruction's number, if it is computed, left out or
+    For some instructions, by number in program order, ``turns`` says which executions are computed, left out or
     copied (:mod:`acceld.nki.ir.turns`).
     """
 
@@ -35,12 +37,12 @@ class KeptResults:
         )
 
     def __contains__(self, number: int) -> bool:
-        """Return True if some execution of the instruction is left out or copied."""
+        """Tell whether some execution of the instruction ``number`` is left out or copied."""
         return number in self._turns
 
     def step(self, number: int, loops: Sequence[Loop], context: Context, step: Step) -> Step:
-        """Return a step that runs ``step`` in the executions that are computed, and otherwise writes the kept result,
-        or nothing.
+        """Return a step that runs ``step`` only in the executions to be computed. In the others it writes a
+        kept result, or nothing.
         """
         turns, machine = self._turns[number], context.machine
         strides = [*accumulate([loop.trips for loop in reversed(loops[1:])], mul, initial=1)][::-1]

@@ -26,8 +26,9 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
 
 
 def build(context: Context) -> Step:
-    """Return the instruction's step: a function of the iteration and the window. Raise MissingRule for an operation
-    without execution rule.
+    """Return the compiled instruction: a function that takes the loops' iterations and the window of the mask.
+
+    Raise MissingRule for an operation without an execution rule.
     """
     builder = BUILDERS.get(context.op)
     if builder is None:

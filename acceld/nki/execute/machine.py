@@ -1,4 +1,4 @@
-"""Hold the state of a running program, and raise its errors."""
+"""Hold the state of a running program: memory, registers, options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Env = list[int]
 
 
 class Meeting(Protocol):
-    """Interface through which ranks exchange tiles."""
+    """The interface through which ranks exchange tiles."""
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
         """Return the tiles of all ranks, in order of rank."""
@@ -39,8 +39,9 @@ class Member:
 class Machine:
     """The memory, registers and options of one execution.
 
-    ``slots`` maps loop ids to positions in the list of iterations. ``order[slot]`` is the number of iterations of that
-    loop that ran before the current one; it equals the iteration's number unless loops are shuffled.
+    ``slots`` maps the id of a loop to its position in the list of iterations. ``order[slot]`` counts the
+    iterations of that loop which ran before the current one. It equals the iteration's number unless loops are
+    shuffled.
     """
 
     stores: Sequence[BufferMemory]
@@ -70,7 +71,7 @@ class Machine:
     generators: dict[Engine, Array] = field(default_factory=dict)
     """Random state by engine (words of XORWOW, one row for each partition), if the program has read or set it."""
     pair: Pair | None = None
-    """The two cores that run different programs side by side now; None if there are none."""
+    """The two cores that run different programs side by side; None while no such pair runs."""
 
     def __post_init__(self) -> None:
         self.real = REAL[self.float64]
@@ -81,7 +82,7 @@ class Machine:
             raise LimitExceeded(
                 "executing the program took longer than its deadline",
                 rule="deadline",
-                hint="a larger deadline_s, or fewer iterations",
+                hint="raise deadline_s, or use fewer iterations",
             )
 
     def register(self, number: int) -> int:
@@ -98,7 +99,10 @@ def crash(message: str, rule: str, line: int, hint: str = "") -> NoReturn:
 
 
 def affine_function(const: int, terms: Sequence[tuple[int, int]]) -> Callable[[Env], int]:
-    """Return a function that computes ``const + sum(coef * env[slot])`` over ``terms`` of (slot, coef)."""
+    """Return a function of the loops' iterations ``env`` that computes ``const + sum(coef * env[slot])``.
+
+    ``terms`` are pairs (slot, coef).
+    """
     if not terms:
         return lambda env: const
     if len(terms) == 1:
@@ -127,7 +131,9 @@ def affine(machine: Machine, value: Affine) -> Callable[[Env], int]:
 
 
 def pattern_values(machine: Machine, pattern: Pattern, shape: tuple[int, ...]) -> Callable[[Env], Array]:
-    """Return a function that computes the pattern at each point of a space of shape ``shape``, as int64."""
+    """Return a function of the loops' iterations that computes the pattern at each point of ``shape``, as
+    int64.
+    """
     base = affine(machine, pattern.base)
     slopes = np.zeros(shape, np.int64)
     for axis, coef in enumerate(pattern.coefs[: len(shape)]):

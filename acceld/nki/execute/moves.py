@@ -16,7 +16,9 @@ from acceld.nki.ir.operations import REDUCE_OPS
 
 
 def copier(src: Tile, dst: Tile) -> Step:
-    """Return a step for ``dst = src``, which copies bits between equal dtypes and otherwise converts through reals."""
+    """Return a step for ``dst = src``. Between equal dtypes it copies bits, otherwise it converts through
+    reals.
+    """
     bits = src.dtype == dst.dtype and src.numpy_dtype == dst.numpy_dtype
     whole = is_integer(src.dtype) and is_integer(dst.dtype)
     simple = (
@@ -54,16 +56,21 @@ def bitcast(context: Context) -> Step:
         values = np.ascontiguousarray(src.raw(env, None).astype(was, copy=False))
         rows = values.reshape(values.shape[0] if values.shape[:1] == dst.shape[:1] else 1, -1)
         if rows.shape[1] * was.itemsize % becomes.itemsize:
-            crash(f"{rows.shape[1]} {src.dtype} are no whole number of {dst.dtype}", "shape", line)
+            crash(
+                f"{rows.shape[1]} elements of {src.dtype} can not be read as {dst.dtype}: the last one would be incomplete",
+                "shape",
+                line,
+            )
         dst.put(env, None, rows.view(becomes).reshape(dst.shape))
 
     return run
 
 
 def dma_copy(context: Context) -> Step:
-    """Compile ``dst = src``, or ``dst = dst rmw src``.
+    """Compile ``dst = src``, or ``dst = dst rmw src`` for a read-modify-write with the operation ``rmw``.
 
-    A run-time index outside its buffer raises KernelCrash, or its element is skipped if ``oob`` is "skip".
+    A run-time index outside its buffer raises KernelCrash. If ``oob`` is "skip", its element is skipped
+    instead.
     """
     skip = context.text("oob") == "skip"
     src, dst = context.src(0, skip_outside=skip), context.dst(0, skip_outside=skip)
@@ -76,8 +83,9 @@ def dma_copy(context: Context) -> Step:
 
 
 def _skipping(src: Tile, dst: Tile) -> Step:
-    """Return a step that copies the elements whose source index lies inside the source's buffer. Other elements of dst
-    keep their values.
+    """Return a step that copies only elements whose source index lies inside the source's buffer.
+
+    The other elements of dst keep their values.
     """
 
     def run(env: Env, window: Window) -> None:
@@ -112,9 +120,9 @@ def _read_modify_write(context: Context, src: Tile, dst: Tile, op: str) -> Step:
 
 
 def _fold_at(memory: Array, where: Array, terms: Array, op: str, dst: Tile, bits: bool) -> None:
-    """Fold each of ``terms`` into the element at its position ``where``, rounding at each write.
+    """Fold each of ``terms`` with ``op`` into the element at its position in ``where``. Each write is rounded.
 
-    Positions may repeat; their terms are folded one after another.
+    A position may occur several times. Its terms are then folded one after another.
     """
     while where.size:
         unique, first = np.unique(where, return_index=True)
@@ -169,15 +177,17 @@ def memset(context: Context) -> Step:
 
 
 def shuffle(context: Context) -> Step:
-    """Compile ``partition q*32+i of dst = partition q*32+lanes[i] of src``. A lane of 255 keeps the partition of dst."""
+    """Compile ``partition q*32+i of dst = partition q*32+lanes[i] of src``. A lane of 255 leaves the partition
+    unchanged.
+    """
     src, dst = context.src(0), context.dst()
     lanes = context.attr("lanes")
     line = context.instruction.line
     if not isinstance(lanes, tuple) or len(lanes) != 32:
-        crash("a shuffle needs 32 lanes", "shuffle_lanes", line)
+        crash(f"a shuffle needs 32 lanes, not {lanes!r:.60}", "shuffle_lanes", line)
     numbers = [lane for lane in lanes if isinstance(lane, int) and (0 <= lane < 32 or lane == 255)]
     if len(numbers) != 32:
-        crash("a lane is 0 to 31, or 255", "shuffle_lanes", line)
+        crash(f"each lane of a shuffle is 0 to 31, or 255 for none: {list(lanes)}", "shuffle_lanes", line)
     partitions = dst.shape[0] if dst.shape else 0
     source = src.shape[0] if src.shape else 0
     picked = [(p, p // 32 * 32 + numbers[p % 32]) for p in range(partitions) if numbers[p % 32] != 255]

@@ -1,8 +1,8 @@
 """Refuse an instruction that reads what it overwrites, and a transfer that writes one element twice.
 
-The simulator reads all elements of an operand before it writes any. On a chip an instruction streams its elements, and
-sixteen engines share a transfer. The result of such an instruction therefore depends on which element is read or
-written first.
+The simulator reads all elements of an operand before it writes any. On a chip an instruction streams its
+elements, and sixteen engines share a transfer. So on a chip the result of these instructions depends on which
+element is read or written first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ _READ = "{} overwrites {} elements that it reads at other positions: what is rea
 
 
 def checked(context: Context, step: Step) -> Step:
-    """Return the step with a check before each execution; ``step`` itself if its operands are proved not to overlap."""
+    """Return ``step`` with a check before each execution; ``step`` itself if the operands are proved not to
+    overlap.
+
+    The check raises KernelCrash.
+    """
     instruction = context.instruction
     if instruction.op in _NO_ENGINE or not instruction.dsts:
         return step
@@ -78,7 +82,9 @@ def _moving(dims: Sequence[TileDim]) -> list[TileDim]:
 
 
 def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
-    """Return True if an operation reads each element of ``source`` no later than it writes that element of ``dst``."""
+    """Tell whether an operation reads each element of ``source`` before, or just when, it writes that element
+    of ``dst``.
+    """
     partition = source.layout.buffer.partition_axis
     if op in _AT_THE_END:
         return op != "tensor_reduce" or not _walked(dst, partition)
@@ -94,14 +100,15 @@ def _same(one: Access, other: Access) -> bool:
 
 
 def _walked(access: Access, partition: int) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the counts and steps by which an access walks its elements of one partition."""
+    """Return (count, steps) of the axes along which an access moves inside one partition."""
     steps = [(dim.count, (*dim.steps[:partition], *dim.steps[partition + 1 :])) for dim in _moving(access.dims)]
     return [one for one in steps if any(one[1])]
 
 
 def _repeats(access: Access) -> bool:
-    """Return True if several positions of an access may be one element: an axis does not move, or two axes move along
-    one dimension.
+    """Tell whether several positions of an access may be one element.
+
+    That is so if an axis does not move, or if two axes move along one dimension.
     """
     moving = _moving(access.dims)
     along = [d for dim in moving for d, step in enumerate(dim.steps) if step]

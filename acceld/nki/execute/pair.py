@@ -1,4 +1,6 @@
-"""Run two cores with different programs that wait for each other. One core runs at a time, until it has to wait."""
+"""Run two cores with different programs that wait for each other. Only one core runs at a time, until it has to
+wait.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,15 @@ import numpy as np
 from acceld.nki.errors import KernelCrash
 from acceld.nki.ir.numerics import Array
 
+_HINT = "give both cores the same barriers and exchanges, in the same order"
 _BARRIER: Array = np.empty(0)
-"""The value that a core sends to the other one at a barrier."""
+"""The value that a core sends to the other core at a barrier."""
 
 
 class Pair:
     """Run two cores in a fixed order.
 
-    The first core begins. A core that waits for a tile, or at a barrier, lets the other core continue.
+    The first core begins. When a core waits for a tile or at a barrier, the other core continues.
     """
 
     def __init__(self, folds: dict[str, Array]) -> None:
@@ -32,7 +35,7 @@ class Pair:
         self._work: Callable[[], None] = lambda: None
 
     def run(self, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """Run both functions to their ends. Raise the error of the core that failed first."""
+        """Run both functions to their ends, each as one core. Raise the error of the core that failed first."""
         self._work = second
         self._core[threading.get_ident()] = 0
         with self._running:
@@ -59,7 +62,10 @@ class Pair:
         """Wait until the other core is at a barrier too. Raise KernelCrash if that core has ended or sends a tile."""
         if self._swap(_BARRIER, line) is not _BARRIER:
             raise KernelCrash(
-                "the other core sends a tile while this one waits at a barrier", rule="exchange_cores", line=line
+                "the other core sends a tile while this core waits at a barrier",
+                rule="exchange_cores",
+                line=line,
+                hint=_HINT,
             )
 
     def swap(self, values: Array, line: int) -> Array:
@@ -69,7 +75,10 @@ class Pair:
         received = self._swap(values, line)
         if received is _BARRIER:
             raise KernelCrash(
-                "the other core waits at a barrier while this one sends a tile", rule="exchange_cores", line=line
+                "the other core waits at a barrier while this core sends a tile",
+                rule="exchange_cores",
+                line=line,
+                hint=_HINT,
             )
         return received
 
@@ -94,5 +103,10 @@ class Pair:
 
     def _checked(self, received: Array | None, line: int) -> Array:
         if received is None:
-            raise KernelCrash("the other core meets this one less often, or failed", rule="exchange_cores", line=line)
+            raise KernelCrash(
+                "this core waits for the other core, which failed or has ended",
+                rule="exchange_cores",
+                line=line,
+                hint=_HINT,
+            )
         return received

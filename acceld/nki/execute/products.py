@@ -23,8 +23,8 @@ from acceld.nki.ir.regions import coefficient
 def matmul(context: Context) -> Step:
     """Compile ``dst[M, N] = stationary[K, M].T @ moving[K, N]``, accumulated in float32.
 
-    ``transpose`` turns on the array's transpose mode, which exists from trn2 on. trn1 multiplies instead, and its
-    profiler counts the product as a transpose (AWS, nki.isa.nc_matmul).
+    ``transpose`` turns on the array's transpose mode, which exists from trn2 on. trn1 multiplies instead, and
+    its profiler counts the product as a transpose (AWS, nki.isa.nc_matmul).
     """
     stationary, moving = context.src(0, arranged=False), context.src(1, arranged=False)
     dst = context.dst(0, arranged=False)
@@ -67,7 +67,11 @@ def matmul(context: Context) -> Step:
         if check is not None:
             check(s, m, units)
         if s.shape[0] != m.shape[0]:
-            crash(f"operands of {s.shape[0]} and {m.shape[0]} rows", "matmul_shape", line)
+            crash(
+                f"the operands of a product have {s.shape[0]} and {m.shape[0]} rows, which must be equal",
+                "matmul_shape",
+                line,
+            )
         out = dst.target(env, window)
         shape = (s.shape[1], m.shape[1])
         if moved is not None and out is not None and out.shape == shape and math.isfinite(moved.sum()):
@@ -113,10 +117,11 @@ def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Arr
 
 
 def _moved(s: Array, m: Array, units: tuple[bool, bool]) -> tuple[bool, Array | None]:
-    """Return (True if the product is transposed, the operand that the product equals) for a product with a square
-    identity.
+    """Return (whether the product is transposed, the operand that it equals), for a product with a square
+    identity matrix.
 
-    ``units`` says which of the two operands is an identity. If none is a square identity, the second result is None.
+    ``units`` says which of the operands is an identity. The second result is None if no operand is a square
+    identity.
     """
     if s.shape[0] == m.shape[0]:
         if units[1] and m.shape[0] == m.shape[1]:
@@ -131,7 +136,7 @@ _LARGEST_IDENTITY = 512
 
 
 def _either_permutes(s: Array, m: Array) -> bool:
-    """Return True if an operand is a permutation, so that a product with it only moves elements."""
+    """Tell whether one of the operands is a permutation matrix, so that the product only moves elements."""
     return _is_permutation(s) or _is_permutation(m)
 
 
@@ -146,7 +151,7 @@ def _identity(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
 
 
 def _is_identity(values: Array) -> bool:
-    """Return True for an identity, also for one that a mask has cropped."""
+    """Tell whether a matrix is an identity, or the part of one that a mask keeps."""
     if max(values.shape) > _LARGEST_IDENTITY:
         return False
     # Testing one element first is cheap and rejects almost every other operand.
@@ -165,7 +170,7 @@ def _onezero_check(context: Context) -> Callable[[Array, Array, tuple[bool, bool
         for values, hinted, unit, name in zip((s, m), hints, units, ("stationary", "moving"), strict=True):
             if hinted and not (unit or np.logical_or(values == 0, values == 1).all()):
                 crash(
-                    f"is_{name}_onezero is set but the {name} operand holds other values than 0 and 1",
+                    f"is_{name}_onezero is set, but the {name} operand holds other values than 0 and 1",
                     "onezero_hint",
                     line,
                     "drop the hint: on the chip the product would be wrong",
@@ -175,8 +180,9 @@ def _onezero_check(context: Context) -> Callable[[Array, Array, tuple[bool, bool
 
 
 def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: str, env: Env, window: Mask) -> None:
-    """Multiply under a mask over several axes: terms outside the mask are zero, and an element of dst without any term
-    keeps its value.
+    """Multiply under a mask over several axes.
+
+    Terms outside of the mask count as zero. An element of dst without any term keeps its value.
     """
     s, m = stationary.load(env, None), moving.load(env, None)
     keep = np.broadcast_to(window.keep, context.space.shape)
@@ -197,8 +203,9 @@ def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: s
 
 
 def transpose(context: Context) -> Step:
-    """Compile ``dst[F, P] = src[P, F]``. On a chip that multiplies by the identity, a NaN or an infinity spreads over
-    its row.
+    """Compile ``dst[F, P] = src[P, F]``.
+
+    On a chip that multiplies by the identity, a NaN or an infinity spreads over its row.
     """
     src, dst = context.src(0), context.dst()
     same = src.dtype == dst.dtype
@@ -232,8 +239,8 @@ def _spread(values: Array) -> Array:
 def matmul_mx(context: Context) -> Step:
     """Compile a product of MXFP8 or MXFP4 operands.
 
-    A packed element holds four values along K. Each block of 32 values (eight partitions by four values) has one
-    power-of-two scale.
+    A packed element holds four values along K. Each block of 32 values (eight partitions by four values) has
+    one power-of-two scale.
     """
     dst = context.dst(0, arranged=False)
     operands = [context.src(number, arranged=False) for number in range(4)]
@@ -264,7 +271,9 @@ _FLOAT4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
 
 def _unpacked(flat: Array, dtype: str, real: np.dtype[Any]) -> Array:
-    """Return the four values of each packed element along a new last axis, beginning with the lowest bits."""
+    """Return the four values of each packed element along a new last axis. The first comes from the lowest
+    bits.
+    """
     if dtype == "float4_e2m1fn_x4":
         nibbles = (flat[..., None] >> np.array([0, 4, 8, 12], flat.dtype)) & 15
         signs = np.where(nibbles & 8, -1.0, 1.0)
@@ -275,7 +284,8 @@ def _unpacked(flat: Array, dtype: str, real: np.dtype[Any]) -> Array:
 def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> Array:
     """Return packed values of shape (P, F) times their scales, as reals of shape (4 P, F).
 
-    ``scales`` are biased exponents, one for each group of eight partitions, held in the group's first partitions.
+    ``scales`` are biased exponents, one for each group of eight partitions, in the first partitions of the
+    group.
     """
     flat = np.ascontiguousarray(packed.reshape(packed.shape[0], -1))
     parts = _unpacked(flat, dtype, real)
@@ -288,8 +298,9 @@ def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> 
 
 
 def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
-    """Return a nest's loops and its only instruction, if that is an accumulating product into one fixed tile; None
-    otherwise.
+    """Return the loops and the only instruction of a nest that can run as one product; None for any other nest.
+
+    The instruction must be a product that accumulates into one fixed tile.
     """
     chain: list[Loop] = []
     node: Loop | Instruction = loop
@@ -328,10 +339,10 @@ def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
 
 
 def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> tuple[int, ...] | None:
-    """Return the order of the buffer's dimensions that makes the rows of ``access`` over all iterations of ``loops``
-    one run of memory.
+    """Return the order of a buffer's dimensions in which the rows of ``access`` follow each other evenly in
+    memory.
 
-    None means that no order does.
+    The rows are those of all iterations of ``loops``. None if there is no such order.
     """
     if partition_axis < 0:
         return None
@@ -346,8 +357,9 @@ def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> 
 
 
 def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> Step:
-    """Return a step that computes all iterations of ``loops`` as one product of K * trips rows. Only the order of
-    float32 sums differs.
+    """Return a step that computes all iterations of ``loops`` as one product of K * trips rows.
+
+    The result differs from the loops' only by the order of float32 sums.
     """
     operands = [_Stack(machine, context.src(number, arranged=False), loops) for number in (0, 1)]
     dst = context.dst(0, arranged=False)
@@ -381,7 +393,9 @@ class _Stack:
         self.slots = tuple(machine.slots[loop.id] for loop in loops)
 
     def load(self, env: Env, window: Window) -> Array:
-        """Return the stacked tiles as a matrix of reals. It is a copy if the rows are not evenly spaced in memory."""
+        """Return the stacked tiles as a matrix of reals: a view, or a copy if the rows are not evenly spaced in
+        memory.
+        """
         for slot in self.slots:
             env[slot] = 0
         offset, shape = self.tile.start(env, window)

@@ -1,7 +1,7 @@
 """Find results that depend on which core of a launch is faster.
 
-The simulator runs the cores one after another, or in turns. On the chip nothing orders what two cores do between two
-barriers.
+The simulator runs the cores one after another, or in turns. On the chip, what two cores do between two barriers
+has no order.
 """
 
 from __future__ import annotations
@@ -29,10 +29,14 @@ _HINT = "let each core use its own part, or put nisa.core_barrier between"
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """Record what a core has done with each element of a buffer since it last met the other core.
+    """The record of what a core has done with each element of a buffer since it last met the other core, as
+    boolean arrays.
 
-    The core read the element, changed it, stored any value to it, stored different values to it (``varied``), or read it
-    and then changed it (``replaced``).
+    - ``read``: it read the element.
+    - ``written``: it changed the element's value.
+    - ``stored``: it wrote the element, perhaps with the value that was there.
+    - ``varied``: it wrote the element several times, with different values.
+    - ``replaced``: it read the element, and changed it afterwards.
     """
 
     read: Array
@@ -43,10 +47,11 @@ class _Touched:
 
 
 class Races:
-    """Record what each core reads and changes in shared memory between two meetings, and refuse conflicts.
+    """Record what each core reads and changes in shared memory between two meetings of the cores, and refuse
+    conflicts.
 
-    A core that writes the value that an element already has changes nothing, so two cores may write equal values. Each of
-    them may read back what it wrote, because it finds that value whoever was last.
+    A core that writes the value which an element already has changes nothing, so two cores may write equal
+    values. Each of them may read the value back, because it is the same whichever core wrote last.
     """
 
     def __init__(self, program: Program, stores: Sequence[BufferMemory], slots: dict[int, int]) -> None:
@@ -64,7 +69,7 @@ class Races:
             for place, dst in enumerate(one.dsts)
             if reads_destination(one, place)
         }
-        """Buffers that instructions add to. The order of two sums does not matter."""
+        """Buffers that instructions add to. Conflicts of two additions are allowed, because their order does not matter."""
         lone = [node.id for node in program.body if isinstance(node, Loop) and node.id in spmd and node.trips == 1]
         self._turns = {loop: turn % max(1, program.lnc) for turn, loop in enumerate(lone)}
         self._around: dict[int, int] = {}
@@ -77,7 +82,7 @@ class Races:
         self._touched: dict[tuple[int, int], dict[int, _Touched]] = {}
 
     def meet(self, cores: Sequence[int]) -> None:
-        """Record that these cores have met."""
+        """Record that these cores have met, at a barrier or to exchange tiles."""
         for core in cores:
             self._meetings[core] += 1
             met = self._meetings[core]
@@ -85,7 +90,9 @@ class Races:
                 del self._touched[key]
 
     def checked(self, context: Context, step: Step) -> Step:
-        """Return the instruction's step with a check of the shared elements that it reads or writes."""
+        """Return ``step`` with a check of the shared elements that the instruction reads or writes. It raises
+        KernelCrash.
+        """
         node = context.instruction
         launch = self._around.get(id(node))
         if launch is None:
@@ -128,7 +135,7 @@ class Races:
         return Tile(context.machine, access, context.trips, line=node.line)
 
     def _of(self, core: int, buffer: int) -> tuple[_Touched, list[_Touched]]:
-        """Return what ``core`` has touched of a buffer since the last meeting, and what the other cores have."""
+        """Return the record of ``core`` on a buffer since the last meeting, and the records of the other cores."""
         by_core = self._touched.setdefault((buffer, self._meetings[core]), {})
         if core not in by_core:
             size = self._stores[buffer].layout.elements
@@ -175,6 +182,6 @@ class Races:
 
 
 def _elements(tile: Tile) -> Array:
-    """Return the elements of a tile's buffer as unsigned integers, so that comparing them compares bits."""
+    """Return the storage of a tile's buffer as unsigned integers, so that comparisons compare bits."""
     width = tile.layout.dtype.itemsize
     return tile.store.array.view(f"u{width}")

@@ -1,4 +1,4 @@
-"""Execute one program on several ranks."""
+"""Run one program on several ranks: cores that exchange data by collectives."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ MOST_RANKS = 128
 def execute_ranks(
     program: Program, inputs: Sequence[Sequence[Array]], options: ExecuteOptions = DEFAULT_OPTIONS
 ) -> list[list[Array]]:
-    """Run the program on all ranks side by side, and return each rank's outputs for its inputs.
+    """Run the program on all ranks side by side. Return the outputs of each rank, for its own inputs.
 
-    Raise the error of the rank that failed first; UsageError for no rank, or for more than :data:`MOST_RANKS`.
+    Raise the error of the rank that failed first. Raise UsageError for no rank, or for more than
+    :data:`MOST_RANKS`.
     """
     world = len(inputs)
     if not 0 < world <= MOST_RANKS:
-        raise UsageError(f"{world} ranks", hint=f"give inputs of 1 to {MOST_RANKS} ranks")
+        raise UsageError(f"{world} ranks can not run together", hint=f"give inputs of 1 to {MOST_RANKS} ranks")
     ranks = Ranks(world)
     found: list[list[Array]] = [[] for _ in range(world)]
     failed: list[BaseException] = []

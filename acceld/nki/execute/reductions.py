@@ -20,7 +20,9 @@ Sink = Callable[[Env, Window, Array, bool], None]
 
 
 def reduce_operation(context: Context, name: str, default: str = "") -> str:
-    """Return the operation that the attribute ``name`` gives. Raise KernelCrash if it is not a reduction."""
+    """Return the reduction that the attribute ``name`` gives. Raise KernelCrash if the attribute is not a
+    reduction.
+    """
     op = context.text(name, default)
     if op not in REDUCE_OPS:
         crash(f"{context.op}: {op!r} is not a reduction", "operation", context.instruction.line)
@@ -28,13 +30,18 @@ def reduce_operation(context: Context, name: str, default: str = "") -> str:
 
 
 def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
-    """Return a sink that folds values along the free axes into the second destination; None if the instruction asks for
-    no fold.
+    """Return a function that folds values along the free axes into the second destination; None if no fold is
+    asked for.
 
-    Each engine has an accumulator, one register for each partition. ``reset`` sets it to the operation's identity;
-    ``reduce`` folds into it; ``reset_reduce`` does both; ``load_reduce`` starts from ``reduce_init``, or from the value
-    in reduce_res if there is no ``reduce_init``. Without a command, a second destination gets the fold of this
-    instruction alone.
+    Each engine has an accumulator, one register for each partition. The instruction's reduce command says what
+    happens:
+
+    - ``reset``: the accumulator becomes the operation's identity.
+    - ``reduce``: values are folded into the accumulator.
+    - ``reset_reduce``: the accumulator becomes the identity, then values are folded into it.
+    - ``load_reduce``: the fold starts from ``reduce_init``; without that, from the value in reduce_res.
+
+    Without a command, a second destination gets the fold of this instruction alone.
     """
     command = reduce_command(context.instruction)
     if command == "idle":
@@ -77,7 +84,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
 
 
 def folding_registers(context: Context) -> Callable[[int], Array]:
-    """Return a function of a count that gives the accumulator of the instruction's engine for that many partitions.
+    """Return a function that gives the accumulator of the instruction's engine for a number of partitions.
 
     A register that was never written is NaN.
     """
@@ -86,7 +93,7 @@ def folding_registers(context: Context) -> Callable[[int], Array]:
 
 
 def tensor_reduce(context: Context) -> Step:
-    """Compile a fold of some axes of data; ``negate`` multiplies the result by -1."""
+    """Compile a fold of some axes of data. With ``negate`` the result is multiplied by -1."""
     op = reduce_operation(context, "op")
     axes = reduced_axes(context.instruction)
     data = context.src(0)
@@ -143,7 +150,11 @@ def partition_reduce(context: Context) -> Step:
 
 
 def loop_reduce(context: Context) -> Step:
-    """Compile ``dst = data`` in the first iteration of all its loops, and ``dst = dst op data`` in the others."""
+    """Compile a fold over iterations: ``dst = data`` in the first iteration, ``dst = dst op data`` in all
+    others.
+
+    The first iteration is the first of every loop over which the instruction reduces.
+    """
     op = reduce_operation(context, "op")
     dst, data = context.dst(), context.src(0)
     slots = [context.machine.slots.get(loop, -1) for loop in reduce_loops(context.instruction)]
@@ -165,9 +176,10 @@ def loop_reduce(context: Context) -> Step:
 
 
 def scan(context: Context) -> Step:
-    """Compile ``dst[i] = (data0[i] op0 dst[i-1]) op1 data1[i]`` along the free axes, where dst[-1] is ``initial``.
+    """Compile ``dst[i] = (data0[i] op0 dst[i-1]) op1 data1[i]`` along the free axes, where dst[-1] is
+    ``initial``.
 
-    Each step is rounded to float32. Each partition is a chain of its own, so the step loops over the free elements.
+    Each partition is computed by itself, and each result is rounded to float32.
     """
     dst = context.dst()
     first, second, initial = (context.reader(number) for number in range(3))
@@ -216,14 +228,16 @@ _STEP: dict[str, np.ufunc] = {
 
 
 def _columns(values: Any, shape: tuple[int, ...], real: np.dtype[Any]) -> Array:
-    """Return ``values`` broadcast to ``shape``, as a contiguous array (free elements, partitions)."""
+    """Return ``values`` broadcast to ``shape``, as a contiguous array of shape (free elements, partitions)."""
     wide = np.broadcast_to(np.asarray(values, real), shape)
     return np.ascontiguousarray(wide.reshape(shape[0], -1).T)
 
 
 def bn_stats(context: Context) -> Step:
-    """Compile, for each partition: count, mean and variance * count of the elements at even positions, then of those at
-    odd ones.
+    """Compile, for each partition, statistics of the elements at even positions, then of those at odd
+    positions.
+
+    The statistics are count, mean, and variance * count.
     """
     data, dst = context.src(0), context.dst(0, arranged=False)
 
@@ -244,7 +258,9 @@ def bn_stats(context: Context) -> Step:
 
 
 def bn_aggr(context: Context) -> Step:
-    """Compile the mean and the variance of all elements from triples (count, mean, variance * count)."""
+    """Compile the mean and variance of all elements, from triples (count, mean, variance * count) of parts of
+    them.
+    """
     data, dst = context.src(0), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:

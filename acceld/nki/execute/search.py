@@ -67,7 +67,10 @@ def local_gather(context: Context) -> Step:
         where = where.reshape(where.shape[0], -1)
         partitions = values.shape[0]
         if partitions % _GROUP or where.shape[0] != partitions:
-            crash("local_gather works on groups of sixteen partitions", "partition_group", context.instruction.line)
+            crash(
+                f"local_gather works on groups of sixteen partitions, not on {partitions} of data and {where.shape[0]} of "
+                "index", "partition_group", context.instruction.line,
+            )  # fmt: skip
         blocks = values[:, : values.shape[1] // width * width].reshape(partitions, -1, width)
         out = _rows(dst, env, None).copy()
         for group in range(0, partitions, _GROUP):
@@ -83,7 +86,10 @@ def local_gather(context: Context) -> Step:
 
 
 def local_scatter(context: Context) -> Step:
-    """Compile a scatter along the free axis in which sixteen partitions share one list of offsets."""
+    """Compile a scatter along the free axis in which sixteen partitions share one list of offsets.
+
+    The list runs over the group's partitions first, then along the free axis of the offsets.
+    """
     data, index = context.src(0, arranged=False), context.src(1, arranged=False)
     dst, valid = context.dst(0, arranged=False), context.attr("valid")
 
@@ -94,7 +100,10 @@ def local_scatter(context: Context) -> Step:
         where = _integers(index, env, None)
         where = where.reshape(where.shape[0], -1)
         if out.shape[0] % _GROUP or where.shape[0] != out.shape[0] or values.shape[0] != out.shape[0]:
-            crash("local_scatter works on groups of sixteen partitions", "partition_group", context.instruction.line)
+            crash(
+                f"local_scatter works on groups of sixteen partitions, equally many of data ({values.shape[0]}), offsets "
+                f"({where.shape[0]}) and dst ({out.shape[0]})", "partition_group", context.instruction.line,
+            )  # fmt: skip
         for group in range(0, out.shape[0], _GROUP):
             wanted = where[group : group + _GROUP].T.reshape(-1)[: valid if isinstance(valid, int) else None]
             wanted = wanted[: values.shape[1]]
@@ -107,20 +116,27 @@ def local_scatter(context: Context) -> Step:
 
 
 def max8(context: Context) -> Step:
-    """Compile the search for the eight greatest elements of each partition; dst gets them in descending order."""
+    """Compile ``dst = the eight greatest elements of each partition``, in descending order."""
     data, dst = context.src(0), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
         values = _rows(data, env, window)
         if values.shape[1] < 8:
-            crash("max8 needs at least eight elements", "free_size", context.instruction.line)
+            crash(
+                f"max8 needs at least eight elements a partition, not {values.shape[1]}",
+                "free_size",
+                context.instruction.line,
+            )
         dst.put(env, window, -np.sort(-values, axis=1)[:, :8])
 
     return run
 
 
 def _first_matches(values: Array, wanted: Array) -> Array:
-    """Return, for each row, the first unused position of each wanted value; -1 for a value that is not found."""
+    """Return, for each row, the first position of each wanted value; -1 for a value that is not found.
+
+    Equal wanted values get different positions.
+    """
     found = np.full(wanted.shape, -1, np.int64)
     for row in range(values.shape[0]):
         taken = np.zeros(values.shape[1], np.bool_)
@@ -133,7 +149,7 @@ def _first_matches(values: Array, wanted: Array) -> Array:
 
 
 def find_index8(context: Context) -> Step:
-    """Compile the search for the first position of each of eight values. Equal values take successive positions."""
+    """Compile ``dst = the first position of each of eight values``. Equal values take successive positions."""
     data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
@@ -143,8 +159,9 @@ def find_index8(context: Context) -> Step:
 
 
 def match_replace8(context: Context) -> Step:
-    """Compile the replacement of the first match of each of eight values by ``imm``; a second destination gets the
-    positions.
+    """Compile ``dst = data with the first match of each of eight values replaced by imm``.
+
+    A second destination gets the positions of the matches.
     """
     data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
     index = context.dst(1, arranged=False) if len(context.instruction.dsts) > 1 else None
@@ -164,10 +181,10 @@ def match_replace8(context: Context) -> Step:
 
 
 def topk(context: Context) -> Step:
-    """Compile the search for the greatest of the first n elements in each sixteen partitions, and for their positions.
+    """Compile the search for the greatest of the first n elements in each group of sixteen partitions.
 
-    Elements are counted along the partitions first. The results are in ascending order, and each of the sixteen rows of
-    the destinations gets all of them.
+    The results are the elements and their positions, counted along the partitions first. They are in ascending
+    order, and each of the group's sixteen rows of the destinations gets all of them.
     """
     data = context.src(0)
     values_out, index_out = context.dst(0, arranged=False), context.dst(1, arranged=False)
@@ -178,9 +195,10 @@ def topk(context: Context) -> Step:
         values = _rows(data, env, window)
         count = int(np.prod(values_out.shape[1:], dtype=np.int64))
         if values.shape[0] % _GROUP or values_out.shape[0] != values.shape[0]:
-            crash("topk works on groups of sixteen partitions", "partition_group", line)
+            crash(f"topk works on groups of sixteen partitions, not on {values.shape[0]}", "partition_group", line)
         if not isinstance(active, int) or not count <= active <= _GROUP * values.shape[1]:
-            crash(f"the {count} greatest of n = {active} elements of {_GROUP * values.shape[1]}", "free_size", line)
+            most = _GROUP * values.shape[1]
+            crash(f"topk needs n from {count} (the results) to {most} (the elements), not {active}", "free_size", line)
         snakes = (
             values.reshape(-1, _GROUP, values.shape[1])
             .transpose(0, 2, 1)
@@ -195,11 +213,11 @@ def topk(context: Context) -> Step:
 
 
 def nonzero_with_count(context: Context) -> Step:
-    """Compile the search for the positions of non-zero elements: dst gets the positions, padding, and their number at
-    the end.
+    """Compile the search for non-zero elements: dst gets their positions, then padding, and at the end their
+    number.
 
-    Only the first of each sixteen rows is searched, one row for each GpSimd core; the other rows of dst keep their
-    values.
+    Only the first of each sixteen rows is searched, one row for each GpSimd core. The other rows of dst keep
+    their values.
     """
     data, dst = context.src(0), context.dst(0, arranged=False)
     offset_attr, padding_attr = context.attr("index_offset", 0), context.attr("padding", -1)
@@ -220,7 +238,7 @@ def nonzero_with_count(context: Context) -> Step:
 
 
 def sequence_bounds(context: Context) -> Step:
-    """Compile, for each position, the start and end of the run of its segment id; n and -1 for the id 0."""
+    """Compile, for each position, the start and the end of the run of equal segment ids; n and -1 for the id 0."""
     data, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:

@@ -1,8 +1,8 @@
-"""View tiles of buffers as numpy arrays.
+"""View the tiles of buffers as numpy arrays.
 
-A :class:`Tile` is an access that is compiled once. Its start is a function of the loops' iterations; its shape and
-strides are constant. Each use makes one view of the buffer's bytes. No index is trusted: an access that is not proved
-to lie inside its buffer is checked each time, and numpy refuses a view beyond the given bytes.
+A :class:`Tile` is an access that is compiled once. Its start is a function of the loops' iterations; its shape
+and strides are constant. Each use makes one view of the buffer's bytes. No index is trusted: an access that is
+not proved to lie inside its buffer is checked each time, and numpy refuses a view beyond the given bytes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _NDARRAY = np.ndarray
 
 
 def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
-    """Return True if several elements may share a position, as with a step of 0. Results can not be computed in place
-    in such a tile.
+    """Tell whether several elements may share a position in memory, as with a step of 0.
+
+    Results can not be computed in place in such a tile.
     """
     span = 0
     for step, count in sorted((abs(step), count) for step, count in zip(steps, counts, strict=True) if count > 1):
@@ -39,8 +40,9 @@ def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
 class Tile:
     """One operand of an instruction, compiled for reading and writing.
 
-    ``axes`` maps the tile's axes to those of the iteration space. With ``arranged`` its views have the axes of the
-    space, otherwise its own. With ``skip_outside`` elements outside the buffer are skipped instead of refused.
+    ``axes`` maps the tile's axes to the axes of the iteration space. With ``arranged`` its views have the axes
+    of the space, otherwise the tile's own. With ``skip_outside`` elements outside of the buffer are skipped;
+    otherwise they are an error.
     """
 
     def __init__(
@@ -66,7 +68,12 @@ class Tile:
         counts = access.shape
         self._steps = steps
         if access.elements > machine.max_elements:
-            crash(f"an operand has {access.elements} elements", "memory_limit", line, "use smaller tiles")
+            crash(
+                f"an operand has {access.elements} elements; {machine.max_elements} are allowed",
+                "memory_limit",
+                line,
+                "use smaller tiles",
+            )
         self.reshaped = space if arranged and axes is None else None
         if arranged and axes is not None:
             shape, strides, where = [1] * len(space), [0] * len(space), [-1] * len(space)
@@ -114,8 +121,8 @@ class Tile:
         return True
 
     def view(self, env: Env, window: Window) -> Array:
-        """Return the elements in their storage type, as a view. Only for tiles without run-time indices, and windows
-        that are no Mask.
+        """Return the elements in their storage dtype, as a view. Not for run-time indices, nor for a window
+        that is a Mask.
         """
         if not self.proved:
             self._check(env, window)
@@ -125,7 +132,7 @@ class Tile:
         return _NDARRAY(shape, self.numpy_dtype, self.store.array, offset, self.strides)
 
     def start(self, env: Env, window: Window) -> tuple[int, tuple[int, ...]]:
-        """Return byte offset and shape of the view inside a window that is not a Mask."""
+        """Return the offset in bytes and the shape of the view inside a window that is not a Mask."""
         offset, shape = self.offset(env), list(self.shape)
         if isinstance(window, Crop):
             for axis, target in enumerate(self.space_axis):
@@ -136,9 +143,7 @@ class Tile:
         return offset, tuple(shape)
 
     def raw(self, env: Env, window: Window) -> Array:
-        """Return the elements in their storage type, with the values that an engine reads. Callers must not write to
-        the result.
-        """
+        """Return the values that an engine reads, in the storage dtype. Callers must not write to the result."""
         if self.scattered or isinstance(window, Mask):
             values = self._gather(env, window)
         else:
@@ -149,10 +154,10 @@ class Tile:
         return values
 
     def read(self, stored: Array) -> Array:
-        """Return the values that an engine reads where ``stored`` is stored: values of the access's dtype.
+        """Return the values that an engine reads where ``stored`` is in memory: values of the access's dtype.
 
-        If the dtype is narrower than its storage, values are rounded at each read, since the bits may have been written
-        as another dtype.
+        If the dtype is narrower than its storage, values are rounded at each read, because the bits may have
+        been written as another dtype.
         """
         return round_tfloat32(stored) if self.rounds else stored
 
@@ -162,7 +167,7 @@ class Tile:
         return values if values.dtype == self.real else values.astype(self.real)
 
     def untouched(self, env: Env, window: Window) -> Array | None:
-        """Return a mask of the elements that were never written; None if there is no such element."""
+        """Return a mask that is True for elements which were never written; None if all were written."""
         values, first = self.raw(env, window), None
         bits = np.dtype(f"u{values.dtype.itemsize}")
         if self.store.first is not None:
@@ -172,7 +177,7 @@ class Tile:
         return found.reshape(values.shape) if found.any() else None
 
     def touched(self, env: Env, window: Window) -> None:
-        """Record that a product has written the elements."""
+        """Record that a product has written the elements, so that the next product adds to them."""
         if self.store.first is not None:
             with self._as_first():
                 stored = self.stored(env, window)
@@ -182,7 +187,7 @@ class Tile:
 
     @contextmanager
     def _as_first(self) -> Iterator[None]:
-        """Let the tile read and write what its elements held before they were written."""
+        """Let the tile read and write, during the block, what its elements held before they were written."""
         store, now, first = self.store, self.store.array, self.store.first
         assert first is not None
         store.array = first
@@ -192,8 +197,8 @@ class Tile:
             store.array = now
 
     def target(self, env: Env, window: Window) -> Array | None:
-        """Return a view into which results can be written directly, because they need no rounding; None if only
-        :meth:`put` can write them.
+        """Return a view into which results can be written without rounding; None if only :meth:`put` can write
+        them.
         """
         if self.plain and not isinstance(window, Mask):
             return self.view(env, window)
@@ -211,14 +216,14 @@ class Tile:
         write(view, values, self.dtype, float64=self.machine.float64)
 
     def stored(self, env: Env, window: Window) -> Array:
-        """Return the elements inside the window in their storage type, as a copy."""
+        """Return a copy of the elements inside the window, in their storage dtype."""
         if self.scattered or isinstance(window, Mask):
             flat, inside = self._positions(env, window)
             return self.store.array.view(self.numpy_dtype)[flat if inside is None else flat[inside]]
         return self.view(env, window).copy()
 
     def restore(self, env: Env, window: Window, stored: Array) -> None:
-        """Write the elements that :meth:`stored` returned for a window of the same shape."""
+        """Write ``stored``, which :meth:`stored` returned, to the elements inside a window of the same shape."""
         if self.scattered or isinstance(window, Mask):
             flat, inside = self._positions(env, window)
             self.store.array.view(self.numpy_dtype)[flat if inside is None else flat[inside]] = stored
@@ -257,7 +262,7 @@ class Tile:
         )
 
     def _kept(self, window: Window) -> Array | None:
-        """Return a mask over the tile's own axes of the elements to use; None for all of them."""
+        """Return a mask over the tile's own axes: True for the elements to use. None if all are used."""
         if not isinstance(window, Mask) or self.reshaped is not None:
             return None
         keep = window.keep
@@ -274,8 +279,10 @@ class Tile:
         return np.broadcast_to(reduced.reshape(shape), self.access.shape)
 
     def _positions(self, env: Env, window: Window) -> tuple[Array, Array | None]:
-        """Return the positions of the elements in the flat storage, in the tile's own axes, and a mask of those to use
-        (None: all).
+        """Return the positions of the elements in the flat storage, along the tile's own axes, and a mask of
+        those to use.
+
+        The mask is None if all elements are used.
         """
         ranges = self._ranges(window)
         counts = tuple(max(0, end - first) for first, end in ranges)
@@ -321,7 +328,8 @@ class Tile:
         return flat.reshape(-1) if inside is None else flat[inside]
 
     def _along(self, tile: Tile, env: Env, axis: int, ranges: list[tuple[int, int]], rank: int) -> Array:
-        """Return the run-time indices in ``tile`` along axis ``axis``, in a shape that broadcasts to the access's.
+        """Return the run-time indices in ``tile`` along axis ``axis``, in a shape that broadcasts to the
+        access's shape.
 
         A tile of the access's own shape has one index for each element.
         """
@@ -336,7 +344,7 @@ class Tile:
             return line.reshape((1,) * rank)
         if rank == 0 or line.size != self.access.dims[axis].count:
             crash(
-                f"{line.size} run-time indices for {self.access.dims[axis].count if rank else 0} elements",
+                f"an access has {line.size} run-time indices for {self.access.dims[axis].count if rank else 0} elements",
                 "index_shape",
                 self.line,
             )
@@ -354,7 +362,7 @@ class Tile:
         return self._arrange(values)
 
     def _arrange(self, values: Array) -> Array:
-        """Return ``values``, which have the tile's own axes, with the axes of its views."""
+        """Transpose ``values`` from the tile's own axes to the axes of its views."""
         if self.reshaped is not None or self.axis_of == tuple(range(values.ndim)):
             return values
         used = [axis for axis in self.axis_of if axis >= 0]
@@ -374,8 +382,10 @@ class Tile:
         return grown.transpose([order.index(axis) for axis in range(len(order))])
 
     def scatter_raw(self, env: Env, window: Window) -> tuple[Array, Array, Array | None]:
-        """Return the buffer's flat memory, the elements' positions, and a mask of those to use (None: all), for a
-        read-modify-write.
+        """Return what a read-modify-write needs: the buffer's flat memory, the elements' positions, and a mask
+        of those to use.
+
+        The mask is None if all elements are used.
         """
         flat, inside = self._positions(env, window)
         return self.store.array.view(self.numpy_dtype), flat, inside

@@ -1,4 +1,4 @@
-"""Compute the part of an instruction's iteration space that its mask leaves."""
+"""Compute the *window* of an instruction: the part of its iteration space that its mask keeps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from acceld.nki.ir.program import Pattern
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A box of the iteration space: ``ranges[axis]`` is (first, end)."""
+    """A window that is a box of the iteration space: ``ranges[axis]`` is (first, end)."""
 
     ranges: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Any part of the iteration space: ``keep`` is a boolean array of the space's shape."""
+    """A window of any form: ``keep`` is a boolean array of the iteration space's shape."""
 
     keep: Array
 
@@ -31,7 +31,7 @@ Window = Crop | Mask | None
 
 
 class Nothing:
-    """The result for a mask that leaves no element."""
+    """The window of a mask that keeps no element."""
 
 
 NOTHING = Nothing()
@@ -40,10 +40,10 @@ NOTHING = Nothing()
 def window_function(
     machine: Machine, patterns: tuple[Pattern, ...], shape: tuple[int, ...], *, general: bool
 ) -> Callable[[Env], Window | Nothing]:
-    """Return a function of the iteration that gives the window that the mask leaves.
+    """Return a function of the loops' iterations that gives the instruction's window.
 
-    If each pattern of the mask bounds a single axis, the window is a Crop. Otherwise, or with ``general``, it is a
-    Mask.
+    If each pattern of the mask bounds a single axis, the window is a Crop. Otherwise, or with ``general``, it
+    is a Mask.
     """
     single = all(sum(coef != 0 for coef in pattern.coefs) <= 1 for pattern in patterns)
     if general or not single:

@@ -1,7 +1,8 @@
 """Replace block dimensions of on-chip tensors, which the current API lacks.
 
-If the variable of one loop always indexes a block dimension, the tensor is declared inside that loop. Other block
-dimensions move to the free axis in SBUF. In PSUM the tensor becomes a list of tiles, each in a bank of its own.
+A *block dimension* stands before the partition dimension. If the variable of one loop always indexes it, the
+tensor is declared inside that loop instead. Other block dimensions move to the free axis in SBUF. In PSUM the
+tensor becomes a list of tiles, each in a bank of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DECLARING = ("nl.ndarray", "nl.zeros", "nl.full", "nl.ones")
 
 @dataclass
 class BlockTensor:
-    """A tensor with block dimensions, and how it is declared in the new kernel."""
+    """A tensor with block dimensions, and its declaration in the new kernel."""
 
     name: str
     declaration: ast.Assign | None
@@ -39,7 +40,7 @@ class BlockTensor:
 
     @property
     def shape(self) -> ast.expr:
-        """Expression for the original shape, computed from the shape of the new tensor."""
+        """Return an expression for the original shape, computed from the shape of the new tensor."""
         places = [
             *range(1, len(self.blocks) + 1),
             0,
@@ -50,13 +51,13 @@ class BlockTensor:
 
     @property
     def kept(self) -> list[int]:
-        """Numbers of the block dimensions that remain."""
+        """Return the numbers of the block dimensions that the new tensor still has."""
         return [at for at in range(len(self.blocks)) if at not in self.dropped]
 
     def indexed(self, items: Sequence[ast.expr]) -> tuple[ast.expr, list[ast.expr]]:
         """Translate an index of the original tensor.
 
-        Return the expression to index (the tensor, or one tile of a list of tiles), and the indices that remain.
+        Return the expression to index (the new tensor, or a tile of the list), and the indices to apply to it.
         """
         base: ast.expr = ast.Name(self.name, ast.Load())
         blocks, rest = list(items[: len(self.blocks)]), list(items[len(self.blocks) :])
@@ -73,7 +74,7 @@ class BlockTensor:
 
 
 def block_tensors(function: ast.FunctionDef, names: Names, facts: Facts) -> dict[str, BlockTensor]:
-    """Return the tensors with block dimensions of a function, by name."""
+    """Return the tensors of a function that have block dimensions, by name."""
     found: dict[str, BlockTensor] = {}
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
@@ -106,7 +107,7 @@ def _sizes(shape: ast.expr) -> list[ast.expr] | None:
 
 
 def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
-    """Return the parameters of a function that are tensors with block dimensions, by name."""
+    """Return those parameters of a function that are tensors with block dimensions, by name."""
     found = {}
     parameters = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     for node in ast.walk(function):
@@ -130,9 +131,11 @@ def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
 
 
 def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
-    """Choose the innermost loop into whose body the tensor's declaration can move, and record the choice in ``tensor``.
+    """Choose the innermost loop into whose body the declaration of ``tensor`` can move, and record the loop in
+    ``tensor``.
 
-    That loop, and all loops between it and the present declaration, must index block dimensions.
+    The variable of that loop, and of each loop between it and the old declaration, must index one block
+    dimension in every use of the tensor.
     """
     uses: list[tuple[list[ast.For], list[ast.expr]]] = []
     home: list[ast.For] = []

@@ -1,4 +1,4 @@
-"""List the functions of the legacy API that are rewritten."""
+"""List the functions of the legacy API that ``acceld port`` rewrites."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ NUMPY = {
 
 
 def operation_name(word: str) -> str:
-    """Return the name in ``nl`` of an operator of ``np`` or ``nl``; empty for anything else."""
+    """Return the name in ``nl`` of an operator of ``np`` or ``nl``, such as ``nl.maximum`` for ``np.max``; else
+    empty.
+    """
     space, _, name = word.partition(".")
     if space not in ("np", "nl") or not name:
         return ""

@@ -20,8 +20,10 @@ ALLOWED = {8: 1e-5, 4: 1e-5, 2: 1e-2, 1: 6e-2}
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The greatest relative L2 error of all outputs, and True in ``agrees`` if each output is within the limit of its
-    dtype.
+    """The agreement of two programs' outputs.
+
+    ``rel_l2`` is the greatest relative L2 error of an output. ``agrees`` is True if each output is within the
+    limit of its dtype.
     """
 
     rel_l2: float
@@ -31,9 +33,9 @@ class Agreement:
 
 
 def compare(original: Program, port: Program) -> Agreement:
-    """Run both programs on inputs drawn from a fixed seed, and return how well they agree.
+    """Run both programs on inputs drawn from a fixed seed, and return how well their outputs agree.
 
-    Raise KernelFailure if one of the programs can not be run.
+    Raises KernelFailure if one of the programs can not be run.
     """
     inputs, expected, kind = [], [], ""
     for kind in ("normal", "positive"):

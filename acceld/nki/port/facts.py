@@ -24,10 +24,11 @@ OBSERVED = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Na
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Hold what is known about one value of an expression.
+    """The knowledge about one value of an expression.
 
-    ``kind`` is ``tile``, ``grid``, ``scalar`` (of loop variables), ``predicate``, ``number``, ``none`` or ``other``.
-    ``value`` is the value of a number; for a predicate it is True if the predicate holds everywhere.
+    - ``kind``: ``tile``, ``grid``, ``scalar`` (of loop variables), ``predicate``, ``number``, ``none`` or
+      ``other``.
+    - ``value``: the value of a number. For a predicate it is True if the predicate holds everywhere.
     """
 
     kind: str
@@ -41,7 +42,7 @@ class Fact:
 
 
 class Facts:
-    """Hold what a trace found out about each expression of a source.
+    """The facts that a trace found about each expression of a source.
 
     An expression has one fact for each distinct value, in the order of the trace.
     """
@@ -51,7 +52,7 @@ class Facts:
 
     @classmethod
     def decode(cls, raw: Mapping[str, Sequence[Sequence[Any]]]) -> Facts:
-        """Return the facts that :meth:`encode` wrote."""
+        """Return the facts from the data that :meth:`encode` returned."""
         return cls({key: [Fact(v[0], tuple(v[1]), *v[2:]) for v in visits] for key, visits in raw.items()})
 
     def encode(self) -> dict[str, list[list[Any]]]:
@@ -68,9 +69,10 @@ class Facts:
         return self._visits.get(key_of(node), ()) if hasattr(node, "lineno") else ()
 
     def of(self, node: ast.AST) -> Fact | None:
-        """Return what all values of an expression have in common; None if the trace never reached the expression.
+        """Return what all values of an expression have in common; None if the trace never reached the
+        expression.
 
-        A field in which the values differ is empty.
+        A field in which the values differ is left empty.
         """
         visits = self.visits(node)
         if not visits:
@@ -93,13 +95,13 @@ class Facts:
         )
 
     def varies(self, node: ast.AST) -> bool:
-        """Return True if the expression stood for tiles of more than one shape."""
+        """Tell whether the expression had tiles of more than one shape."""
         return len({one.shape for one in self.visits(node)}) > 1
 
 
 def key_of(node: ast.AST) -> str:
-    """Return the key of an expression: its position in the source and its class, because several nodes may begin at one
-    position.
+    """Return the key of an expression: its position in the source, and its class because several nodes may
+    begin there.
     """
     at: Any = node
     return f"{at.lineno}:{at.col_offset}:{at.end_lineno}:{at.end_col_offset}:{type(node).__name__}"
@@ -116,9 +118,9 @@ def observe(
     chip: str = "trn1",
     options: TraceOptions = TraceOptions(),  # noqa: B008  # frozen
 ) -> Facts:
-    """Trace a legacy kernel and return the facts about every expression in its functions.
+    """Trace a legacy kernel, and return the facts about every expression in its functions.
 
-    Raise what :func:`acceld.nki.frontend.tracing.trace` raises, but without line numbers.
+    Raises what :func:`acceld.nki.frontend.tracing.trace` raises, but without line numbers.
     """
     seen: dict[str, list[Fact]] = {}
 
@@ -157,14 +159,16 @@ def _fact(value: object) -> Fact:
 
 
 def _always(term: tuple[Expr, str]) -> bool:
-    """Return True if a comparison with zero holds at every position in every iteration."""
+    """Tell whether a comparison with zero holds at every position in every iteration."""
     expr, word = term
     low, high = expr.bounds()
     return {"ge": low >= 0, "gt": low > 0, "le": high <= 0, "lt": high < 0}.get(word, False)
 
 
 class _Watch(ast.NodeTransformer):
-    """Wrap the expressions inside functions in calls that record and return their values."""
+    """Rewrite a source so that each expression inside a function passes its value to a recorder, which returns
+    the value.
+    """
 
     def __init__(self) -> None:
         self._depth = 0

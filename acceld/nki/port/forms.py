@@ -1,4 +1,4 @@
-"""Represent integer expressions of a kernel's source as sums of terms, and index grids as such sums plus strided
+"""Represent integer expressions of a kernel's source as sums of terms, and index grids as sums plus strided
 positions.
 """
 
@@ -13,14 +13,16 @@ from acceld.parsing import parse_expression
 
 @dataclass(frozen=True)
 class Linear:
-    """The sum ``const + sum(coefficient * expression)``. Two expressions are equal if their texts are."""
+    """The sum ``const + sum(coefficient * expression)``. Two expressions count as equal if their texts are
+    equal.
+    """
 
     const: int = 0
     terms: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(cls, node: ast.expr) -> Linear:
-        """Return an integer expression as a sum; parts that are no sums become single terms."""
+        """Return an integer expression as a sum. A part that is not a sum becomes a single term."""
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return cls(node.value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -37,7 +39,7 @@ class Linear:
 
     @property
     def number(self) -> int | None:
-        """The value, if the sum is a single number; None otherwise."""
+        """Return the value of a sum without terms; None if it has terms."""
         return None if self.terms else self.const
 
     def __add__(self, other: Linear) -> Linear:
@@ -51,7 +53,7 @@ class Linear:
         return Linear(self.const * factor, tuple((t, c * factor) for t, c in self.terms) if factor else ())
 
     def times(self, other: Linear) -> Linear:
-        """Return the product of two sums. If neither is a number, the product becomes a single term."""
+        """Return the product of two sums. The product becomes a single term, unless one of them is a number."""
         if other.number is not None:
             return self.scaled(other.number)
         if self.number is not None:
@@ -60,7 +62,7 @@ class Linear:
 
     @property
     def node(self) -> ast.expr:
-        """The sum as an expression: positive terms first, the number last."""
+        """Return the sum as an expression of Python: positive terms first, the number last."""
         made: ast.expr | None = None
         for text, coefficient in sorted(self.terms, key=lambda one: one[1] < 0):
             part: ast.expr = parse_expression(text)
@@ -85,9 +87,9 @@ class Linear:
 
 @dataclass(frozen=True)
 class Atom:
-    """Positions ``0 <= k < size`` along one axis of a tile, each of which adds ``stride`` to the index.
+    """Positions ``0 <= k < size`` along one axis of a tile. Position k adds ``k * stride`` to the index.
 
-    Axes are counted from the last one, which is 1.
+    Axes are counted from the last axis, which is 1.
     """
 
     axis: int
@@ -97,7 +99,7 @@ class Atom:
 
 @dataclass(frozen=True)
 class Grid:
-    """The index grid ``base + sum(stride * position)`` over the axes of a tile with ``rank`` axes."""
+    """An index grid: ``base + sum(stride * position)`` over the axes of a tile with ``rank`` axes."""
 
     base: Linear
     atoms: tuple[Atom, ...] = ()

@@ -1,4 +1,6 @@
-"""Resolve names in a kernel's file to functions and constants of the legacy API, under any import alias."""
+"""Find out which function or constant of the legacy API a name in a kernel's file stands for, under any import
+alias.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ INSIDE = {"nki.language": "nl", "nki.isa": "nisa", "nki.typing": "nt", "nki.comp
 
 
 class Names:
-    """The names that a file imports, also inside functions."""
+    """The names that a file imports, also inside of functions."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._known: dict[str, str] = {}
@@ -40,12 +42,12 @@ class Names:
 
     @property
     def imported(self) -> dict[str, str]:
-        """The module or function that each imported name stands for."""
+        """Return the module or function that each imported name stands for."""
         return dict(self._known)
 
     def of(self, node: ast.expr) -> str:
-        """Return the name in the API that an expression refers to, such as ``nl.load``; empty if it refers to nothing
-        there.
+        """Return the name in the API that an expression refers to, such as ``nl.load``; empty if it refers to
+        something else.
         """
         parts: list[str] = []
         while isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""Rewrite a legacy kernel's file for the current API. Statements are replaced line by line; all other lines stay."""
+"""Rewrite a legacy kernel's file for the current API. Only the lines of changed statements are replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ IMPORTS = ("import nki", "import nki.isa as nisa", "import nki.language as nl")
 
 @dataclass(frozen=True, slots=True)
 class Unported:
-    """A construct that was not rewritten: its line in the original, the reason, and what to write in its place."""
+    """A construct that was not rewritten, or a note: the line in the original, the reason, and what to write
+    instead.
+    """
 
     line: int
     message: str
@@ -40,7 +42,7 @@ class Ported:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Lines ``first`` to ``last`` of the original (1-based, both included), and the lines that replace them."""
+    """Lines that replace the lines ``first`` to ``last`` of the original (1-based, both included)."""
 
     first: int
     last: int
@@ -48,14 +50,14 @@ class Edit:
 
 
 def rewrite(source: str, entry: str, facts: Facts) -> Ported:
-    """Return ``source`` with ``entry``, and the functions that it calls, rewritten for the current API."""
+    """Return ``source`` rewritten for the current API: the kernel ``entry``, and the functions that it calls."""
     return _File(source, entry, facts).ported()
 
 
 def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
-    """Return a file in which imports of other legacy files of its package are replaced by the text of these files.
+    """Return one file in which the imports of other legacy files are replaced by the text of those files.
 
-    Raise Unportable for an import of anything but names, and for a name that two of the files define.
+    Raises Unportable for an import of anything but names, and for a name that two of the files define.
     """
     helpers = {other: body for other, body in closure.items() if other != name and "neuronxcc" in body}
     defined: dict[str, str] = {}
@@ -63,7 +65,10 @@ def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
 
 
 def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set[str], defined: dict[str, str]) -> str:
-    """Return one of the files, with the helpers that no file before it has written out in place of their imports."""
+    """Return the file ``name`` with the text of its helper files in place of their imports.
+
+    A helper in ``written`` was brought in by another import. Its further imports are only removed.
+    """
     lines, edits, tree = text.splitlines(), list[Edit](), parse(text)
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and defined.setdefault(node.name, name) != name:
@@ -78,7 +83,9 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
             continue
         if found != [_file_of(module, helpers)] or any(one.name == "*" for one in node.names):
             raise Unportable(
-                node.lineno, f"{name}: {ast.unparse(node)}", f"import the names that are used of {found[0]}"
+                node.lineno,
+                f"{name} does not import single names: {ast.unparse(node)}",
+                f"import the names that it uses of {found[0]}",
             )
         own = [] if found[0] in written else [_with_helpers(helpers[found[0]], found[0], helpers, written, defined)]
         written.add(found[0])
@@ -94,7 +101,7 @@ def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set
 
 
 def _file_of(module: str, helpers: Mapping[str, str]) -> str | None:
-    """Return the name of the file whose path ends with the module's path; None if there is none."""
+    """Return the name of the helper file whose path ends with the path of ``module``; None if there is none."""
     path = module.replace(".", "/") + ".py"
     return next((name for name in helpers if module and (name == path or name.endswith("/" + path))), None)
 
@@ -147,7 +154,7 @@ class _File:
             self.edits.append(Edit(at, at - 1, (*IMPORTS, *numpy, "", "")))
 
     def _words_imported(self, text: str) -> str:
-        """Return ``text`` with imports of the single names of ``nl`` or ``nisa`` that it still uses."""
+        """Return ``text`` with imports added for single names of ``nl`` or ``nisa`` that it still uses."""
         try:
             used = {one.id for one in ast.walk(parse(text)) if isinstance(one, ast.Name)}
         except SyntaxError as error:
@@ -191,7 +198,9 @@ class _File:
             self.edits.append(Edit(first, first - 1, (f"{indent}@nki.jit",)))
 
     def _annotations(self, node: ast.FunctionDef) -> None:
-        """Remove annotations of the legacy package from the function's header, if the header has its lines to itself."""
+        """Remove annotations that use the legacy package from a function's header, unless its lines hold other
+        code too.
+        """
         args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         if not any(a.annotation is not None and self._uses_nki(a.annotation) for a in args) and (
             node.returns is None or not self._uses_nki(node.returns)
@@ -242,7 +251,9 @@ class _File:
             self.findings.append(Unported(error.line, error.message, error.instead))
 
     def _nested(self, function: Function, node: ast.FunctionDef) -> None:
-        """Rewrite a function inside the kernel, which can use the kernel's index grids and tensors."""
+        """Rewrite a function that is defined inside the kernel and can use the kernel's index grids and
+        tensors.
+        """
         if not self._reached(node) and self._uses_nki(node):
             self._untraced(node.body, node.body[0].col_offset)
             return
@@ -254,7 +265,7 @@ class _File:
         self.notes.extend(Unported(*one) for one in inner.notes)
 
     def _untraced(self, body: Sequence[ast.stmt], column: int) -> None:
-        """Replace a branch that the trace never reached by an assertion."""
+        """Replace a branch that the trace never reached by an assertion that fails."""
         self.notes.append(
             Unported(
                 body[0].lineno,
@@ -319,7 +330,11 @@ class _File:
         for item in node.items:
             made = function.header(item.context_expr)
             if ast.unparse(made) != ast.unparse(item.context_expr):
-                raise Unportable(node.lineno, f"with {ast.unparse(item.context_expr)[:60]}", "leave the block out")
+                raise Unportable(
+                    node.lineno,
+                    f"the current API has no {ast.unparse(item.context_expr)[:60]} for a with block",
+                    "write its body without the block",
+                )
         self._body(function, node.body)
 
     def _head(self, function: Function, node: ast.For | ast.If | ast.While, key: str) -> None:
@@ -377,7 +392,9 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def _text(statements: Iterable[ast.stmt], indent: str) -> list[str]:
-    """Return statements as lines of at most :data:`WIDTH` columns, as far as calls can be broken into lines."""
+    """Return statements as lines of at most :data:`WIDTH` columns. A line stays longer if it has no call to
+    break.
+    """
     lines: list[str] = []
     for one in statements:
         ast.fix_missing_locations(one)

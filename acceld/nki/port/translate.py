@@ -31,16 +31,16 @@ from acceld.parsing import parse_expression
 
 PRODUCTS = ("nl.matmul", "nisa.nc_matmul")
 _WITH_COLUMNS = ("tensor_scalar", "activation", "scalar_tensor_tensor")
-"""Instructions with operands that have one element in each partition."""
+"""Instructions that have operands of one element a partition."""
 
 
 class Function(Values):
-    """Translate the statements of one function."""
+    """Translate the statements of one function, with the facts that a trace found about its expressions."""
 
     # statements
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """Return the statements that replace a simple statement. Raise Unportable if it can not be translated."""
+        """Return the statements that replace a simple statement. Raises Unportable if it can not be translated."""
         self.out = []
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._assign(node, node.targets[0])
@@ -67,13 +67,16 @@ class Function(Values):
         return fact is not None and fact.kind in ("tile", "grid", "predicate")
 
     def header(self, node: ast.expr) -> ast.expr:
-        """Return the expression in the header of a ``for``, ``if``, ``while`` or ``with``. Raise Unportable if it
-        computes tiles.
+        """Return the translated expression in the header of a ``for``, ``if``, ``while`` or ``with``.
+
+        Raises Unportable if the expression computes tiles.
         """
         self.out = []
         found = self.value(node)
         if self.out:
-            raise Unportable(node.lineno, "a tile is computed in the head of a block", "compute it on a line before")
+            raise Unportable(
+                node.lineno, "a tile is computed in the header of a block", "compute it on a line before the block"
+            )
         return found
 
     def _plain(self, node: ast.stmt) -> ast.stmt:
@@ -137,8 +140,8 @@ class Function(Values):
         return any(isinstance(one, ast.Name) and one.id == variable for use in op.uses for one in ast.walk(use))
 
     def _index_assignment(self, target: ast.expr, value: ast.expr) -> bool:
-        """Record an assignment of an index grid or mask, which the current API does not have. Return True if it was
-        one.
+        """Return True if the assignment defines an index grid or a mask, which is recorded and disappears from
+        the source.
         """
         if isinstance(target, ast.Name):
             grid = self.grid(value)
@@ -176,7 +179,7 @@ class Function(Values):
         return isinstance(value, ast.Name) and value.id in self.masks
 
     def _write(self, target: ast.Subscript, value: ast.expr) -> None:
-        """Translate ``target[...] = value``."""
+        """Translate the assignment ``target[...] = value``."""
         op = self.op(value)
         if op is not None:
             if self._fits(op, target):
@@ -194,7 +197,7 @@ class Function(Values):
         self._copy(self.subscript(target, Clip()), self.value(value))
 
     def _fits(self, op: Op, target: ast.expr) -> bool:
-        """Return True if the instruction may write the target directly, without a tile in between."""
+        """Tell whether the instruction may write the target directly, without a tile in between."""
         made, wanted = self.facts.of(op.node), self._tile_fact(target)
         if made is None or wanted is None or self._overlaps(op, target):
             return False
@@ -212,7 +215,7 @@ class Function(Values):
         return [n for n in one if n != 1] == [n for n in other if n != 1]
 
     def _overlaps(self, op: Op, target: ast.expr) -> bool:
-        """Return True if the instruction reads other parts of the tensor that it writes."""
+        """Tell whether the instruction reads other parts of the tensor that it writes."""
         if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
             return False
         for use in op.uses:
@@ -223,7 +226,9 @@ class Function(Values):
         return False
 
     def _update(self, node: ast.AugAssign) -> None:
-        """Translate ``target += value`` for a tile; other augmented assignments stay."""
+        """Translate an augmented assignment such as ``target += value``. It changes only if the target is a
+        tile.
+        """
         target, value = node.target, node.value
         base = target.value if isinstance(target, ast.Subscript) else target
         if not self._is_tile(base):
@@ -233,7 +238,7 @@ class Function(Values):
             return
         word = {"Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide"}.get(type(node.op).__name__)
         if word is None:
-            raise Unportable(node.lineno, f"{ast.unparse(node)[:60]} of a tile", "use nisa.tensor_tensor")
+            raise Unportable(node.lineno, f"{ast.unparse(node)[:60]} changes a tile in place", "use nisa.tensor_tensor")
 
         def place(clip: Clip) -> ast.expr:
             if isinstance(target, ast.Subscript):
@@ -281,7 +286,11 @@ class Function(Values):
     def _declare(self, variable: str, op: Op) -> None:
         fact = self.facts.of(op.node)
         if fact is None:
-            raise Unportable(op.node.lineno, "this line was not traced, so the shape of the result is not known")
+            raise Unportable(
+                op.node.lineno,
+                "this line was not traced, so the shape of the result is not known",
+                "give arguments that reach it",
+            )
         dtype: ast.expr = op.dtype if op.dtype is not None else parse_expression(f"nl.{dtype_word(fact.dtype)}")
         if not fact.dtype and op.dtype is None:
             if op.like is None:
@@ -314,7 +323,7 @@ class Function(Values):
         return bool(first) and [f.shape for f in first] == [f.shape for f in second]
 
     def _sizes(self, node: ast.Subscript) -> list[ast.expr] | None:
-        """Return the sizes that an index of index grids has along each axis, as expressions of the source; None for any
+        """Return the size of each axis that an index made of index grids selects, as expressions; None for any
         other index.
         """
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -330,7 +339,9 @@ class Function(Values):
         return sizes
 
     def _emit(self, op: Op, target: ast.expr) -> None:
-        """Emit the instruction that writes ``target``, a target in the source or a new tile."""
+        """Emit the instruction with ``target`` as its destination, which is a target of the source or a new
+        tile.
+        """
         clip = self.clip(op.mask)
 
         def write() -> None:
@@ -344,14 +355,14 @@ class Function(Values):
         self._guarded(clip, write)
 
     def _result_clip(self, op: Op, clip: Clip) -> Clip:
-        """Return the part of the instruction's result that its mask leaves."""
+        """Return the part of the instruction's result that its mask keeps."""
         if not clip.axes or op.data is None:
             return clip
         if isinstance(op.node, ast.Call) and self.names.of(op.node.func) in PRODUCTS:
             return self._product_clips(op.uses[0], op.uses[1], clip)[0]
         data, result = self.facts.of(op.data), self.facts.of(op.node)
         if data is None or result is None or not data.shape or not result.shape:
-            raise Unportable(op.node.lineno, "a mask of an operand whose shape is not known", "slice it")
+            raise Unportable(op.node.lineno, "a mask limits an operand whose shape is not known", "slice the operand")
         lead, place = len(data.shape), len(result.shape)
         return Clip(
             {place: clip.stops[lead]} if lead in clip.stops else {},
@@ -360,13 +371,16 @@ class Function(Values):
         )
 
     def _product_clips(self, stationary: ast.expr, moving: ast.expr, clip: Clip) -> tuple[Clip, Clip, Clip]:
-        """Return the parts that a product's mask leaves of its result, its stationary operand and its moving operand.
+        """Return the parts that a product's mask keeps: of the result, of the stationary operand and of the
+        moving operand.
 
         The rows of both operands are the contraction dimension.
         """
         left, right = self.facts.of(stationary), self.facts.of(moving)
         if left is None or right is None or clip.starts or len(left.shape) != 2 or len(right.shape) != 2:
-            raise Unportable(stationary.lineno, "a product with this mask", "slice its operands")
+            raise Unportable(
+                stationary.lineno, "this mask of a product can not become slices", "slice the operands of the product"
+            )
         rows = {2: clip.stops[2]} if 2 in clip.stops else {}
         if 1 not in clip.stops:
             return Clip(), Clip(rows), Clip(rows)
@@ -396,7 +410,7 @@ class Function(Values):
         self._line("nisa.dma_copy", dst=self._at(target, clip), src=source)
 
     def _new(self, wish: str, shape: ast.expr, dtype: ast.expr | str, buffer: str = "nl.sbuf") -> ast.Name:
-        """Declare a tile under a new name, and return the name."""
+        """Declare a tile under an unused name like ``wish``, and return the name."""
         variable = self._fresh(wish)
         kind = parse_expression(f"nl.{dtype}") if isinstance(dtype, str) else dtype
         made = call("nl.ndarray", shape, dtype=kind, buffer=parse_expression(buffer))
@@ -404,14 +418,14 @@ class Function(Values):
         return name(variable)
 
     def _in_sbuf(self, source: ast.expr, fact: Fact) -> ast.expr:
-        """Emit a copy of a tile in PSUM to SBUF, and return the copy. DMA and GpSimd can not read PSUM."""
+        """Copy a tile from PSUM to SBUF, and return the copy. DMA and GpSimd can not read PSUM."""
         dtype = dtype_word(fact.dtype) if fact.dtype else ast.Attribute(source, "dtype", ast.Load())
         made = self._new("tile", ast.Attribute(source, "shape", ast.Load()), dtype)
         self._copy(made, source)
         return made
 
     def _operand(self, node: ast.expr, clip: Clip) -> ast.expr:
-        """Return the value of an operand for an engine that can not read PSUM."""
+        """Return the translated operand of an engine that can not read PSUM."""
         found, fact = self.value(node, clip), self.facts.of(node)
         return self._in_sbuf(found, fact) if fact is not None and fact.space == "psum" else found
 
@@ -449,7 +463,7 @@ class Function(Values):
         self._guarded(clip, write)
 
     def _written(self, node: ast.Call, word: str) -> None:
-        """Translate an instruction that already has a destination in the legacy API."""
+        """Translate an instruction that has a destination (``dst``) in the legacy API too."""
         args = self._bound(node, positional("nki_legacy", "isa")[word])
         clip = self.clip(args.pop("mask", None))
         args.pop("dtype", None)
@@ -486,14 +500,16 @@ class Function(Values):
         self._line(f"nisa.{word}", **made)
 
     def _without_division(self, word: str, args: Mapping[str, ast.expr], made: dict[str, ast.expr | None]) -> None:
-        """Replace divisions in ``made``, which no engine has, by multiplications with reciprocals."""
+        """Replace the divisions in the arguments ``made`` by multiplications with reciprocals, because no
+        engine divides.
+        """
         for key, operand in (("op", "data2"), ("op0", "operand0"), ("op1", "operand1")):
             function = made.get(key)
             shown = "" if function is None else ast.unparse(function)
             if shown in ("nl.mod", "nl.fmod"):
                 raise Unportable(
                     args[key].lineno,
-                    f"{shown}, which no engine has",
+                    f"no engine has {shown}",
                     WITHOUT[shown[3:]],
                 )
             divisor = made.get(operand)
@@ -512,15 +528,17 @@ class Function(Values):
                 del made["reverse0"], made["operand0"]
             else:
                 raise Unportable(
-                    args[operand].lineno, f"nisa.{word} that divides by its result", "use nisa.reciprocal apart"
+                    args[operand].lineno,
+                    f"nisa.{word} divides by its own result",
+                    "use nisa.reciprocal in an instruction of its own",
                 )
 
     def _plain_flags(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr | None]:
-        """Return the arguments that are not tiles, without those that equal their defaults."""
+        """Return the arguments that are not tiles, except those that equal their defaults."""
         return {k: self.value(v) for k, v in args.items() if ast.unparse(v) not in ("False", "None")}
 
     def operation(self, node: ast.expr) -> ast.expr:
-        """Return an operator as the current API names it."""
+        """Return an operator, such as ``np.add``, as the current API names it."""
         word = self.names.of(node)
         found = operation_name(word)
         return parse_expression(found) if found else self.value(node)
@@ -531,9 +549,17 @@ class Function(Values):
 
     def _bound(self, node: ast.Call, parameters: Sequence[str]) -> dict[str, ast.expr]:
         if any(isinstance(one, ast.Starred) for one in node.args) or any(k.arg is None for k in node.keywords):
-            raise Unportable(node.lineno, f"{ast.unparse(node.func)} takes its arguments from a list", "name them")
+            raise Unportable(
+                node.lineno,
+                f"{ast.unparse(node.func)} takes its arguments from a list or dict",
+                "write each argument out",
+            )
         if len(node.args) > len(parameters):
-            raise Unportable(node.lineno, f"{ast.unparse(node.func)} with {len(node.args)} positional arguments")
+            raise Unportable(
+                node.lineno,
+                f"{ast.unparse(node.func)} has {len(node.args)} positional arguments, but takes {len(parameters)}",
+                "name them",
+            )
         args = dict(zip(parameters, node.args, strict=False))
         return args | {k.arg: k.value for k in node.keywords if k.arg is not None}
 
@@ -556,7 +582,9 @@ class Function(Values):
         if space == "nisa" and function in INSTRUCTIONS - WRITES:
             return self._isa(node, function)
         if space in ("nl", "nisa") and fact is None and (function in LANGUAGE or function in INSTRUCTIONS):
-            raise Unportable(node.lineno, f"{word} is in a branch that these arguments do not take")
+            raise Unportable(
+                node.lineno, f"{word} is in a branch that these arguments do not take", "give arguments that reach it"
+            )
         return None
 
     def _operator(self, node: ast.BinOp | ast.UnaryOp | ast.Compare, fact: Fact | None) -> Op | None:
@@ -571,7 +599,11 @@ class Function(Values):
                 return self._binary(node, word, node.left, node.comparators[0], None, None)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return self._negative(node, node.operand, None, None)
-        raise Unportable(node.lineno, f"the operator in {ast.unparse(node)[:60]}", "use functions of nisa")
+        raise Unportable(
+            node.lineno,
+            f"no function of nisa replaces the operator in {ast.unparse(node)[:60]}",
+            "write it with functions of nisa",
+        )
 
     def _binary(
         self, node: ast.expr, word: str, x: ast.expr, y: ast.expr, mask: ast.expr | None, dtype: ast.expr | None
@@ -579,7 +611,7 @@ class Function(Values):
         left, right = self.facts.of(x), self.facts.of(y)
         tiles = [f for f in (left, right) if f is not None and f.kind == "tile"]
         if word in ("mod", "fmod"):
-            raise Unportable(node.lineno, f"nl.{word}, which no engine has", WITHOUT[word])
+            raise Unportable(node.lineno, f"no engine has nl.{word}", WITHOUT[word])
         if word == "divide":
             return self._quotient(node, x, y, mask, dtype)
         operation = parse_expression(f"nl.{word}")
@@ -613,7 +645,9 @@ class Function(Values):
 
     @staticmethod
     def _repeated(source: ast.expr, shape: tuple[int, ...], wanted: tuple[int, ...]) -> ast.expr:
-        """Return a tile whose free axes of one element are repeated to the shape ``wanted``, as numpy does."""
+        """Return a tile with the shape ``wanted``: free axes of one element are repeated, as in numpy's
+        broadcasting.
+        """
         if len(shape) != len(wanted):
             return source
         for axis in range(1, len(shape)):
@@ -622,7 +656,7 @@ class Function(Values):
         return source
 
     def _inverse(self, source: ast.expr, fact: Fact | None) -> ast.expr:
-        """Return what to multiply by in place of a division by ``source``, because no engine of nki divides."""
+        """Return the reciprocal of ``source``, to multiply by it: no engine of nki divides."""
         if fact is None or fact.kind != "tile":
             return ast.BinOp(ast.Constant(1.0), ast.Div(), source)
         made = self._new("inverse", ast.Attribute(source, "shape", ast.Load()), "float32")
@@ -630,7 +664,7 @@ class Function(Values):
         return made
 
     def _quotient(self, node: ast.expr, x: ast.expr, y: ast.expr, mask: ast.expr | None, dtype: ast.expr | None) -> Op:
-        """Return an instruction for a division: the dividend times the reciprocal of the divisor."""
+        """Return the instruction for a division: it multiplies the dividend by the reciprocal of the divisor."""
         left, right = self.facts.of(x), self.facts.of(y)
         multiply = parse_expression("nl.multiply")
         over_tile = right is not None and right.kind == "tile"
@@ -665,7 +699,7 @@ class Function(Values):
         return Op(node, emit, [x, y], mask, dtype, like=like)
 
     def _wide(self, source: ast.expr, fact: Fact | None) -> ast.expr:
-        """Return a tile of one element in each partition as float32, which arithmetic requires."""
+        """Return a tile of one element a partition as float32, which arithmetic with such an operand requires."""
         if fact is None or fact.kind != "tile" or fact.dtype in ("float32", ""):
             return source
         made = self._new("column", ast.Attribute(source, "shape", ast.Load()), "float32")
@@ -699,7 +733,10 @@ class Function(Values):
         *, fixed: Mapping[str, ast.expr | None] = MappingProxyType({}), like: ast.expr | None = None,
         dma: bool = False, data: ast.expr | None = None,
     ) -> Op:  # fmt: skip
-        """Return an instruction that reads ``operands``, cropped by its mask, and has the further arguments ``fixed``."""
+        """Return an instruction that reads ``operands``, limited to the part that its mask keeps.
+
+        ``fixed`` has its further arguments.
+        """
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             given = {**fixed, **{key: self.value(one, clip) for key, one in operands.items()}}
@@ -709,7 +746,7 @@ class Function(Values):
         return Op(node, emit, list(operands.values()), mask, dtype, like, dma, data)
 
     def _language(self, node: ast.Call, word: str) -> Op | None:
-        """Return the instruction for a function of ``nl`` that gives a tile; None if the call stays as it is."""
+        """Return the instruction for a function of ``nl`` that gives a tile; None if the call needs no change."""
         if word not in LANGUAGE:
             return None
         args = self._bound(node, positional("nki_legacy", "language")[word])
@@ -743,7 +780,7 @@ class Function(Values):
             return self._filled(node, word, args)
         if word == "rms_norm":
             raise Unportable(
-                node.lineno, "nl.rms_norm, which NKI 0.6 does not compile", "write it with nl.square and nl.rsqrt"
+                node.lineno, "NKI 0.6 does not compile nl.rms_norm", "write it with nl.square and nl.rsqrt"
             )
         if word in SAME:
             return self._same(node, word, args, mask, dtype)
@@ -772,7 +809,7 @@ class Function(Values):
                 fact = self.facts.of(x)
                 if fact is None or len(fact.shape) != 2:
                     raise Unportable(
-                        node.lineno, "a product of an x that is not known to be a matrix", "use nisa.nc_matmul"
+                        node.lineno, "the first operand of a product is not known to be a matrix", "use nisa.nc_matmul"
                     )
                 made = self._new("tile", shape_node(reversed(fact.shape)), dtype_word(fact.dtype), "nl.psum")
                 self._line("nisa.nc_transpose", dst=made, data=left)
@@ -786,9 +823,7 @@ class Function(Values):
     ) -> Op:
         x, fold, loops = args["x"], self.operation(args["op"]), args["loop_indices"]
         if not isinstance(loops, ast.List | ast.Tuple):
-            raise Unportable(
-                node.lineno, "loop_reduce over loops that are not listed", "accumulate with nisa.tensor_tensor"
-            )
+            raise Unportable(node.lineno, "loop_reduce does not list its loops", "accumulate with nisa.tensor_tensor")
         first = [ast.Compare(self.value(one), [ast.Eq()], [ast.Constant(0)]) for one in loops.elts]
         condition: ast.expr = first[0] if len(first) == 1 else ast.BoolOp(ast.And(), list(first))
 
@@ -803,11 +838,15 @@ class Function(Values):
     def _filled(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
         fact = self.facts.of(node)
         if fact is None or fact.space == "hbm":
-            raise Unportable(node.lineno, f"nl.{word} in HBM", "declare it with nl.ndarray and fill it from a tile")
+            raise Unportable(
+                node.lineno,
+                f"nl.{word} can not fill a tensor in HBM",
+                "declare it with nl.ndarray and fill it from a tile",
+            )
         return None
 
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
-        """Return a declaration of a tensor, without ``par_dim``, ``lazy_initialization`` and addresses."""
+        """Return the declaration of a tensor without ``par_dim``, ``lazy_initialization`` and addresses."""
         args = self._bound(node, positional("nki_legacy", "language")[word])
         shape = args.get("shape")
         made: dict[str, ast.expr | None] = {}
@@ -839,9 +878,10 @@ class Function(Values):
     def _same(
         self, node: ast.Call, word: str, args: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None
     ) -> Op | None:
-        """Return an instruction for a masked function that both APIs have: the valid part of its result is copied.
+        """Return an instruction for a masked call of a function that both APIs have: it copies the part that
+        the mask keeps.
 
-        Without a mask the result is None, because the call stays as it is.
+        None without a mask, because the call needs no change.
         """
         if mask is None:
             return None
@@ -901,7 +941,7 @@ class Function(Values):
         grid = self.grid(value)
         if grid is None or clip.axes:
             raise Unportable(
-                node.lineno, "iota of an expression that is not a sum of nl.arange", "give nisa.iota a pattern"
+                node.lineno, "the expression of iota is not a sum of nl.arange", "give nisa.iota a pattern"
             )
         made = self.facts.of(node)
         rank = max(grid.rank, 2)
@@ -910,7 +950,9 @@ class Function(Values):
 
     @staticmethod
     def _positions(grid: Grid, shape: Sequence[int]) -> dict[str, ast.expr]:
-        """Return the arguments of an instruction that computes positions in a tile of shape ``shape``."""
+        """Return the arguments of an instruction that computes the positions of ``grid`` in a tile of this
+        shape.
+        """
         rank, by_axis = len(shape), {atom.axis: atom for atom in grid.atoms}
         free = [by_axis.get(axis, Atom(axis, Linear(shape[rank - axis]), Linear(0))) for axis in range(rank - 1, 0, -1)]
         lead = by_axis.get(rank)
@@ -926,14 +968,14 @@ class Function(Values):
             pred = self.masks[pred.id]
         if isinstance(pred, ast.BinOp | ast.BoolOp) or not isinstance(pred, ast.Compare) or len(pred.ops) != 1:
             raise Unportable(
-                node.lineno, "affine_select with a predicate of several comparisons", "use one instruction each"
+                node.lineno, "the predicate of affine_select has several comparisons", "use one instruction for each"
             )
         left, right = self.grid(pred.left), self.grid(pred.comparators[0])
         fact = self.facts.of(tile)
         word = COMPARISONS.get(type(pred.ops[0]).__name__)
         if left is None or right is None or fact is None or not fact.shape or clip.axes or word is None:
             raise Unportable(
-                node.lineno, "affine_select with a predicate that is not a comparison of nl.arange expressions"
+                node.lineno, "the predicate of affine_select does not compare sums of nl.arange", "compare such sums"
             )
         self._line(
             "nisa.affine_select", dst=dst, **self._positions(left + right.times(Linear(-1)), fact.shape),

@@ -1,5 +1,6 @@
-"""Translate expressions of a legacy kernel: index grids become slices, masks crop these slices, computed tiles get
-names.
+"""Translate the expressions of a legacy kernel.
+
+Index grids become slices, masks limit these slices, and each computed tile gets a name.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", 
 
 @dataclass(frozen=True, slots=True)
 class Unportable(Exception):
-    """Raised for a construct that can not be rewritten, with what to write in its place."""
+    """Raised for a construct that can not be rewritten, with advice on what to write instead."""
 
     line: int
     message: str
@@ -36,10 +37,9 @@ class Unportable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """The part of a tile that a mask leaves: first and last position along each axis, and conditions on loop variables
-    alone.
+    """The part of a tile that a mask keeps: first and last position along each axis.
 
-    Axes are counted from the last one, which is 1.
+    A mask may also have conditions on loop variables alone. Axes are counted from the last axis, which is 1.
     """
 
     stops: Mapping[int, ast.expr] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Clip:
 
     @property
     def axes(self) -> frozenset[int]:
-        """The axes along which the mask leaves a part."""
+        """Return the axes that the mask limits."""
         return frozenset((*self.stops, *self.starts))
 
 
@@ -58,20 +58,21 @@ def name(text: str) -> ast.Name:
 
 
 def shape_node(shape: Iterable[int]) -> ast.Tuple:
-    """Return an expression for a shape of known sizes."""
+    """Return a tuple expression for a shape."""
     return ast.Tuple([ast.Constant(size) for size in shape], ast.Load())
 
 
 def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.Call:
-    """Return an expression for a call of ``function``. Keyword arguments that are None are left out."""
+    """Return a call of ``function`` as an expression. Keyword arguments that are None are left out."""
     keywords = [ast.keyword(key, value) for key, value in kwargs.items() if value is not None]
     return ast.Call(parse_expression(function), list(args), keywords)
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An instruction that can be emitted. ``emit(dst, clip)`` emits it for a destination; ``uses`` are the expressions
-    that it reads.
+    """An instruction that can be emitted.
+
+    ``emit(dst, clip)`` emits it with the destination ``dst``. ``uses`` are the expressions that it reads.
     """
 
     node: ast.expr
@@ -89,7 +90,9 @@ class Op:
 
 
 class Values(ABC):
-    """Translate the expressions of one function. Statements that must run before an expression are appended to ``out``."""
+    """Translate the expressions of one function. Statements that must run before an expression are appended to
+    ``out``.
+    """
 
     def __init__(self, node: ast.FunctionDef, names: Names, facts: Facts, blocks: Mapping[str, BlockTensor]) -> None:
         self.node, self.names, self.facts, self.blocks = node, names, facts, blocks
@@ -114,11 +117,15 @@ class Values(ABC):
 
     @abstractmethod
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
-        """Return the declaration of a tensor in the current API."""
+        """Return a call such as ``nl.ndarray`` or ``nl.zeros``, whose name is ``word``, as the current API
+        declares the tensor.
+        """
 
     @abstractmethod
     def _filled(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
-        """Raise Unportable for a fill that can not be translated; otherwise return None."""
+        """Return None for a call that fills a tensor and can be translated. Raises Unportable for any other
+        fill.
+        """
 
     def _fresh(self, base: str) -> str:
         number, made = 1, base
@@ -133,9 +140,7 @@ class Values(ABC):
         return name(variable)
 
     def _variable(self, node: ast.expr) -> Fact | None:
-        """Return the facts about a variable, taken from the places where it is read or assigned; None if there are
-        none.
-        """
+        """Return the facts about a variable, from where it is read or assigned; None if the trace found none."""
         if not isinstance(node, ast.Name):
             return self.facts.of(node)
         for one in ast.walk(self.node):
@@ -153,7 +158,9 @@ class Values(ABC):
         return fact is not None and fact.kind == "tile"
 
     def _tile_fact(self, target: ast.expr) -> Fact | None:
-        """Return the facts about the target of an assignment; a subscript that is written has no value in the trace."""
+        """Return the facts about the target of an assignment, which the trace does not see as a value; None if
+        unknown.
+        """
         if isinstance(target, ast.Subscript):
             base = self.facts.of(target.value)
             shape = self._shape_of(target)
@@ -161,7 +168,9 @@ class Values(ABC):
         return self.facts.of(target)
 
     def _shape_of(self, target: ast.Subscript) -> tuple[int, ...] | None:
-        """Return the shape of a subscript that is written, if its index gives it in numbers; None otherwise."""
+        """Return the shape of a subscript that is assigned to, if its index has only numbers for sizes; else
+        None.
+        """
         base = self.facts.of(target.value)
         items = elements(target)
         grids = [self.grid(one) for one in items]
@@ -199,7 +208,9 @@ class Values(ABC):
         return (*shape, *dims[len(items) :])
 
     def _column(self, column: Fact, other: Fact) -> bool:
-        """Return True if ``column`` has one element in each partition, to be combined with all elements of ``other``."""
+        """Tell whether ``column`` has one element a partition and is combined with all elements of ``other``
+        there.
+        """
         if not column.shape or not other.shape:
             return False
         return math.prod(column.shape[1:]) == 1 < math.prod(other.shape[1:]) and column.shape[0] == other.shape[0]
@@ -207,7 +218,7 @@ class Values(ABC):
     # values
 
     def value(self, node: ast.expr, clip: Clip | None = None) -> ast.expr:
-        """Return the expression in the current API. Tiles that it needs are computed by statements before it."""
+        """Return the expression in the current API. Tiles that it needs are computed by statements in ``out``."""
         clip = clip or Clip()
         fact = self.facts.of(node)
         if fact is not None and fact.kind == "tile":
@@ -222,7 +233,7 @@ class Values(ABC):
         return self._generic(node)
 
     def _object(self, node: ast.expr) -> bool:
-        """Return True if a subscript is of a list or dict, and not of a tile."""
+        """Tell whether a subscript selects from a list or dict, and not from a tile."""
         fact = self.facts.of(node)
         return fact is None or fact.kind != "tile"
 
@@ -240,7 +251,7 @@ class Values(ABC):
                     self._filled(node, function, {})
                 return self.declaration(node, function)
             if word in ("nl.arange", "nl.mgrid"):
-                raise Unportable(node.lineno, "an index grid outside of an index", "index with slices or nl.ds")
+                raise Unportable(node.lineno, "an index grid is used outside of an index", "index with slices or nl.ds")
             if word.endswith("_range"):
                 node = ast.Call(node.func, node.args, [k for k in node.keywords if k.arg in ("start", "stop", "step")])
             mean = self.facts.of(node)
@@ -263,14 +274,14 @@ class Values(ABC):
             if block is not None and (block.psum or block.dropped):
                 raise Unportable(
                     node.lineno,
-                    f"the shape of {block.name}, because its blocks are separate tensors now",
-                    "name the sizes",
+                    f"{block.name} has no shape any more, because its blocks are separate tensors now",
+                    "write the sizes out",
                 )
             if block is not None:
                 return block.shape
         if isinstance(node, ast.Name) and (node.id in self.grids or node.id in self.masks):
             raise Unportable(
-                node.lineno, f"the index grid or mask {node.id} outside of an index", "use slices and min()"
+                node.lineno, f"the index grid or mask {node.id} is used outside of an index", "use slices and min()"
             )
         if isinstance(node, ast.Constant | ast.Name):
             return node
@@ -314,7 +325,7 @@ class Values(ABC):
         return node
 
     def part(self, tile: ast.expr, fact: Fact | None, clip: Clip) -> ast.expr:
-        """Return the part of a whole tile that ``clip`` leaves."""
+        """Return the part of a whole tile that ``clip`` keeps."""
         if not clip.axes:
             return tile
         rank = len(fact.shape) if fact is not None and fact.shape else max(clip.axes)
@@ -331,8 +342,9 @@ class Values(ABC):
         return ast.Subscript(tile, ast.Tuple(items, ast.Load()), ast.Load())
 
     def subscript(self, node: ast.Subscript, clip: Clip) -> ast.expr:
-        """Return an index of a tensor: index grids as slices, cropped by ``clip``, block dimensions at their new
-        positions.
+        """Return an index of a tensor for the current API.
+
+        Index grids become slices that ``clip`` limits. Block dimensions stand at their new positions.
         """
         items = elements(node)
         grids = [self.grid(one) for one in items]
@@ -354,20 +366,24 @@ class Values(ABC):
             made = ast.Subscript(base, index, ast.Load())
             return self.part(made, self.facts.of(node) or self._tile_fact(node), clip)
         if any(isinstance(one, ast.Slice) for one in items):
-            raise Unportable(node.lineno, "an index of grids and slices together", "use slices alone")
+            raise Unportable(node.lineno, "an index mixes index grids with slices", "use slices alone")
         if block is not None:
             base, kept = block.indexed(items)
             grids = [self.grid(one) for one in kept]
         if any(grid is None for grid in grids):
             raise Unportable(
-                node.lineno, f"the index {ast.unparse(node.slice)[:60]}", "an index is a sum of nl.arange and numbers"
+                node.lineno,
+                f"the index {ast.unparse(node.slice)[:60]} is not a sum of nl.arange and numbers",
+                "write it as such a sum",
             )
         return self._sliced(node, base, [grid for grid in grids if grid is not None], rank, clip)
 
     def _shortened(
         self, items: Sequence[ast.expr], plain: Sequence[ast.expr], node: ast.Subscript, clip: Clip
     ) -> list[ast.expr] | None:
-        """Return slices without a step, cropped by ``clip``; None if they can not be cropped in this way."""
+        """Return slices that ``clip`` limits, for slices without a step; None if they can not be limited in
+        this way.
+        """
         fact = self.facts.of(node) or self._tile_fact(node)
         ranged = [at for at, one in enumerate(items) if isinstance(one, ast.Slice) or self._is_ds(one)]
         if not clip.axes or fact is None or not fact.shape or len(ranged) != len(fact.shape):
@@ -441,7 +457,7 @@ class Values(ABC):
             elif atom.axis in clip.stops:
                 size = Linear.of(clip.stops[atom.axis])
             if atom.stride.number is not None and atom.stride.number < 1:
-                raise Unportable(node.lineno, "an index that runs backwards", "reverse it with .ap()")
+                raise Unportable(node.lineno, "an index runs backwards", "reverse it with .ap()")
             order.append(atom.axis)
             items.append(self._range(start, size, atom.stride))
         index: ast.expr = items[0] if len(items) == 1 else ast.Tuple(items, ast.Load())
@@ -459,7 +475,7 @@ class Values(ABC):
         return made
 
     def _range(self, start: Linear, size: Linear, stride: Linear) -> ast.expr:
-        """Return a slice of ``size`` elements from ``start`` on, at distances of ``stride``."""
+        """Return a slice of ``size`` elements from ``start`` on, ``stride`` apart."""
         if stride.number == 1 or size.number == 1:
             if start.number is not None and size.number is not None:
                 return ast.Slice(ast.Constant(start.number), ast.Constant(start.number + size.number))
@@ -472,13 +488,16 @@ class Values(ABC):
         return ast.Slice(start.node, end.node, stride.node)
 
     def _pattern(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
-        """Return an access pattern (``.ap()``) of the whole tensor, for positions that overlap or share an axis."""
+        """Return an index with an access pattern (``.ap()``) of the whole tensor.
+
+        It serves for positions that slices can not express: they overlap, or two index grids share an axis.
+        """
         fact = self.facts.of(node.value) or self._variable(node.value)
         sizes = self._dimensions(node, base, fact)
         if fact is None or sizes is None or len(sizes) != len(grids) or clip.starts:
             raise Unportable(
                 node.lineno,
-                f"the index {ast.unparse(node.slice)[:60]} of a part of a tensor",
+                f"the index {ast.unparse(node.slice)[:60]} is of a part of a tensor and overlaps, or shares an axis",
                 "use .ap() of the whole tensor",
             )
         strides = [Linear(1)]
@@ -502,7 +521,9 @@ class Values(ABC):
         return made
 
     def _dimensions(self, node: ast.Subscript, base: ast.expr, fact: Fact | None) -> list[Linear] | None:
-        """Return the sizes of a whole tensor as the new kernel declares it; None if ``base`` is part of a tensor."""
+        """Return the sizes of a whole tensor as the new kernel declares it; None if ``base`` is not a whole
+        tensor.
+        """
         if fact is None or not isinstance(base, ast.Name):
             return None
         block = self.blocks.get(base.id)
@@ -523,7 +544,7 @@ class Values(ABC):
     # index grids and masks
 
     def grid(self, node: ast.expr) -> Grid | None:
-        """Return an index expression as an index grid (rank 0 for a number); None if it is no index expression."""
+        """Return an index expression as an index grid, of rank 0 for a number; None for any other expression."""
         if isinstance(node, ast.Slice) or (isinstance(node, ast.Constant) and not isinstance(node.value, int)):
             return None
         if isinstance(node, ast.Name) and node.id in self.grids:
@@ -567,17 +588,19 @@ class Values(ABC):
     def _arange(self, node: ast.Call) -> Grid:
         bounds = [Linear.of(self.value(one)) for one in node.args]
         if len(bounds) == 3:
-            raise Unportable(node.lineno, "nl.arange with a step", "slice with a step")
+            raise Unportable(node.lineno, "nl.arange has a step", "slice with a step")
         start, stop = (Linear(), bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
         size = stop + start.scaled(-1)
         return Grid(start, (Atom(1, size, Linear(1)),), 1)
 
     def _spread(self, grid: Grid, node: ast.Subscript) -> Grid:
-        """Return the grid with its axes at the positions that an index such as ``nl.arange(n)[:, None]`` gives them."""
+        """Return the grid with its axes where an index such as ``nl.arange(n)[:, None]`` puts them."""
         items = elements(node)
         kept = [at for at, one in enumerate(items) if not (isinstance(one, ast.Constant) and one.value is None)]
         if len(kept) != grid.rank or not all(isinstance(items[at], ast.Slice) for at in kept):
-            raise Unportable(node.lineno, f"the index grid {ast.unparse(node)}", "slice the tensor")
+            raise Unportable(
+                node.lineno, f"the index grid {ast.unparse(node)} can not become slices", "slice the tensor"
+            )
         return grid.placed([len(items) - at for at in kept], len(items))
 
     def _mesh(self, node: ast.expr) -> tuple[Grid, ...] | None:
@@ -591,14 +614,18 @@ class Values(ABC):
         made = []
         for at, one in enumerate(items):
             if not isinstance(one, ast.Slice) or one.upper is None or one.step is not None:
-                raise Unportable(node.lineno, f"the index grid {ast.unparse(node)}", "slice the tensor")
+                raise Unportable(
+                    node.lineno, f"the index grid {ast.unparse(node)} can not become slices", "slice the tensor"
+                )
             start = Linear.of(self.value(one.lower)) if one.lower is not None else Linear()
             size = Linear.of(self.value(one.upper)) + start.scaled(-1)
             made.append(Grid(start, (Atom(len(items) - at, size, Linear(1)),), len(items)))
         return tuple(made)
 
     def clip(self, mask: ast.expr | None) -> Clip:
-        """Return the part of a tile that a mask leaves. Raise Unportable for a mask that limits two axes together."""
+        """Return the part of a tile that a mask keeps. Raises Unportable for a mask that limits two axes
+        together.
+        """
         if mask is None or ast.unparse(mask) == "None":
             return Clip()
         known = self._known_mask(mask)
@@ -611,7 +638,11 @@ class Values(ABC):
         for one in self._comparisons(mask):
             left, right = self.grid(one.left), self.grid(one.comparators[0])
             if left is None or right is None:
-                raise Unportable(mask.lineno, f"the mask {ast.unparse(one)[:60]}", "slice with min()")
+                raise Unportable(
+                    mask.lineno,
+                    f"the mask {ast.unparse(one)[:60]} compares more than sums of nl.arange",
+                    "slice with min()",
+                )
             grid = left + right.times(Linear(-1))
             wide = [a for a in grid.atoms if a.size.number != 1 and a.stride.number != 0]
             if not wide:
@@ -646,7 +677,11 @@ class Values(ABC):
                 limit = bound + Linear(1) if word == "greater" else bound
                 starts.setdefault(atom.axis, []).append(self._divided(limit, stride))
             else:
-                raise Unportable(mask.lineno, f"the mask {ast.unparse(one)[:60]}", "slice the one row or column")
+                raise Unportable(
+                    mask.lineno,
+                    f"the mask {ast.unparse(one)[:60]} selects by equality",
+                    "slice the row or column that it selects",
+                )
         ends = {axis: self._size(axis, "min", [sizes[axis].node, *found], mask) for axis, found in stops.items()}
         for axis, end in ends.items():
             self.widths[ast.unparse(end)] = sizes[axis].number
@@ -656,7 +691,9 @@ class Values(ABC):
         return Clip(ends, begins, tuple(guards))
 
     def _known_mask(self, mask: ast.expr) -> Clip | None:
-        """Return the Clip of a mask that is a variable and depends on loop variables alone; None for any other mask."""
+        """Return the Clip of a mask that is a variable and depends on loop variables alone; None for any other
+        mask.
+        """
         if not isinstance(mask, ast.Name | ast.IfExp) or (isinstance(mask, ast.Name) and mask.id in self.masks):
             return None
         visits = self.facts.visits(mask)
@@ -679,7 +716,9 @@ class Values(ABC):
         return ast.BinOp((limit + Linear(stride - 1)).node, ast.FloorDiv(), ast.Constant(stride))
 
     def _size(self, axis: int, function: str, values: list[ast.expr], mask: ast.expr) -> ast.expr:
-        """Return a bound as a variable, which is assigned once in each block."""
+        """Return a variable that holds a bound of a mask. The variable is assigned once in each block of
+        statements.
+        """
         numbers = [one.value for one in values if isinstance(one, ast.Constant)]
         if len(numbers) == len(values):
             return ast.Constant((min if function == "min" else max)(numbers))  # type: ignore[type-var]
@@ -706,7 +745,7 @@ class Values(ABC):
             return [
                 ast.copy_location(ast.Compare(sides[k], [op], [sides[k + 1]]), mask) for k, op in enumerate(mask.ops)
             ]
-        raise Unportable(mask.lineno, f"the mask {ast.unparse(mask)[:60]}", "slice with min()")
+        raise Unportable(mask.lineno, f"the mask {ast.unparse(mask)[:60]} is no comparison", "slice with min()")
 
 
 def dtype_word(dtype: str) -> str:

@@ -1,1 +1,1 @@
-"""Predict how long a program takes on a chip, and report what its latency consists of."""
+"""Predict how long a program takes on a chip, and what its latency consists of."""

@@ -1,8 +1,8 @@
 """Order instructions that write tiles at the same memory address.
 
-A tile without an address is written to free memory; the model assumes that the compiler always finds some. A tile that
-the kernel gave an address has that one place, so every reader of the values stored there must finish before the tile is
-written.
+A tile without an address is written to free memory; the model assumes that the compiler always finds some. A
+tile that the kernel gave an address can only lie there. So every reader of the values that are stored there
+must finish before the tile is written.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from acceld.nki.timing.value_numbering import Stream
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """Record one operand of an instruction that writes tiles with addresses.
+    """One operand by which an instruction writes tiles with addresses.
 
-    The lists ``blocks`` and ``turns`` have one entry for each execution: the number of the block that is written, and
-    the number of the iteration of the loops that contain the buffer's declaration.
+    The lists ``blocks`` and ``turns`` have one entry for each execution: the number of the block that is
+    written, and the number of the iteration of the loops around the buffer's declaration.
     """
 
     cells: CellAccess
@@ -33,14 +33,14 @@ class _Write:
 
 @dataclass(slots=True)
 class _Held:
-    """Record which tile occupies a place in memory now, and the number of the value in each of its cells."""
+    """The tile that occupies a rectangle of memory now, and the value in each of its cells."""
 
     tile: tuple[int, int, int]
     values: dict[int, int]
 
 
 def wait_for_places(stream: Stream, prepared: Prepared) -> None:
-    """Extend ``stream.replaced`` of each event by the values that other tiles hold at the addresses that the event
+    """Add to ``stream.replaced`` of each event the values of other tiles at the addresses that the event
     writes.
     """
     program, trips = prepared.program, prepared.trips
@@ -64,11 +64,11 @@ class _Places:
     def __init__(self) -> None:
         self._held: dict[Rectangle, _Held] = {}
         self._beside: dict[Rectangle, list[Rectangle]] = {}
-        """For each place, all recorded places that share memory with it."""
+        """For each rectangle of memory, all recorded rectangles that overlap it."""
 
     def written(self, writes: list[_Write | None], turn: int, outs: tuple[int, ...]) -> set[int]:
-        """Record the values that one execution writes at their places, and return the values that were stored there
-        before.
+        """Record the values that one execution writes, and return the values that were stored at their
+        addresses before.
         """
         found: set[int] = set()
         position = 0
@@ -88,7 +88,9 @@ class _Places:
         return found
 
     def _freed(self, place: Rectangle, tile: tuple[int, int, int]) -> set[int]:
-        """Return the values of other tiles that overlap ``place``, and forget those tiles that lie entirely inside it."""
+        """Return the values of other tiles that overlap ``place``. Forget the tiles that lie entirely inside
+        it.
+        """
         found: set[int] = set()
         if place not in self._beside:
             self._beside[place] = [other for other in self._beside if other.meets(place)]

@@ -17,7 +17,9 @@ kept.
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Time that the busiest engine is idle because one source line waits for an operation of another source line."""
+    """The time that the busiest engine is idle because one source line waits for an operation of another source
+    line.
+    """
 
     line: int
     """The source line whose operation starts late."""
@@ -28,7 +30,9 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Time that one source line takes in the chain of operations that delays the first operation of the busiest engine."""
+    """The time that one source line takes in the chain of operations before the first operation of the busiest
+    engine.
+    """
 
     line: int
     engine: str
@@ -37,7 +41,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Divide the latency into what the busiest engine spends it on.
+    """The parts of a latency, by what the busiest engine does.
 
     ``start_us + busy_us + waits_us + end_us + margin_us`` is the whole latency.
     """
@@ -63,7 +67,7 @@ class Binding:
 
 
 def binding(machine: Machine, times: Schedule, engine: str) -> Binding | None:
-    """Return how ``engine`` spends its time in a schedule; None if no operation runs on that engine."""
+    """Return what ``engine`` does during a schedule; None if no operation runs on that engine."""
     wanted = next(number for number, one in enumerate(ENGINES) if one.value == engine)
     engine_of, line, start_us, end_us = machine.engine, machine.line, times.start_us, times.end_us
     numbers = [number for number, one in enumerate(engine_of) if one == wanted]
@@ -95,7 +99,7 @@ def binding(machine: Machine, times: Schedule, engine: str) -> Binding | None:
 
 
 def _steps(machine: Machine, times: Schedule, first: int) -> tuple[Delay, ...]:
-    """Return the steps of the chain of operations that operation number ``first`` waits for, longest first."""
+    """Return the steps of the chain of operations for which operation number ``first`` waits, longest first."""
     spent: dict[tuple[int, int], float] = defaultdict(float)
     until, at = times.start_us[first], times.cause[first]
     while at >= 0:

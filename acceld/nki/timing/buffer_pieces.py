@@ -1,7 +1,8 @@
-"""Cut buffers into cells that instructions read and write as a whole.
+"""Divide buffers into cells that instructions read and write as a whole.
 
-A cell is the largest box such that every access to its buffer covers whole cells, in every iteration of every loop. If
-an access would cover more than MAX_CELLS cells, cells are made larger; then a write may cover only part of a cell.
+A cell is the largest box such that every access to its buffer covers whole cells, in every iteration of every
+loop. If an access would cover more than MAX_CELLS cells, cells are made larger. A write may then cover only
+part of a cell.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ PSUM_BANK_BYTES = 2048
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The elements along one dimension of a buffer that an access covers: runs of ``run`` elements that begin at
-    ``starts``.
+    """The elements that an access covers along one dimension of a buffer: runs of ``run`` elements that begin
+    at ``starts``.
 
     Starts are relative to the access's own start. If ``exact`` is False, the runs include elements that are not
-    accessed. This is safe for a read; a write must then keep the old values.
+    accessed. That is safe for a read; a write must then keep the old values.
     """
 
     run: int
@@ -43,13 +44,13 @@ class Extent:
 
     @property
     def span(self) -> int:
-        """Number of elements from the first covered element to the last."""
+        """Return the number of elements from the first covered element to the last."""
         return self.starts[-1] + self.run
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The division of a buffer into cells.
+    """The division of one buffer into cells.
 
     A cell has ``grain`` elements along each dimension. The number of a cell is the sum of its indices times
     ``strides``.
@@ -67,7 +68,7 @@ class Grid:
 
 
 class Axes:
-    """Give each distinct tuple of tile axes a number, so that comparing two tuples means comparing two numbers.
+    """Number the distinct tuples of tile axes, so that two tuples can be compared by their numbers.
 
     A decoded program has few distinct tuples, so a look-up by identity usually succeeds.
     """
@@ -80,7 +81,7 @@ class Axes:
         """
 
     def number(self, axes: tuple[TileDim, ...]) -> int:
-        """Return the number of a tile's axes; equal axes have equal numbers."""
+        """Return the number of a tuple of tile axes. Equal tuples have equal numbers."""
         found = self._seen.get(id(axes))
         if found is None:
             found = self._seen[id(axes)] = axes, self._numbers.setdefault(axes, len(self._numbers))
@@ -89,10 +90,7 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class CellAccess:
-    """The cells that one access covers.
-
-    In execution ``i`` these are ``bases[i] + offset`` for each of ``offsets``.
-    """
+    """The cells that one access covers: in execution ``i``, ``bases[i] + offset`` for each of ``offsets``."""
 
     buffer: int
     bases: list[int]
@@ -102,7 +100,7 @@ class CellAccess:
 
 
 def extent(access: Access, dim: int) -> Extent:
-    """Return which elements of the buffer's dimension number ``dim`` are covered by ``access``."""
+    """Return the elements that ``access`` covers along dimension ``dim`` of its buffer."""
     return _extent(tuple([(d.steps[dim], d.count) for d in access.dims if d.steps[dim] and d.count > 1]))
 
 
@@ -128,8 +126,8 @@ def _extent(moves: tuple[tuple[int, int], ...]) -> Extent:
 def make_grids(
     buffers: tuple[Buffer, ...], accesses: Mapping[int, Iterable[Access]], trips: Mapping[int, int]
 ) -> dict[int, Grid]:
-    """Return the grid of each buffer in ``accesses``, which maps a buffer's number to all accesses of the program to
-    it.
+    """Return the division into cells of each buffer in ``accesses``, which has all accesses of the program by
+    buffer.
     """
     grids: dict[int, Grid] = {}
     known: dict[object, Grid] = {}
@@ -186,9 +184,10 @@ def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
 
 
 def _share(buffer: Buffer, grain: list[int]) -> float:
-    """Return the share of its tile's partitions that a cell spans; 0 in HBM.
+    """Return the share of a tile's partitions that one cell spans; 0 in HBM.
 
-    In PSUM the share is scaled up for a tile that is smaller than a bank, because such a tile occupies a whole bank.
+    In PSUM the share is scaled up for a tile that is smaller than a bank, because such a tile occupies a whole
+    bank.
     """
     axis = buffer.partition_axis
     if axis < 0 or not buffer.elements:
@@ -247,9 +246,9 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
 
 
 def values(expression: Affine, space: tuple[tuple[int, int], ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return the value of an affine expression in each execution, in the order of execution.
+    """Return the value of an affine expression in each execution of an instruction, in the order of execution.
 
-    ``space`` lists the loops as (id, trips), outermost first.
+    ``space`` lists the loops around the instruction as (id, trips), outermost first.
     """
     shape = tuple(trips for _, trips in space)
     result = np.full(shape, expression.const, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Calibrate the performance model for a machine by factors and constants, stored in the state folder.
+"""Correct the performance model for one machine by factors and constants, which the state folder stores.
 
-:mod:`acceld.nki.timing.calibration_fit` fits the factors and constants to measurements. Each latency that was predicted
-with them is marked as calibrated.
+:mod:`acceld.nki.timing.calibration_fit` fits the factors and constants to measurements. Each latency that was
+predicted with them is marked as calibrated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONSTANT_RANGE = (-10.0, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Factors and constants for one chip and API, and the measurements behind them."""
+    """The factors and constants for one chip and API, and the measurements behind them."""
 
     chip: str
     api: str
@@ -73,32 +73,34 @@ class Calibration:
 
     @property
     def digest(self) -> str:
-        """The identity of this calibration. Evaluations with different calibrations are never compared."""
+        """Return the identity of this calibration. Evaluations with different calibrations are never compared."""
         values = [self.factors[name] for name in FACTORS] + [self.constants[name] for name in CONSTANTS]
         return f"{self.params_version}.{self.kernels}.{'_'.join(f'{value:g}' for value in values)}"
 
     @property
     def text(self) -> str:
-        """The factors and the constants as a text for people, such as ``overheads x1.050, launch +2.00 us``."""
+        """Return the factors and constants as a text for people, such as ``overheads x1.050, launch +2.00 us``."""
         factors = [f"{name} x{factor:.3f}" for name, factor in self.factors.items()]
         return ", ".join(factors + [f"{name} {us:+.2f} us" for name, us in self.constants.items() if us])
 
     @property
     def current(self) -> bool:
-        """True if the calibration was fitted with the model parameters of this version of acceld."""
+        """Tell whether the calibration was fitted with the model parameters of this version of acceld."""
         return self.params_version == PARAMS_VERSION
 
     def apply(self, params: TimelineParams) -> TimelineParams:
-        """Return a copy of ``params`` with this calibration's factors and constants applied."""
+        """Return a copy of ``params`` that is corrected by this calibration."""
         return replace(changed(params, {**self.factors, **self.constants}), calibrated_on=self.kernels)
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as data that JSON can hold; :meth:`from_plain` reads it."""
+        """Return the record as data for JSON, which :meth:`from_plain` reads."""
         return {**asdict(self), "factors": dict(self.factors), "constants": dict(self.constants)}
 
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> Self:
-        """Return the calibration that :meth:`plain` wrote. Raise UsageError if ``found`` is not one."""
+        """Return the calibration from the data that :meth:`plain` returns. Raise UsageError if the data are not
+        valid.
+        """
         try:
             return cls(**found)
         except (TypeError, ValueError, AttributeError) as error:
@@ -125,8 +127,9 @@ def read(state_folder: Path) -> tuple[Calibration, ...]:
 
 
 def keep(state_folder: Path, found: Iterable[Calibration]) -> Path:
-    """Replace the stored calibrations by ``found`` and return the file's path. If ``found`` is empty, the file is
-    removed.
+    """Replace the stored calibrations by ``found``, and return the path of their file.
+
+    If ``found`` is empty, the file is removed.
     """
     path, kept = state_folder / FILE, [one.plain() for one in found]
     if not kept:
@@ -139,23 +142,23 @@ def keep(state_folder: Path, found: Iterable[Calibration]) -> Path:
 
 
 def chosen(found: Iterable[Calibration], chip: str, api: str) -> Calibration | None:
-    """Return the calibration of a chip and API; None if no calibration in ``found`` was fitted for them with the
-    current parameters.
+    """Return the calibration for a chip and API; None if ``found`` has none that was fitted with the current
+    parameters.
     """
     return next((one for one in found if (one.chip, one.api) == (chip, api) and one.current), None)
 
 
 def calibrated(found: Calibration | None, chip: str, api: str) -> TimelineParams:
-    """Return the model parameters of a chip and API with the calibration ``found``; the published parameters if
-    ``found`` is None.
+    """Return the model parameters of a chip and API, corrected by ``found``; the published parameters if that
+    is None.
     """
     params = default_params(api, chip)
     return params if found is None else found.apply(params)
 
 
 def changed(params: TimelineParams, values: Mapping[str, float]) -> TimelineParams:
-    """Return a copy of ``params`` in which each named factor multiplies, and each named constant is added to, what it
-    stands for.
+    """Return a copy of ``params`` with corrections by name: a factor is multiplied with a parameter, a constant
+    is added.
 
     A factor that ``values`` does not name is 1, a constant 0.
     """

@@ -1,12 +1,16 @@
-"""Fit the performance model to one machine's measurements by a few corrections: factors, and constants in microseconds.
+"""Fit the performance model to one machine's measurements by a few corrections: factors, and constants in
+microseconds.
 
-A calibration belongs to a chip, an API and a version of the parameters. Each latency that used it is marked as such.
+A calibration belongs to a chip, an API and a version of the parameters. Each latency that used it is marked as
+such.
 
-The fit works on logarithms of latencies. A kernel's error is taken as linear in the corrections: in the logarithms of
-factors, and in constants. To find the slope of a correction, the kernel is timed again with that correction changed by
-its step. The fit is the most likely one if kernels have an error of :data:`NOISE` and if machines differ from the
-published values by the correction's spread. Kernels with the same arguments form a chain and have similar errors. A
-correction is kept only if it lowers the error of chains that were left out of its fit.
+The fit works on logarithms of latencies. A kernel's error is taken as linear in the corrections: in the
+logarithms of factors, and in constants. To find the slope of a correction, the kernel is timed again with the
+correction changed by its step.
+
+The fit is the most likely one under two assumptions: kernels have an error of :data:`NOISE`, and each
+correction differs between machines by its spread. Kernels with the same arguments form a chain and have similar
+errors. A correction is used only if it lowers the error of chains that were left out of its fit.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ class Correction:
     greatest: float
 
     def value(self, number: float) -> float:
-        """Return the factor for its logarithm ``number``, or the constant, which is ``number`` itself."""
+        """Return the factor whose logarithm is ``number``. For a constant, return ``number`` itself."""
         return math.exp(number) if self.name in FACTORS else number
 
 
@@ -74,7 +78,7 @@ _SPREAD, _LEAST, _GREATEST = (
 class Sample:
     """A program and its measured latency in microseconds.
 
-    Kernels with the same ``chain`` compute the same.
+    Kernels of one ``chain`` compute the same.
     """
 
     program: Program
@@ -83,11 +87,14 @@ class Sample:
 
 
 def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
-    """Return the calibration that fits measured kernels of one chip and API best.
+    """Return the calibration that fits the measured kernels of one chip and API best.
 
-    A correction that does not lower the error of left-out chains keeps its neutral value: 1 for a factor, 0 for a
-    constant. All corrections are neutral if there are fewer than :data:`FEWEST_CHAINS` chains, or if they do not lower
-    the mean error. Raise UsageError for fewer than :data:`FEWEST` kernels with a latency, or for several chips or APIs.
+    A correction that does not lower the error of left-out chains keeps its neutral value: 1 for a factor, 0 for
+    a constant. All corrections are neutral if there are fewer than :data:`FEWEST_CHAINS` chains, or if they do
+    not lower the mean error.
+
+    Raise UsageError for fewer than :data:`FEWEST` kernels with a latency, or for kernels of several chips or
+    APIs.
     """
     targets = {(one.program.chip, one.program.api) for one in samples}
     if len(targets) > 1:
@@ -111,12 +118,15 @@ def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
 
 
 def kept_corrections(error: Floats, slopes: Floats, chains: Sequence[str]) -> Floats:
-    """Return the number of each correction; 0 for a correction that does not lower the error of left-out chains.
+    """Return the number of each correction; 0 for a correction that is not used.
 
-    ``error`` holds the logarithm of measured over predicted latency of each kernel. ``slopes[kernel, correction]`` is
-    the change of the logarithm of the predicted latency for each unit of the correction's number. A set of corrections
-    qualifies if its mean gain over the published model is at least :data:`CONFIDENCE` times the gain's standard error
-    over chains. The qualified set with the least left-out error is used.
+    - ``error``: for each kernel, the logarithm of measured over predicted latency.
+    - ``slopes[kernel, correction]``: the change of the logarithm of the predicted latency per unit of the
+      correction.
+
+    A fit is judged by its mean gain over the published model on chains that were left out of the fit. A set of
+    corrections qualifies if this gain is more than :data:`CONFIDENCE` times its standard error. Of all
+    qualified sets, that with the least left-out error is used.
     """
     names = np.array(chains)
     published = _left_out_errors(error, slopes, [], names)
@@ -136,7 +146,7 @@ def kept_corrections(error: Floats, slopes: Floats, chains: Sequence[str]) -> Fl
 
 
 def _left_out_errors(error: Floats, slopes: Floats, kept: list[int], chains: NDArray[np.str_]) -> Floats:
-    """Return the mean absolute error of each chain when a fit to all other chains predicts the chain's latencies."""
+    """Return the mean absolute error of each chain, predicted by a fit to all other chains."""
     left = []
     for chain in dict.fromkeys(chains):
         mine = chains == chain
@@ -159,7 +169,7 @@ def _latency(program: Program, values: Mapping[str, float]) -> float | None:
 
 
 def _slope(program: Program, latency_us: float, correction: Correction) -> float:
-    """Return how much the logarithm of the latency changes for each unit of the correction's number."""
+    """Return the change of the logarithm of the latency per unit of the correction's number."""
     changed_us = _latency(program, {correction.name: correction.value(correction.step)}) or latency_us
     return math.log(changed_us / latency_us) / correction.step
 

@@ -1,4 +1,7 @@
-"""Model the compiler of ``nki``: it runs the instructions as written, and chooses an engine for those that name none."""
+"""Model the compiler of ``nki``, which runs the instructions as written.
+
+It only chooses an engine for instructions that name none.
+"""
 
 from __future__ import annotations
 

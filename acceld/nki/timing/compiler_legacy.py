@@ -1,6 +1,5 @@
-"""Model the compiler of ``neuronxcc.nki``.
-
-It chooses engines for instructions that name none, merges repeated work, and manages SBUF itself.
+"""Model the compiler of ``neuronxcc.nki``: the engines that it chooses, the work that it merges, and how it
+manages SBUF.
 """
 
 from __future__ import annotations
@@ -32,10 +31,11 @@ DEFAULT_ENGINES: dict[str, Engine] = {
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
-    """Return the engine that runs ``instruction``: the engine that it names, else the one that the compiler chooses.
+    """Return the engine that runs ``instruction``: the engine that it names, else the one that the compiler
+    chooses.
 
-    Copies go to the scalar engine, and so does a tensor_scalar on more than a few elements; all other instructions
-    without an engine go to the vector engine (source: engine activity of the measured kernels).
+    The compiler chooses the scalar engine for copies, and for a tensor_scalar on more than a few elements. It
+    chooses the vector engine for most others (source: engine activity of the measured kernels).
     """
     op = instruction.op
     if op in DMA_OPS:
@@ -57,10 +57,11 @@ def place(instruction: Instruction, model: CostModel) -> Engine:
 
 
 def is_slow(instruction: Instruction) -> bool:
-    """Return True for a tensor_scalar on many elements with an ALU function that only GpSimd has.
+    """Tell whether an instruction is a tensor_scalar on many elements with an ALU function that only GpSimd
+    has.
 
-    The result is False on few elements: there such a function takes no longer than any other, and no counters show
-    which engine runs it.
+    False on few elements. There such a function takes no longer than any other, and no counters show which
+    engine runs it.
     """
     functions = {instruction.attr("op0"), instruction.attr("op1")}
     return instruction.op == "tensor_scalar" and bool(functions & SLOW_ALU) and _elements(instruction) > _FEW
@@ -83,9 +84,9 @@ ELEMENTWISE_OPS = MERGED_OPS | frozenset({"activation", "tensor_scalar", "scalar
 
 
 def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return for instructions of an innermost affine loop how many iterations one machine instruction covers.
+    """Return how many iterations of an innermost affine loop one machine instruction covers.
 
-    Keys are positions in ``loop.body``. An instruction without an entry covers 1 iteration.
+    Keys are positions in ``loop.body``. An instruction without an entry covers a single iteration.
     """
     nodes = [node for node in loop.body if isinstance(node, Instruction)]
     if loop.kind is not LoopKind.AFFINE or len(nodes) < len(loop.body):
@@ -94,11 +95,13 @@ def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
 
 
 def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return the merged iterations of a loop of short element-wise instructions, by position.
+    """Return, by position, how many iterations one machine instruction covers in a loop of short element-wise
+    instructions.
 
-    The compiler merges all iterations of an instruction if their elements fit a bank of PSUM (512 elements of a
-    partition). In a longer loop it merges ``merged_iterations`` of them for two kinds of instruction: those with an
-    operand in PSUM, and those whose result is only used by merged instructions with an operand in PSUM.
+    If the elements of all iterations of an instruction fit a bank of PSUM (512 elements of a partition), the
+    compiler merges all iterations. In a longer loop it merges :attr:`TimelineParams.merged_iterations`
+    iterations of two kinds of instruction: those with an operand in PSUM, and those whose result is only used
+    by merged instructions with an operand in PSUM.
     """
     few = model.params.merged_iterations
     if not few or not all(_mergeable(n, loop, model) for n in nodes):
@@ -114,12 +117,15 @@ def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, 
 
 
 def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return the merged iterations of a loop whose tiles lie side by side, by position.
+    """Return, by position, how many iterations one machine instruction covers in a loop whose tiles lie side by
+    side.
 
-    The compilers of later chips let one instruction cover as many iterations as fill a bank of PSUM. Each tile must be
-    declared in the loop, or begin where the tile of the iteration before ends. Products are not merged; the results of
-    several products share one bank. Some tiles can not grow: a product's stationary operand, and a tile that an
-    instruction outside of the merged ones uses. Instructions that read or write such a tile are not merged.
+    The compilers of later chips let one instruction cover as many iterations as fill a bank of PSUM. Each tile
+    must be declared in the loop, or begin where the tile of the iteration before ends. Products are not merged,
+    but the results of several products share one bank.
+
+    Some tiles can not grow: a product's stationary operand, and every tile that an unmerged instruction uses.
+    Instructions with such a tile are not merged.
     """
     widths = {at: _elements_of(node) for at, node in enumerate(nodes) if _grows(node, loop, model)}
     while True:
@@ -142,7 +148,7 @@ def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int,
 
 
 def _grows(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Return True if one instruction can do the work of ``node`` in several iterations of ``loop``."""
+    """Tell whether one instruction can do the work of ``node`` in several iterations of ``loop``."""
     if node.mask or len(node.dsts) != 1 or any(access.indirect for access in node.accesses):
         return False
     if node.op == "matmul":
@@ -169,12 +175,12 @@ def _private(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _varies(access: Access, loop: Loop, model: CostModel) -> bool:
-    """Return True if ``access`` covers another tile in each iteration of ``loop``."""
+    """Tell whether ``access`` covers another tile in each iteration of ``loop``."""
     return _private(access, loop, model) or any(term[0] == loop.id for start in access.start for term in start.terms)
 
 
 def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
-    """Return True if the tile is declared in ``loop``, or begins where the tile of the iteration before ends."""
+    """Tell whether the tile is declared in ``loop``, or begins where the tile of the iteration before ends."""
     if _private(access, loop, model):
         return True
     moves = [(at, coef) for at, start in enumerate(access.start) for number, coef in start.terms if number == loop.id]
@@ -183,13 +189,13 @@ def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _product_in_psum(node: Instruction, access: Access, model: CostModel) -> bool:
-    """Return True if ``access`` is the result in PSUM of a product or transpose ``node``."""
+    """Tell whether ``node`` is a product or transpose and ``access`` its result in PSUM."""
     written = access in node.dsts and node.op in ("matmul", "transpose")
     return written and model.buffers[access.buffer].space is Space.PSUM
 
 
 def _mergeable(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Return True if the iterations of ``loop`` apply ``node`` to different elements of the same partitions."""
+    """Tell whether the iterations of ``loop`` apply ``node`` to different elements of the same partitions."""
     if node.op not in MERGED_OPS or node.mask or len(node.dsts) != 1 or node.engine is Engine.GPSIMD:
         return False
     for access in node.accesses:
@@ -206,7 +212,7 @@ def _tiles(node: Instruction) -> list[Access]:
 
 
 def _elements_of(node: Instruction) -> int:
-    """Return the number of elements of a partition in the widest tile of ``node``."""
+    """Return the number of elements a partition in the widest tile of ``node``."""
     return max(prod(access.shape[1:]) for access in node.accesses)
 
 
@@ -219,12 +225,13 @@ TWIN = "twin"
 
 
 def sums_apart(program: Program) -> Program:
-    """Return ``program`` with each activation that also reduces split into two, as the compilers of later chips do.
+    """Return ``program`` with each activation that also reduces split into two, as the compilers of later chips
+    do.
 
-    One of the two instructions writes the tile, the other the sums. The operands of both are loaded and computed
-    separately. Source: the counters of KDA's two kernels with such an activation count products, copies out of PSUM and
-    bytes read twice, and bytes written once. If no activation has a tile and sums that are both used, the result is
-    ``program`` itself.
+    One of the two instructions writes the tile, the other one the sums. Each loads and computes its own
+    operands. Source: the counters of KDA's two kernels with such an activation count products, copies out of
+    PSUM and bytes read twice, and bytes written once. If no activation has both a tile and sums that are used,
+    the result is ``program`` itself.
     """
     nodes = [node for node, _ in program.walk()]
     used = {src.buffer for node in nodes for src in node.srcs if isinstance(src, Access)}

@@ -1,4 +1,4 @@
-"""Divide a launch's program between the two physical cores of a logical core."""
+"""Divide the program of a launch between the two physical cores of a logical core."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ CORES = 2
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The work of one core: the program with that core's index in the launch loops, and the core's number of iterations
-    of each loop.
+    """The work of one core: the program as this core runs it, and how many iterations of each loop are the
+    core's.
     """
 
     program: Program
@@ -25,9 +25,11 @@ class Part:
 def parts(program: Program) -> tuple[Part, ...]:
     """Return the part of each core for a launch on two cores; () if the program can not be divided.
 
-    A launch loop of two iterations runs one iteration on each core. Launch loops of one iteration alternate: the first
-    runs on core 0, the next on core 1. A program can not be divided if its launch is not on two cores, if an
-    instruction is outside the launch loops, or if one core reads what the other writes, because the reader would also
+    A launch loop of two iterations runs one iteration on each core. Launch loops of one iteration alternate:
+    the first runs on core 0, the next on core 1.
+
+    A program can not be divided in three cases: its launch is not on two cores, an instruction is outside of
+    the launch loops, or one core reads what the other writes. In the third case the reading core would also
     have to wait.
     """
     loops = [node for node in program.body if isinstance(node, Loop) and node.kind is LoopKind.SPMD]
@@ -48,7 +50,7 @@ def parts(program: Program) -> tuple[Part, ...]:
 
 
 def _apart(parts: Sequence[Part]) -> bool:
-    """Return True if no core reads elements that another core writes."""
+    """Tell whether no core reads elements that another core writes."""
     touched = [_touched(part) for part in parts]
     for mine, reads in enumerate(touched):
         for theirs, writes in enumerate(touched):
@@ -66,7 +68,7 @@ def _apart(parts: Sequence[Part]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """The bounds of the elements that a core may read or write through one access; both ends are included."""
+    """The bounds of the elements that a core may read or write through one access. Both bounds are included."""
 
     writes: bool
     lows: tuple[int, ...]
@@ -74,7 +76,7 @@ class _Touch:
 
 
 def _touched(part: Part) -> dict[int, set[_Touch]]:
-    """Return by buffer the elements that a core touches, for buffers in memory that both cores can reach."""
+    """Return, by buffer, the elements that a core reads or writes in memory that both cores can reach."""
     program = part.program
     loops = program.loops
     found: dict[int, set[_Touch]] = {}
@@ -103,10 +105,9 @@ def _meet(lows: tuple[int, ...], highs: tuple[int, ...], others: tuple[int, ...]
 
 
 def _at(node: Node, places: Mapping[int, int]) -> Node:
-    """Return a copy of ``node`` for fixed iterations of some loops.
+    """Return a copy of ``node`` for a fixed iteration of some loops.
 
-    ``places`` maps such a loop's id to the iteration's number, which is added to every expression of that loop's
-    variable.
+    ``places`` has the iteration of each such loop. It is added to every expression of the loop's variable.
     """
     if isinstance(node, Loop):
         return replace(node, body=tuple(_at(child, places) for child in node.body))

@@ -1,8 +1,9 @@
-"""Compute the cost of one instruction from shapes alone: engine, busy time, array passes, FLOPs, DMA descriptors.
+"""Compute the cost of one instruction from shapes alone: engine, busy time, array passes, FLOPs, DMA
+descriptors.
 
-Formulas are the documented initiation intervals of NKI's legacy ISA reference (SDK 2.26), where N is the number of
-elements in one partition, plus a fixed overhead for each instruction (:mod:`acceld.nki.timing.parameters`). An
-operation without a rule raises MissingRule.
+Formulas are the documented initiation intervals of NKI's legacy ISA reference (SDK 2.26), where N is the number
+of elements in one partition. A fixed overhead for each instruction is added
+(:mod:`acceld.nki.timing.parameters`). An operation without a rule raises MissingRule.
 """
 
 from __future__ import annotations
@@ -65,16 +66,13 @@ class Cost:
 
     @property
     def added_us(self) -> float:
-        """Total time of the instructions that the compiler adds."""
+        """Return the total time of the instructions that the compiler adds."""
         return sum([us for _, us in self.added])
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Price instructions on a chip.
-
-    Methods raise MissingRule for an operation without a rule.
-    """
+    """Compute what instructions cost on a chip. Methods raise MissingRule for an operation without a rule."""
 
     chip: ChipSpec
     params: TimelineParams
@@ -86,7 +84,7 @@ class CostModel:
 
     @classmethod
     def of(cls, program: Program, params: TimelineParams) -> CostModel:
-        """Return the cost model for the program's chip and buffers."""
+        """Return the cost model for the chip and the buffers of a program."""
         recast: set[int] = set()
         for instruction, _ in program.walk():
             if instruction.op == "bitcast":
@@ -107,14 +105,14 @@ class CostModel:
     ) -> Cost:
         """Return the cost of ``instruction`` on ``engine``.
 
-        ``shape`` is the instruction's iteration space inside its mask. ``handed_over`` is True if the compiler leaves
-        an operand of a tensor_tensor, or the result of a broadcast, in PSUM. Raise UnsupportedCall for collectives,
-        whose times are not published.
+        ``shape`` is the part of the instruction's iteration space inside its mask. ``handed_over`` is True if
+        the compiler leaves an operand of a tensor_tensor, or the result of a broadcast, in PSUM. Raise
+        UnsupportedCall for collectives, whose times are not published.
         """
         op = instruction.op
         if op in ("collective", "register_rank"):
             raise UnsupportedCall(
-                f"the latency of nki.collectives ({instruction.attr('kind') or 'rank_id'}): none is published",
+                f"the latency of {instruction.attr('kind') or 'rank_id'} of nki.collectives can not be predicted: none is published",
                 line=instruction.line,
                 hint="their values are simulated by acceld.nki.execute.ranks",
             )
@@ -136,7 +134,7 @@ class CostModel:
         return Cost(engine, self._elementwise(instruction, engine, shape, handed_over))
 
     def dtype(self, access: Access) -> str:
-        """Return the dtype as which ``access`` reads or writes its buffer."""
+        """Return the dtype in which ``access`` reads or writes its buffer."""
         return access.dtype or self.buffers[access.buffer].dtype
 
     def clock(self, engine: Engine) -> float:
@@ -151,7 +149,9 @@ class CostModel:
         return clocks.get(engine, chip.base_ghz)
 
     def instruction_us(self, engine: Engine, elements: float) -> float:
-        """Return the time of an instruction that takes one cycle for each of ``elements`` elements in a partition."""
+        """Return the time in microseconds of an instruction that takes one cycle an element, for ``elements`` a
+        partition.
+        """
         if engine is Engine.SCALAR:
             return self._scalar_us(elements)
         if engine is Engine.VECTOR:
@@ -161,17 +161,20 @@ class CostModel:
         return (self.params.gpsimd_start_cycles + elements) / (1000 * self.clock(engine))
 
     def copy_us(self, elements: int) -> float:
-        """Return the time in which the vector engine copies ``elements`` elements of each partition."""
+        """Return the time in which the vector engine copies ``elements`` elements of each partition, in
+        microseconds.
+        """
         return self._vector_us(elements)
 
     # DMA
 
     def quarters(self, tile: Access, descriptors: int) -> tuple[int, int]:
-        """Return the quarters of the DMA engines that move ``tile``, as bits (0 for all), and the number of engines in
-        use.
+        """Return which quarters of the DMA engines move ``tile``, as bits (0 for all), and how many engines are
+        used.
 
-        Each engine serves eight partitions of SBUF and takes eight descriptors at a time (DMA overview). Rows that are
-        cut into many descriptors use all engines. A tile with fewer partitions begins at a multiple of 32.
+        Each engine serves eight partitions of SBUF and takes eight descriptors at a time (DMA overview). Rows
+        that are divided into many descriptors use all engines. A tile with fewer partitions begins at a
+        multiple of 32.
         """
         chip, buffer = self.chip, self.buffers[tile.buffer]
         rows = tile.shape[0] if buffer.space is not Space.HBM else chip.partitions
@@ -183,7 +186,8 @@ class CostModel:
         return sum(bits) % ALL_QUARTERS, engines
 
     def transfer_us(self, descriptors: int, row_bytes: int, itemsize: int = 4) -> float:
-        """Return the time of one transfer of ``descriptors`` rows of ``row_bytes`` bytes, if all DMA engines share it.
+        """Return the time of a transfer that all DMA engines share: ``descriptors`` rows of ``row_bytes``
+        bytes.
 
         Long rows are limited by a rate of their own, which is lower for elements of less than four bytes.
         """
@@ -224,8 +228,8 @@ class CostModel:
         )  # fmt: skip
 
     def _gather_us(self, moved: int) -> float:
-        """Return the time in which GpSimd makes the descriptors of a transfer of ``moved`` bytes with addresses read
-        from memory.
+        """Return the time in which GpSimd makes the descriptors of a transfer of ``moved`` bytes whose
+        addresses are in memory.
         """
         if not self.params.gather_us:
             return 0.0
@@ -234,9 +238,9 @@ class CostModel:
     def _turned(self, rows: int, row_bytes: int, dtype: str, copied: int) -> Cost:
         """Return the cost of a transfer between HBM and SBUF that transposes a tile of ``rows`` rows in HBM.
 
-        The legacy compiler moves the rows unchanged and transposes the tile on the tensor engine; then ``copied``
-        elements of each partition are copied out of PSUM. It does not move single elements: two such loads alone would
-        take longer than a measured kernel that contains them.
+        The legacy compiler moves the rows unchanged and transposes the tile on the tensor engine. Then
+        ``copied`` elements of each partition are copied out of PSUM. The compiler does not move single
+        elements: two such loads alone would take longer than a measured kernel that contains them.
         """
         partitions, itemsize = self.chip.partitions, DTYPE_BYTES[dtype]
         busy = self.params.each_transfer_us + self.transfer_us(rows, row_bytes, itemsize)
@@ -249,12 +253,14 @@ class CostModel:
         )  # fmt: skip
 
     def _row_bytes(self, dst: Access, sources: list[Access], shape: tuple[int, ...]) -> int:
-        """Return the bytes that one descriptor moves: contiguous in source and destination, in the same order."""
+        """Return the bytes that one DMA descriptor moves: contiguous in source and destination, in the same
+        order.
+        """
         row = min(contiguous_bytes(a, self.buffers[a.buffer], shape) for a in (dst, *sources))
         return min([row, *(self._common_bytes(dst, source, shape) for source in sources)])
 
     def _common_bytes(self, dst: Access, source: Access, shape: tuple[int, ...]) -> int:
-        """Return the bytes that are contiguous in both ``source`` and ``dst``, in the same direction."""
+        """Return the bytes that are contiguous in both tiles and run in the same direction."""
         there, here = (_element_steps(a, self.buffers[a.buffer]) for a in (dst, source))
         if len(there) == len(here):
             counts = shape if len(shape) == len(dst.dims) else dst.shape
@@ -269,8 +275,8 @@ class CostModel:
         return run * min(DTYPE_BYTES[self.dtype(a)] for a in (dst, source))
 
     def _register(self, instruction: Instruction) -> Cost:
-        """Return the cost of a register instruction: one least initiation interval, and a transfer for each operand in
-        HBM.
+        """Return the cost of a register instruction: the least initiation interval, and a transfer for each
+        operand in HBM.
 
         No figure is published; this is an assumption.
         """
@@ -346,10 +352,10 @@ class CostModel:
         return self._occupied(cycles, self.params.vector_overhead_cycles) / self.chip.vector_ghz / 1000
 
     def _occupied(self, cycles: float, overhead: int) -> float:
-        """Return the cycles for which an instruction of ``cycles`` cycles occupies its engine.
+        """Return how many cycles an instruction of ``cycles`` cycles occupies its engine.
 
-        This is at least the least interval, plus the part of the overhead that does not overlap with the next
-        instruction.
+        This is at least the least initiation interval. The part of the overhead that does not overlap with the
+        next instruction is added.
         """
         return max(self.params.min_interval_cycles, cycles) + self.params.overhead_factor * min(cycles, overhead)
 
@@ -377,7 +383,8 @@ class CostModel:
         )
 
     def _cycles(self, instruction: Instruction, engine: Engine, n: float, handed_over: bool) -> float:
-        """Return the cycles of an instruction without its fixed overhead, by operation (source: nki.isa of SDK 2.26).
+        """Return the cycles of an instruction by its operation (source: nki.isa of SDK 2.26), without the fixed
+        overhead.
 
         ``n`` is the number of elements in one partition.
         """
@@ -423,9 +430,9 @@ class CostModel:
         return 1.0 if fast else 2.0
 
     def _doubled(self, instruction: Instruction) -> bool:
-        """Return True if the vector engine runs the instruction at its double rate for float32.
+        """Tell whether the vector engine runs the instruction at its double rate for float32.
 
-        This holds for a tensor_scalar from SBUF to SBUF on contiguous elements.
+        That is so for a tensor_scalar from SBUF to SBUF on contiguous elements.
         """
         return (
             self.params.double_rate_cycles > 0
@@ -448,8 +455,9 @@ class CostModel:
         return gain if self._neighbors(instruction) else gain / 2
 
     def _neighbors(self, instruction: Instruction) -> bool:
-        """Return True if the elements along the innermost axis of each tile are contiguous in memory. Axes of one
-        element are skipped.
+        """Tell whether the elements along the innermost axis of each tile are contiguous in memory.
+
+        Axes of one element are passed over.
         """
         for access in instruction.accesses:
             steps = _element_steps(access, self.buffers[access.buffer])
@@ -498,10 +506,10 @@ def _element_steps(access: Access, buffer: Buffer) -> list[int]:
 
 
 def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return the axes that two tiles of different shapes share, from the innermost outwards: (count, step in ``one``,
-    step in ``two``).
+    """Return the axes that two tiles of different shapes share, from the innermost outwards.
 
-    Each tile is given as (count, step) of its axes. The elements of both tiles correspond in row-major order.
+    A result is (count, step in ``one``, step in ``two``). Each tile is given as (count, step) of its axes. The
+    elements of both tiles correspond in row-major order.
     """
     left, right = ([axis for axis in tile if axis[0] != 1] for tile in (one, two))
     found = []
@@ -519,7 +527,9 @@ def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]])
 
 
 def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> int:
-    """Return the number of contiguous bytes in each row of an access that is cropped to ``shape``."""
+    """Return the number of contiguous bytes in each row of an access, of which ``shape`` is the part inside a
+    mask.
+    """
     counts = shape if len(shape) == len(access.dims) else access.shape
     itemsize = DTYPE_BYTES[access.dtype or buffer.dtype]
     strides = buffer.strides

@@ -1,4 +1,8 @@
-"""Compute what each instruction needs to be unrolled: its engine, its costs and its cells in every iteration."""
+"""Compute what each instruction needs to be unrolled: its engine, and its costs and cells in every execution.
+
+Terms: a *cell* is a part of a buffer (:mod:`acceld.nki.timing.buffer_pieces`). A *template* has what all
+executions of one instruction share.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ UNSHARED = (
     | FREE_OPS
     | REGISTER_OPS
 )
-"""Operations of which value numbering never merges two executions."""
+"""Operations whose executions value numbering never merges."""
 
 _SKIPPED_LANE = 255
 
@@ -35,7 +39,7 @@ _SKIPPED_LANE = 255
 class Accumulator:
     """The use of an engine's accumulators by one instruction, in the first ``partitions`` partitions.
 
-    ``reads`` is True if the instruction also adds to the earlier contents.
+    ``reads`` is True if the instruction adds to what the accumulators held before.
     """
 
     engine: Engine
@@ -45,7 +49,7 @@ class Accumulator:
 
 @dataclass(slots=True)
 class Template:
-    """An instruction of the program, with the cost and the cells of each of its executions."""
+    """One instruction of the program, with the cost and the cells of each of its executions."""
 
     number: int
     instruction: Instruction
@@ -74,7 +78,7 @@ class Template:
 
     @property
     def is_load(self) -> bool:
-        """True if the instruction is a DMA transfer that does not write HBM."""
+        """Tell whether the instruction is a DMA transfer that does not write HBM."""
         return self.instruction.op in DMA_OPS and not self.is_store
 
     is_store: bool = False
@@ -105,7 +109,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A program with all that its expansion into events needs."""
+    """A program with all that is needed to expand it into events."""
 
     program: Program
     templates: dict[int, Template]
@@ -118,7 +122,8 @@ class Prepared:
 def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[int, int]) -> Prepared:
     """Return the program with the template of every instruction.
 
-    ``place`` chooses engines. ``trips`` is the number of iterations of each loop that are expanded.
+    ``place`` is the function that chooses engines. ``trips`` has the number of iterations of each loop to
+    expand.
     """
     nodes = [(node, loops) for node, loops in program.walk()]
     written = {dst.buffer for node, _ in nodes for dst in node.dsts}
@@ -168,11 +173,11 @@ def _around(loops: tuple[Loop, ...], trips: Mapping[int, int]) -> _Around:
 
 
 class _Operands:
-    """Find the cells of accesses, and number the accesses' forms.
+    """Find the cells of accesses, and number the *forms* of accesses.
 
-    Two accesses have one form if they differ only in where they begin and in which of several equal buffers they use.
-    Tiles at the same position of equal buffers have the same cells, so results are looked up by form: an unrolled loop
-    has many such tiles.
+    Two accesses have one form if they differ only in where they begin and in which of several equal buffers
+    they use. Tiles at the same position of equal buffers have the same cells, so results are stored by form. An
+    unrolled loop has many such tiles.
     """
 
     def __init__(self, model: CostModel, grids: Mapping[int, Grid]) -> None:
@@ -185,7 +190,9 @@ class _Operands:
         self._inputs: dict[object, tuple[object, int]] = {}
 
     def cells(self, access: Access, space: tuple[tuple[int, int], ...]) -> tuple[CellAccess, object, int]:
-        """Return the cells of ``access`` in each execution, the access's layout, and the number of its form."""
+        """Return the cells of ``access`` in each execution, the layout of the access, and the number of its
+        form.
+        """
         key = self._key(access), access.start, space
         known = self._cells.get(key)
         if known is None:
@@ -200,7 +207,9 @@ class _Operands:
         return cells, layout, form
 
     def read_only(self, access: Access) -> tuple[object, int]:
-        """Return the layout of an access to a buffer that has no cells, and the number of the access's form."""
+        """Return layout and form number of an access to a buffer that the program never writes, which has no
+        cells.
+        """
         key = self._key(access)
         known = self._inputs.get(key)
         if known is None:
@@ -208,7 +217,7 @@ class _Operands:
         return known
 
     def _key(self, access: Access) -> tuple[object, ...]:
-        """Return a key that is equal for accesses of one form, as far as their cells are not concerned."""
+        """Return a key that accesses of one form share. Accesses with equal keys may have different cells."""
         found = self._buffers.get(access.buffer)
         if found is None:
             one, grid = self.model.buffers[access.buffer], self.grids.get(access.buffer)
@@ -225,7 +234,7 @@ class _Operands:
 
 
 def iteration_shape(node: Instruction) -> tuple[int, ...]:
-    """Return the shape of the instruction's iteration space, without regard to its mask."""
+    """Return the shape of an instruction's iteration space, as if it had no mask."""
     kind = OPS[node.op].space if node.op in OPS else "dst"
     if kind == "kmn" and len(node.srcs) >= 2:
         return matmul_shape(node)
@@ -237,9 +246,9 @@ def iteration_shape(node: Instruction) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The properties that all instructions of one form share.
+    """The properties that instructions of one form share.
 
-    Instructions of one form differ only in where their accesses begin and in which of several equal buffers they use.
+    Such instructions differ only in where their accesses begin and in which of several equal buffers they use.
     """
 
     engine: Engine
@@ -258,7 +267,7 @@ class _Form:
 
 
 class _Templates:
-    """Make the templates of a program's instructions."""
+    """Make the templates of a program's instructions, and share what instructions of one form have in common."""
 
     def __init__(
         self,
@@ -277,7 +286,9 @@ class _Templates:
         self.costs: dict[object, Cost] = {}
 
     def template(self, number: int, node: Instruction, around: _Around, merged: int) -> Template:
-        """Return the template of instruction ``number``. One machine instruction covers ``merged`` of its iterations."""
+        """Return the template of instruction ``number``. One machine instruction covers ``merged`` of its
+        iterations.
+        """
         space = around.space
         if node.op == "memset" and node.attr("lazy"):
             return Template(
@@ -342,7 +353,7 @@ class _Templates:
         )  # fmt: skip
 
     def _elements(self, access: Access, space: tuple[tuple[int, int], ...]) -> list[int]:
-        """Return the linear number of the first element of ``access`` in each execution."""
+        """Return, for each execution, the position of the first element of ``access`` in the flat buffer."""
         linear = _linear(access, self.model.buffers[access.buffer].strides)
         found: list[int] = values(linear, space).tolist() if space else [linear.const]
         return found
@@ -393,8 +404,9 @@ class _Templates:
 
 
 def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel) -> dict[int, int]:
-    """Return how many iterations one machine instruction covers, by the instruction's number. Numbers of 1 are left
-    out.
+    """Return how many iterations one machine instruction covers, by the number of the instruction.
+
+    Instructions that cover a single iteration are left out.
     """
     found: dict[int, int] = {}
     within: dict[int, tuple[int, Mapping[int, int]]] = {}
@@ -412,7 +424,9 @@ def accumulating(nodes: Iterable[Instruction]) -> frozenset[Engine]:
 
 
 def _accumulator(node: Instruction, folding: frozenset[Engine]) -> Accumulator | None:
-    """Return how ``node`` uses an engine's accumulators; None if it does not, or if no instruction adds to them."""
+    """Return how ``node`` uses its engine's accumulators; None if it does not, or if no instruction adds to
+    them.
+    """
     command = reduce_command(node)
     if command == "idle" or node.engine not in folding:
         return None
@@ -430,9 +444,10 @@ CHOICES = {
 def _elsewhere(
     node: Instruction, engine: Engine, shapes: Sequence[tuple[int, ...]], model: CostModel, merged: int
 ) -> list[Cost] | None:
-    """Return the costs of ``node`` on the other engine that the compiler may choose; None if there is no choice.
+    """Return the costs of ``node`` on the other engine that the compiler may choose; None if the compiler has
+    no choice.
 
-    There is no choice for an instruction that names its engine.
+    An instruction that names its engine leaves no choice.
     """
     choice = CHOICES.get((node.op, engine))
     if choice is None or node.engine is not Engine.UNKNOWN:
@@ -443,8 +458,10 @@ def _elsewhere(
 def _priced(
     node: Instruction, engine: Engine, shape: tuple[int, ...], model: CostModel, merged: int, handed_over: bool = False
 ) -> Cost:
-    """Return the cost of one execution of ``node``; the time is its share of a machine instruction that covers
-    ``merged`` iterations.
+    """Return the cost of one execution of ``node``.
+
+    If one machine instruction covers ``merged`` iterations, the busy time is the execution's share of that
+    instruction's.
     """
     found = model.cost(node, engine, shape, handed_over=handed_over)
     if merged == 1:
@@ -454,10 +471,10 @@ def _priced(
 
 
 def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:
-    """Return, for each pattern of ``node``, what the pattern contributes to each execution.
+    """Return, for each pattern of ``node``, what the pattern contributes in each execution.
 
-    This is the pattern's base. For a mask it is None in executions in which the mask excludes nothing (``cut`` is
-    False).
+    For an operand or a selection this is the pattern's base. For a mask it is the pattern's coefficients with
+    its base. It is None in executions in which the mask excludes nothing (``cut`` is False).
     """
     patterns = [operand for operand in (*node.srcs, node.pattern) if isinstance(operand, Pattern)]
     found: list[Sequence[object]] = [values(pattern.base, space).tolist() for pattern in patterns]
@@ -470,13 +487,14 @@ def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[
 
 
 def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel) -> tuple[int, ...]:
-    """Return the loops in whose iterations ``load`` always makes a new tile, even if an earlier iteration loaded the
-    same data.
+    """Return the loops in whose iterations ``load`` always makes a new tile, even if an earlier iteration
+    loaded the same data.
 
-    The result is () if all tiles of the load fit SBUF. A tile declared inside a loop has room for one iteration. To
-    reuse such a tile in the next iteration of an outer loop, the compiler needs room for the tiles of all iterations in
-    between, and makes that room only if all tiles of the load fit SBUF. Two cases show this: the weights of the two
-    kernels of NKIBench that load them in inner loops, and the left operand of AWS's tiled product.
+    The result is () if all tiles of the load fit SBUF. A tile declared inside a loop has room for one
+    iteration. To reuse such a tile in the next iteration of an outer loop, the compiler needs room for the
+    tiles of all iterations in between. It makes that room only if all tiles of the load fit SBUF. Two cases
+    show this: the weights of the two kernels of NKIBench that load them in inner loops, and the left operand of
+    AWS's tiled product.
     """
     affines = [start for src in load.srcs if isinstance(src, Access) for start in src.start]
     affines += [pattern.base for pattern in load.mask]
@@ -508,7 +526,8 @@ def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set
 def _computed_within(
     node: Instruction, engine: Engine, cost: Cost, model: CostModel, varying: Mapping[int, set[int]]
 ) -> tuple[int, ...]:
-    """Return the loops in whose iterations ``node`` always computes its tile again, even if the values are equal.
+    """Return the loops in whose iterations ``node`` always computes its tile again, even if the values are
+    equal.
 
     The compiler does not keep a tile that changes in an inner loop for the next iteration of an outer loop, if
     computing the tile takes less time than a transfer takes to start.
@@ -522,7 +541,7 @@ def _computed_within(
 
 
 def _writes_in_part(node: Instruction) -> bool:
-    """Return True if the operation itself leaves some elements of a destination unchanged."""
+    """Tell whether the operation itself leaves some elements of a destination unchanged."""
     if any(leaves_result(node, number) for number in range(len(node.dsts))):
         return True
     if node.op == "shuffle":
@@ -583,10 +602,10 @@ def _input_layout(access: Access, model: CostModel) -> object:
 def shape_variants(
     node: Instruction, space: tuple[tuple[int, int], ...]
 ) -> tuple[list[int] | None, list[tuple[int, ...]]]:
-    """Return the index of each execution's shape inside its mask, and the list of distinct shapes.
+    """Return, for each execution, the index of its shape inside its mask, and the list of distinct shapes.
 
-    An index is -1 if the mask excludes the whole execution. None stands for the indices if all executions have the
-    first shape.
+    An index is -1 if the mask excludes the whole execution. None stands for the indices if all executions have
+    the first shape.
     """
     shape = iteration_shape(node)
     if not node.mask:
@@ -648,9 +667,9 @@ bound counts as infinite.
 
 def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, float] | None:
     """Return (factor, summand) of a tensor_scalar that computes ``factor * x + summand``; None for any other
-    computation.
+    instruction.
 
-    ``filled`` maps each tile that holds a single number to that number.
+    ``filled`` has the value of each tile whose elements are all one number.
     """
     factor, summand = 1.0, 0.0
     for at, operand in enumerate(node.srcs[1:]):
@@ -679,10 +698,10 @@ def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, floa
 def _keeps_values(
     number: int, nodes: Sequence[tuple[Instruction, object]], only: Mapping[int, int], filled: Mapping[int, float]
 ) -> bool:
-    """Return True if the chain of tensor_scalars that ends with instruction ``number`` changes no value.
+    """Tell whether the chain of tensor_scalars that ends with instruction ``number`` changes no value.
 
-    The compiler folds such a chain into the instruction that reads it. ``only`` maps each tile that is written once to
-    the number of its writer. A factor within a few roundings of 1 counts as 1.
+    The compiler folds such a chain into the instruction that reads it. ``only`` maps each tile that is written
+    once to the number of its writer. A factor within a few roundings of 1 counts as 1.
     """
     factor, summand = 1.0, 0.0
     while True:
@@ -703,14 +722,16 @@ def _keeps_values(
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
 ) -> tuple[set[int], set[int]]:
-    """Return the instructions whose operand or result the legacy compiler leaves in PSUM, and the buffers that it moves
-    there.
+    """Return which tiles the legacy compiler leaves in PSUM between the instruction that writes and the one
+    that reads them.
 
-    The first set has the numbers of broadcasts and of readers, the second the buffers. Such a tile has one reader, fits
-    a PSUM bank, and has no address in the kernel; it is the result of a tensor_scalar without engine that runs on the
-    scalar engine, or of a broadcast to all partitions. At any time there are at most as many such tiles as the kernel's
-    own tiles leave banks. In a sequential loop broadcasts are copied to SBUF, as the one measured kernel with such a
-    loop shows.
+    The first result has the numbers of the broadcasts, and of the instructions that read such a tile. The
+    second result has the buffers that the compiler moves to PSUM.
+
+    Such a tile has one reader, fits a PSUM bank, and has no address in the kernel. It is the result of a
+    tensor_scalar without engine that runs on the scalar engine, or of a broadcast to all partitions. At any
+    time there are at most as many such tiles as the kernel's own tiles leave banks. In a sequential loop
+    broadcasts are copied to SBUF, as the one measured kernel with such a loop shows.
     """
     if model.params.small_operand_elements == 0 or not any(_may_stay(node) for node, _ in nodes):
         return set(), set()
@@ -769,7 +790,7 @@ def _handed_over(
 
 
 def _may_stay(node: Instruction) -> bool:
-    """Return True for an operation whose result the legacy compiler may leave in PSUM."""
+    """Tell whether the legacy compiler may leave the result of this operation in PSUM."""
     return node.op == "broadcast_partition" or (node.op == "tensor_scalar" and node.engine is Engine.UNKNOWN)
 
 
@@ -778,8 +799,9 @@ def _declared_banks(
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return how many PSUM banks the kernel's own tiles occupy at each instruction.
 
-    A tile is held from its first to its last use, and throughout each loop around these uses that does not contain its
-    declaration. Of a tile with several blocks one block counts, because the blocks are used one after another.
+    A tile occupies its banks from its first to its last use. If a loop around these uses does not contain the
+    tile's declaration, it occupies them throughout that loop. Of a tile with several blocks one block counts,
+    because the blocks are used one after another.
     """
     spans: dict[int, list[int]] = {}
     around: dict[int, list[int]] = {}

@@ -1,19 +1,21 @@
 """Compute start and end of each machine operation by list scheduling of five engines and of the DMA engines.
 
-Operations are taken in program order. An operation starts when its engine is free and its operands are ready; an
-operand from another engine is ready one semaphore later. GpSimd and the vector engine count as one engine if they share
-SBUF's port. An operation may fill a gap that its engine left within the last ``window`` operations, because the
-compiler reorders within that distance. An engine is free again before its result can be read: the rest of the pipeline
-is latency.
+Operations are taken in program order. An operation starts when its engine is free and its operands are ready.
+An operand from another engine is ready one semaphore later. GpSimd and the vector engine count as one engine if
+they share SBUF's port. An engine is free again before its result can be read: the rest of the pipeline is
+latency.
 
-The DMA engines form four quarters, each of which serves 32 partitions. A transfer of a tile with fewer partitions
-leaves some quarters free. The DMA engines serve their rings in turn. So a transfer can start in a gap that is too short
-for all of it, and continue after the transfers that were queued before. A transfer is complete a fixed latency after
-its last byte.
+The compiler reorders operations that are at most ``window`` operations apart. So an operation may fill a gap
+that its engine left at most ``window`` operations before.
 
-On a chip whose tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`), the engine runs at half its rate
-while its average use over that time is less than a half. The average is weighted by the share of the array's rows in
-use.
+The DMA engines form four quarters, each of which serves 32 partitions. A transfer of a tile with fewer
+partitions leaves some quarters free. The DMA engines serve their rings in turn. So a transfer can start in a
+gap that is too short for all of it, and continue after the transfers that were queued before. A transfer is
+complete a fixed latency after its last byte.
+
+On a chip whose tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`), the engine runs at half
+its rate while its average use over that time is less than a half. The average is weighted by the share of the
+array's rows in use.
 """
 
 from __future__ import annotations
@@ -44,18 +46,20 @@ for none).
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Start and end of each machine operation in microseconds, and the operation that each one waited for last."""
+    """Start and end of each machine operation in microseconds, and the operation that it waited for last."""
 
     start_us: list[float]
     end_us: list[float]
     cause: list[int]
-    """For each operation, the one whose end determined its start; -1 for none."""
+    """For each operation, the operation whose end determined its start; -1 if no operation did."""
     total_us: float
     throttled_us: float = 0.0
     """Additional busy time of the tensor engine because it ran at half its rate, in microseconds."""
 
     def path_us(self, machine: Machine) -> dict[tuple[int, int], float]:
-        """Return the time of each line and engine on the critical path: the chain of operations that ends last."""
+        """Return the microseconds of each (line, engine) on the critical path: the chain of operations that
+        ends last.
+        """
         spent: dict[tuple[int, int], float] = defaultdict(float)
         until = max(self.end_us, default=0.0)
         at = self.end_us.index(until) if self.end_us else -1
@@ -72,7 +76,8 @@ def schedule(
 ) -> Schedule:
     """Return start and end of every operation of ``machine``.
 
-    ``not_before`` maps the numbers of some operations to their earliest start in microseconds.
+    ``not_before`` has the earliest start of some operations, in microseconds by number. Operations that run on
+    another engine than usual are changed in ``machine``.
     """
     held = not_before or {}
     count = len(machine.engine)
@@ -188,9 +193,10 @@ def schedule(
 
 
 def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, ...]]:
-    """Return, for each set of quarters of the DMA engines (bits; 0 for all), the queues that a transfer over them occupies.
+    """Return, for each set of quarters of the DMA engines, the queues that a transfer over the set occupies.
 
-    Quarters that are always used together form one queue. Queues are numbered from ``engines`` on.
+    A set is given as bits; 0 stands for all quarters. Quarters that are always used together form one queue.
+    Queues are numbered from ``engines`` on.
     """
     used = sorted({ALL_QUARTERS, *quarters.values()})
     together: dict[tuple[int, ...], int] = {}
@@ -204,14 +210,14 @@ def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, .
 
 
 def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
-    """Return the choices of another engine for those operations whose usual engine has the most work of all engines."""
+    """Return the engine choices of those operations whose usual engine has the most work of all engines."""
     work = machine.engine_us()
     busiest = work.index(max(work))
     return {number: choice for number, choice in machine.choices.items() if machine.engine[number] == busiest}
 
 
 def _note(holes: deque[_Gap], hole: _Gap) -> None:
-    """Add a gap that ends later than all others, and drop the oldest one if there are more than MOST_GAPS."""
+    """Add a gap that ends later than all others. If there are more than MOST_GAPS, drop the oldest."""
     holes.append(hole)
     if len(holes) > MOST_GAPS:
         holes.popleft()
@@ -220,8 +226,8 @@ def _note(holes: deque[_Gap], hole: _Gap) -> None:
 def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
     """Return the index of the first gap in which an operation fits; -1 if it fits in no gap.
 
-    The search for the first gap that ends late enough runs backwards, because most gaps end before the operation is
-    ready.
+    The search runs backwards to the first gap that ends late enough, because most gaps end before the operation
+    is ready.
     """
     count = position = len(holes)
     while position and holes[position - 1][1] >= ready:
@@ -243,7 +249,7 @@ def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> flo
 
 
 def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
-    """Return begin, end and cause of a transfer that fills the gaps after ``ready``, and whose rest runs after
+    """Return begin, end and cause of a transfer that fills the gaps after ``ready``. Its rest runs after
     ``last``.
     """
     later: list[_Gap] = []
@@ -274,7 +280,7 @@ def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why:
 
 
 def _replace(holes: deque[_Gap], position: int, before: _Gap, after: _Gap) -> None:
-    """Replace the gap at ``position`` by what remains of it before and after an operation."""
+    """Replace the gap at ``position`` by the gaps ``before`` and ``after`` that an operation in it leaves."""
     del holes[position]
     if after[1] - after[0] > SHORTEST_GAP_US:
         holes.insert(position, after)

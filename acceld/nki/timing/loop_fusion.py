@@ -1,8 +1,9 @@
-"""Fuse loops as the legacy compiler does: a loop that makes values in SBUF with a later loop that uses these values.
+"""Fuse loops as the legacy compiler does: a loop that makes values in SBUF with a later loop that uses them.
 
-Two affine loops with equal numbers of iterations are fused under one condition: in every buffer that one of the two
-loops writes, iteration i of the second loop may touch only what iteration i of the first loop touches. Loads between
-the loops move before the fused loop. Values are then used soon after they are made, and need not be spilled.
+Two affine loops with equal numbers of iterations are fused under one condition. In every buffer that one of the
+loops writes, iteration i of the second loop may touch only what iteration i of the first loop touches. Loads
+between the loops move before the fused loop. Values are then used soon after they are made, and need not be
+spilled.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class _Fuser:
         self.renamed: dict[int, int] = {}
 
     def final(self, loop: int) -> int:
-        """Return the id of the loop that ``loop`` became a part of; ``loop`` itself if it was not fused."""
+        """Return the id of the loop into which ``loop`` was fused; ``loop`` itself if it was not fused."""
         while loop in self.renamed:
             loop = self.renamed[loop]
         return loop
@@ -82,9 +83,7 @@ class _Fuser:
         return tuple(replace(n, body=self.body(n.body)) if isinstance(n, Loop) else n for n in work)
 
     def _partner(self, work: list[Node], at: int) -> int | None:
-        """Return the index of a later loop in ``work`` that can be fused with the loop at ``at``; None if there is
-        none.
-        """
+        """Return the index in ``work`` of a later loop to fuse with the loop at ``at``; None if there is none."""
         first = work[at]
         assert isinstance(first, Loop)
         if first.kind is not LoopKind.AFFINE or first.trips < 2:
@@ -115,7 +114,7 @@ class _Fuser:
         return True
 
     def _same_iteration(self, a: Access, loop_a: int, b: Access, loop_b: int) -> bool:
-        """Return True if the accesses can share an element only when both loops are in the same iteration."""
+        """Tell whether two accesses can share an element only if both loops are in the same iteration."""
         if a.indirect or b.indirect:
             return False
         for dim, (start_a, start_b) in enumerate(zip(a.start, b.start, strict=True)):

@@ -1,7 +1,7 @@
-"""Hold every parameter of the performance model, in one frozen record for each compiler model.
+"""Define every parameter of the performance model, in one frozen record for each compiler model.
 
-The docstring of a documented constant names its source. :data:`FITTED` lists the fitted constants and the data that
-each was fitted on. No parameter belongs to one kernel. Constants of the chips are in :mod:`acceld.chips`.
+The docstring of a documented constant names its source. :data:`FITTED` lists the fitted constants and the data
+to which each was fitted. No parameter belongs to one kernel. Constants of the chips are in :mod:`acceld.chips`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PARAMS_VERSION = 11
 
 @dataclass(frozen=True, slots=True)
 class TimelineParams:
-    """Parameters of the performance model for one compiler.
+    """The parameters of the performance model for one compiler.
 
     Overheads are in cycles of the engine that they belong to.
     """
@@ -146,15 +146,17 @@ class TimelineParams:
 
     @property
     def label(self) -> str:
-        """The name of the compiler model, and the number of kernels that it was calibrated on, if any."""
+        """Return the name of the compiler model, with the number of kernels that it was calibrated on, if any."""
         return f"{self.model}, calibrated on {self.calibrated_on} kernels" if self.calibrated_on else self.model
 
     def to_json(self) -> dict[str, Any]:
-        """Return all parameters by name."""
+        """Return all parameters by name, as data for JSON."""
         return asdict(self)
 
     def with_scaled(self, name: str, factor: float) -> TimelineParams:
-        """Return a copy in which one parameter is multiplied by ``factor``, for checks of sensitivity."""
+        """Return a copy in which the parameter ``name`` is multiplied by ``factor``, to examine how a
+        prediction depends on it.
+        """
         value = getattr(self, name) * factor
         return replace(self, **{name: round(value) if isinstance(getattr(self, name), int) else value})
 
@@ -259,7 +261,7 @@ BY_API = {"nki_legacy": LEGACY, "nki": CURRENT}
 
 
 def default_params(api: str, chip: str) -> TimelineParams:
-    """Return the parameters for an API and chip. Raise UsageError for an unknown API or chip."""
+    """Return the parameters for an API and chip. Raise UsageError if one of them is unknown."""
     if chip not in CHIPS:
         raise UsageError(f"no chip is called {chip!r}", hint=f"known chips: {', '.join(CHIPS)}")
     params = BY_API.get(api)

@@ -1,13 +1,15 @@
 """Allocate SBUF, and emit the resulting machine operations: reloads, spills, recomputation.
 
-The legacy compiler keeps a value from its definition to its last use while there is room. If there is no room, it first
-drops loaded values that the kernel loads again anyway, least recently used first. Then it drops the value that is worth
-least. A value's worth depends on its last use and on the cost per byte to restore it. A dropped value is restored in
-one of three ways: by a load; by computing it again, if the kernel does so; or by a spill, which saves the value once to
-HBM and loads it again. Between equal costs the least recently used value is dropped.
+The legacy compiler keeps a value from its definition to its last use while there is room. If there is no room,
+it first drops loaded values that the kernel loads again anyway, least recently used first. Then it drops the
+value that is worth least. A value's worth depends on its last use and on the cost per byte to restore it.
+Between equal costs the least recently used value is dropped.
 
-A repeat (:mod:`acceld.nki.timing.value_numbering`) whose values are still in SBUF costs nothing. Any other repeat is
-executed as written.
+A dropped value is restored in one of three ways: by a load; by computing it again, if the kernel does so; or by
+a spill, which saves the value once to HBM and loads it again.
+
+A repeat (:mod:`acceld.nki.timing.value_numbering`) whose values are still in SBUF costs nothing. Any other
+repeat is executed as written.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ hardly any room.
 
 @dataclass(slots=True)
 class Machine:
-    """Machine operations in issue order, as parallel lists."""
+    """The machine operations in issue order, as parallel lists with one entry for each operation."""
 
     engine: list[int] = field(default_factory=list)
     busy_us: list[float] = field(default_factory=list)
@@ -107,7 +109,7 @@ class Machine:
         return busy
 
     def line_us(self) -> dict[tuple[int, int], float]:
-        """Return the busy time by line and engine."""
+        """Return the busy time in microseconds of each (line, engine)."""
         busy: dict[tuple[int, int], float] = defaultdict(float)
         for line, engine, us in zip(self.line, self.engine, self.busy_us, strict=True):
             busy[line, engine] += us
@@ -115,13 +117,16 @@ class Machine:
 
 
 def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> Machine:
-    """Return the machine operations of the stream's events, with its values allocated in SBUF and PSUM."""
+    """Return the machine operations of a stream of events, with its values allocated in SBUF and PSUM."""
     return _Planner(stream, model, params, chip).run()
 
 
 @dataclass(slots=True)
 class _Operation:
-    """Hold what all executions of an instruction with the same cost share, and the number that became operations."""
+    """The properties that all executions of an instruction with one cost share.
+
+    ``count`` says how many of these executions became operations.
+    """
 
     template: Template
     cost: Cost
@@ -142,7 +147,7 @@ class _Operation:
 
 
 def _operations(template: Template) -> list[_Operation]:
-    """Return the operations that an instruction may become: one for each of its costs."""
+    """Return one record for each cost that an execution of the instruction may have."""
     choices: list[tuple[int, float] | None] = [None] * len(template.costs)
     if template.other is not None:
         choices = [(INDEX[other.engine], other.busy_us) for other in template.other]
@@ -182,7 +187,7 @@ class _Planner:
         self.saved = [-1] * values
         """The operation that saved each value to HBM; -1 for none."""
         self.maker = [-1] * values
-        """The operation after which each value is in its place; -1 for none."""
+        """The operation after which each value is in SBUF, PSUM or HBM; -1 for none."""
         self.last = [-1] * values
         """The last operation that reads each value; -1 for none."""
         self.pending = [-1] * values
@@ -214,10 +219,11 @@ class _Planner:
         self.now = -1
 
     def _psum_shares(self) -> dict[int, deque[list[float]]]:
-        """Return the space in PSUM for each line that writes there: all of it for one line, half of it for each of
-        several.
+        """Return the space in PSUM for each line that writes there: all of it for a single line, half of it for
+        each of several.
 
-        Lines do not wait for each other's readers, because compilers and kernels alike assign banks to tiles by name.
+        Lines do not wait for each other's readers, because compilers and kernels alike assign banks to tiles by
+        name.
         """
         chip = self.chip
         lines = {line for line, inside in zip(self.line, self.in_psum, strict=True) if inside}
@@ -252,7 +258,7 @@ class _Planner:
         return self.machine
 
     def _read_backwards(self) -> tuple[list[tuple[int, ...]], bytearray]:
-        """Return the next uses of each event's operands and results after the event, and whether its results reach a
+        """Return, for each event, the next uses of its operands and results, and whether its results reach a
         store.
 
         An event without results counts as one that reaches a store.
@@ -278,7 +284,7 @@ class _Planner:
         return found, needed
 
     def _execute(self, event: int) -> None:
-        """Emit the operation of ``event``, after the operations that bring its operands back to SBUF."""
+        """Emit the operation of ``event``. Before it, emit operations that bring its operands back to SBUF."""
         stream = self.stream
         machine = self.machine
         machine.became[event] = 1
@@ -330,8 +336,9 @@ class _Planner:
             saved[value] = -1
 
     def _emit(self, operation: _Operation, waits: list[int]) -> int:
-        """Append the operation and those that the compiler adds. Return the number of the operation after which its
-        results are ready.
+        """Append an operation, and the operations that the compiler adds to it.
+
+        Return the number of the operation after which the results are ready.
         """
         machine, cost = self.machine, operation.cost
         operation.count += 1
@@ -357,7 +364,9 @@ class _Planner:
         return number
 
     def _count(self) -> None:
-        """Add the bytes and the work of the program's own instructions to the machine's counters."""
+        """Add the bytes moved and the FLOPs of the program's own instructions to the counters of the machine
+        record.
+        """
         machine = self.machine
         for operation in chain.from_iterable(self.operations.values()):
             cost, count = operation.cost, operation.count
@@ -392,11 +401,11 @@ class _Planner:
                     self._touch(value, after & 1)
 
     def _settle(self, value: int) -> None:
-        """Free ``value`` if it is not used again; otherwise record its use."""
+        """Free ``value`` if it is not used again; otherwise record that it was used."""
         self._advance((value,), (self.upcoming[value],))
 
     def _touch(self, value: int, repeated: int) -> None:
-        """Record a use of ``value``, which changes its place in the order of dropping.
+        """Record a use of ``value``, which decides how soon it is dropped.
 
         ``repeated`` is 1 if the kernel loads or computes the value again before the next use.
         """
@@ -418,15 +427,15 @@ class _Planner:
             heappush(self.warm, (worth, self.order, value))
 
     def _hopeless(self, value: int) -> bool:
-        """Return True if the kernel writes so much before the next use of ``value`` that SBUF can not hold the value
-        until then.
+        """Tell whether SBUF can not hold ``value`` until its next use, because the kernel writes too much
+        before it.
         """
         written = self.written
         return written[self.upcoming[value] >> 1] - written[self.now] > HOPELESS * self.limit
 
     @cached_property
     def written(self) -> list[float]:
-        """For each event, the bytes of a partition that the kernel has written into SBUF before it."""
+        """Return, for each event, the bytes of a partition that the kernel has written into SBUF before it."""
         total = 0.0
         volume = []
         for outs in self.stream.outputs:
@@ -437,18 +446,18 @@ class _Planner:
         return volume
 
     def _transfer_us(self, kind: Kind) -> float:
-        """Return the time to move a value of ``kind`` between HBM and SBUF, as the choice of the values to keep
-        estimates it.
+        """Return an estimate of the time to move a value between HBM and SBUF, from which the worth of values
+        follows.
         """
         return kind.row * 128 / self.chip.dma_bytes_per_us
 
     def _cost_to_reload(self, kind: Kind) -> float:
-        """Return the time to bring back a dropped value that the kernel does not compute again."""
+        """Return the time to restore a dropped value that the kernel does not compute again."""
         transfer = self._transfer_us(kind)
         return transfer if kind.loaded else 2 * transfer
 
     def _cost_to_remake(self, value: int) -> float:
-        """Return the time to bring back a dropped value that the kernel computes again."""
+        """Return the time to restore a dropped value that the kernel computes again."""
         transfer = self._transfer_us(self.stream.kind(value))
         if self._hopeless(value):
             return transfer
@@ -456,8 +465,8 @@ class _Planner:
 
     @cached_property
     def remake(self) -> list[float]:
-        """For each value, the time to compute or load it once more, including the loads and PSUM values that this
-        needs.
+        """Return, for each value, the time to compute or load it again, with the loads and PSUM values that
+        this needs.
         """
         stream = self.stream
         cost = [0.0] * len(stream.value_kind)
@@ -489,8 +498,9 @@ class _Planner:
             self.psum_released[self.line[value]].append([size, float(operation)])
 
     def _give_back(self, value: int, size: float, operation: int) -> None:
-        """Make space available again. The pieces of one load are freed together, when the last of them has been
-        dropped.
+        """Make the space of a value available again.
+
+        The pieces of one load are freed together, when the last of them has been dropped.
         """
         if self.loaded[value]:
             event = self.stream.value_event[value]
@@ -508,7 +518,7 @@ class _Planner:
             self.released.append([size, float(operation)])
 
     def _allocate_psum(self, value: int, waits: list[int], line: int) -> None:
-        """Allocate space for ``value`` in PSUM. If PSUM is full, a copy of another value to SBUF and back is emitted."""
+        """Allocate space for ``value`` in PSUM. If PSUM is full, emit a copy of another value to SBUF and back."""
         size = self.bytes[value]
         machine = self.machine
         self.psum_used += size
@@ -530,7 +540,7 @@ class _Planner:
         self.owed += _take(self.released, size, waits)
 
     def _evict(self) -> bool:
-        """Drop one value from SBUF. Return False if there is none to drop, because the current event uses all values."""
+        """Drop one value from SBUF, and return True. Return False if the current event uses every value there."""
         for value in self.cold:
             if self.pinned[value] != self.now:
                 self._drop(value)
@@ -562,19 +572,19 @@ class _Planner:
         self._release(value, max(self.last[value], self.saved[value]))
 
     def _computed_again(self, value: int) -> bool:
-        """Return True if a dropped value is computed again and not spilled: if not all values of its instruction fit
-        SBUF.
+        """Tell whether a dropped value is computed again and not spilled, because the values of its instruction
+        do not fit SBUF.
 
-        In a sequential loop the value is spilled even then. Source: matmul and lora transpose the same operand for
-        twelve blocks of columns. matmul, which has affine loops only, transposes it twelve times. lora, which has a
-        sequential loop, transposes and saves it once and reloads it eleven times, to the byte.
+        In a sequential loop the value is spilled even then. Source: matmul and lora transpose the same operand
+        for twelve blocks of columns. matmul, which has affine loops only, transposes it twelve times. lora,
+        which has a sequential loop, transposes and saves it once and reloads it eleven times, to the byte.
         """
         template = self.stream.kind(value).template
         return not template.sequential and self.footprint[template.number] > self.chip.sbuf_bytes_per_partition
 
     @cached_property
     def footprint(self) -> dict[int, float]:
-        """For each instruction, the bytes of a partition that all its distinct values take."""
+        """Return, for each instruction, the bytes of a partition that all its distinct values take together."""
         stream = self.stream
         totals: dict[int, float] = defaultdict(float)
         for event, outs in enumerate(stream.outputs):
@@ -627,7 +637,8 @@ class _Planner:
 
 
 def _take(released: deque[list[float]], size: float, waits: list[int]) -> float:
-    """Take ``size`` bytes of the space that was released first, and add the last readers of that space to ``waits``.
+    """Take ``size`` bytes, first of the space that was released first. Add the last readers of that space to
+    ``waits``.
 
     Return the number of bytes that were not available.
     """
@@ -648,5 +659,5 @@ _Figure = TypeVar("_Figure")
 
 
 def _by_value(stream: Stream, figures: Sequence[_Figure]) -> list[_Figure]:
-    """Return a list with one entry for each value: the entry of ``figures`` for the value's kind."""
+    """Return a list with one entry for each value: the entry of ``figures`` at the number of the value's kind."""
     return [figures[kind] for kind in stream.value_kind]

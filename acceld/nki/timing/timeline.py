@@ -1,9 +1,13 @@
 """Predict a program's latency and its parts: the simulator's performance model.
 
-``timeline(program)`` never touches data. It prices every instruction (:mod:`acceld.nki.timing.cost`), unrolls the loops
-and numbers values (:mod:`acceld.nki.timing.value_numbering`), plans SBUF and spills
-(:mod:`acceld.nki.timing.sbuf_allocation`) and schedules engines and DMA (:mod:`acceld.nki.timing.list_schedule`). A
-very long program is timed twice with fewer iterations, and the figures are extended linearly.
+``timeline(program)`` never touches data. It takes four steps:
+
+1. :mod:`acceld.nki.timing.cost` computes the cost of every instruction.
+2. :mod:`acceld.nki.timing.value_numbering` unrolls the loops and numbers the values.
+3. :mod:`acceld.nki.timing.sbuf_allocation` plans SBUF and spills.
+4. :mod:`acceld.nki.timing.list_schedule` schedules the engines and DMA.
+
+A very long program is timed twice with fewer iterations, and the figures are extended linearly.
 """
 
 from __future__ import annotations
@@ -69,7 +73,7 @@ assumed to do. predicted: it depends on an assumed schedule too.
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """Time that one line takes of one engine on the critical path."""
+    """The microseconds that one line takes of one engine on the critical path."""
 
     line: int
     engine: str
@@ -78,7 +82,7 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class HotSpot:
-    """Time that one line of the kernel takes of one engine."""
+    """The microseconds that one line of the kernel takes of one engine."""
 
     line: int
     engine: str
@@ -89,7 +93,7 @@ class HotSpot:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Prediction for one program. Counters have the names and definitions of neuron-profile."""
+    """The prediction for one program. Counters have the names and definitions of neuron-profile."""
 
     chip: str
     api: str
@@ -139,7 +143,7 @@ class Timeline:
     schedule: Schedule | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all figures as data that JSON can hold, without the machine operations and their schedule."""
+        """Return all figures as data for JSON, without the machine operations and their schedule."""
         data = {
             name: getattr(self, name)
             for name in self.__slots__
@@ -169,13 +173,14 @@ class Timeline:
 def timeline(program: Program, params: TimelineParams | None = None, *, max_events: int | None = None) -> Timeline:
     """Return the predicted latency of ``program`` on its chip, with all counters.
 
-    The compiler model is that of the program's API, or ``params``. Beyond ``max_events`` executions (default
-    :data:`MAX_EVENTS`) the figures are extrapolated from the first executions, which is wrong for a program whose later
-    iterations do more work.
+    ``params`` are by default those of the program's API and chip. Beyond ``max_events`` executions (default
+    :data:`MAX_EVENTS`) the figures are extrapolated from the first executions. That is wrong for a program
+    whose later iterations do more work.
 
-    Raise MissingRule for an operation without a cost rule. If the number of iterations of some loop is known only at
-    run time, ``latency_us`` is None and every other figure counts one iteration of each such loop, unless
-    ``params.dynamic_trips`` gives the number to assume.
+    If some loop's number of iterations is known only at run time, ``latency_us`` is None. Every other figure
+    then counts one iteration of each such loop. ``params.dynamic_trips`` can give the number to assume instead.
+
+    Raise MissingRule for an operation without a cost rule.
     """
     chip = chip_spec(program.chip)
     max_events = max_events or MAX_EVENTS
@@ -220,8 +225,8 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
 
 
 def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers that dropped instructions have in the program without the instructions that the compiler adds
-    (:func:`compiler_legacy.sums_apart`).
+    """Translate the numbers of dropped instructions to the program before :func:`compiler_legacy.sums_apart`
+    added some.
     """
     added = [number for number, (node, _) in enumerate(program.walk()) if node.attr(compiler_legacy.TWIN)]
     if not added:
@@ -230,11 +235,12 @@ def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
 
 
 def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
-    """Return the program with fused loops, and how the performance model counts each execution of each instruction.
+    """Return the program with fused loops, and what the performance model does with each execution of each
+    instruction.
 
-    The second result maps an instruction's number in program order to one turn (:mod:`acceld.nki.ir.turns`) for each
-    execution. An instruction without an entry counts in full. The mapping is empty if the model drops and merges
-    nothing, or if it can not time the program in full.
+    The second result maps an instruction's number in program order to one turn (:mod:`acceld.nki.ir.turns`) for
+    each execution: counted, left out or merged. An instruction without an entry counts in full. The mapping is
+    empty if the model drops and merges nothing, or if it can not time the program in full.
     """
     params = default_params(program.api, program.chip)
     if program.lnc == cores.CORES:
@@ -278,8 +284,8 @@ _ROUNDS = 20
 
 
 def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
-    """Return one core's run. With more than ``max_events`` executions, its figures are extrapolated from two shorter
-    runs.
+    """Return the run of one core. Beyond ``max_events`` executions its figures are extrapolated from two
+    shorter runs.
     """
     program, full = part.program, part.trips
     total = _executions(program.body, full)
@@ -296,7 +302,7 @@ def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
 
 
 def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
-    """Return the runs of two cores in which the core that reaches an exchange or a barrier first waits for the other."""
+    """Return the runs of two cores that wait for each other at every exchange and barrier."""
     meetings = [[at for at, kind in enumerate(run.machine.kind) if kind in MEETINGS] for run in ran]
     common = min(map(len, meetings))
     meetings = [numbers[:common] for numbers in meetings]
@@ -317,10 +323,11 @@ def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
 
 
 def _on_one_stack(ran: list[_Run], chip: ChipSpec) -> list[_Run]:
-    """Return the runs of two cores, lengthened if their common stack of HBM needs more time for the bytes of both.
+    """Return the runs of two cores. They take longer if the cores' common stack of HBM needs more time for the
+    bytes of both.
 
-    Trainium2 has four stacks for eight cores, of 716 GB/s each. The 16 DMA engines of two cores move 829 GB/s in long
-    rows.
+    Trainium2 has four stacks for eight cores, of 716 GB/s each. The 16 DMA engines of two cores move 829 GB/s
+    in long rows.
     """
     moved = sum(run.figures[name] for run in ran for name in ("hbm_read_bytes", "hbm_write_bytes"))
     least = moved / chip.hbm_bytes_per_us
@@ -366,8 +373,8 @@ def _figures(machine: Machine, times: Schedule) -> dict[str, float]:
 
 
 def _dma_busy(machine: Machine, total_us: float) -> float:
-    """Return the busy time of the busiest quarter of the DMA engines; ``total_us`` is the time of all transfers
-    together.
+    """Return the busy time of the busiest quarter of the DMA engines. ``total_us`` is the sum over all
+    transfers.
     """
     if not machine.quarters:
         return total_us
@@ -380,7 +387,7 @@ def _dma_busy(machine: Machine, total_us: float) -> float:
 
 
 def _extended(first: dict[str, float], second: dict[str, float], steps: float) -> dict[str, float]:
-    """Return each figure, extrapolated linearly: ``second`` plus further steps from ``first`` to ``second``."""
+    """Return each figure extrapolated linearly: ``first`` plus ``steps`` times its difference to ``second``."""
     return {name: max(second[name], value + (second[name] - value) * steps) for name, value in first.items()}
 
 
@@ -389,8 +396,7 @@ def _executions(body: tuple[Node, ...], trips: Mapping[int, int]) -> int:
 
 
 def _shorter(program: Program, full: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Return numbers of iterations with which the program has at most ``budget`` executions, if reducing loops can
-    achieve it.
+    """Return numbers of iterations for which the program has at most ``budget`` executions, as far as possible.
 
     Outer loops are shortened before inner ones.
     """
@@ -487,7 +493,9 @@ class _Written:
 
 
 def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Mapping[int, int]) -> _Written:
-    """Return exact counts of the program as written, before the compiler changes it."""
+    """Return counts of instructions, bytes and passes of the program as written, before the compiler changes
+    it.
+    """
     counts: dict[str, int] = defaultdict(int)
     rows: Counter[int] = Counter()
     read = write = passes = 0
@@ -525,7 +533,10 @@ def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
 def _binding(
     run: _Run, engines: Mapping[str, float], begin_us: float, after_us: float, latency: float
 ) -> Binding | None:
-    """Return how the busiest engine spends the latency, including the kernel's launch and end."""
+    """Return what the busiest engine does during the latency, including the kernel's launch and end.
+
+    None if no operation runs on any engine.
+    """
     found = binding(run.machine, run.schedule, max(engines, key=lambda engine: engines[engine]))
     if found is None:
         return None
@@ -539,7 +550,9 @@ NOTED_SHARE = 0.01
 
 
 def _issued(transfers: int, params: TimelineParams, crowded: bool) -> tuple[str, ...]:
-    """Return a warning if the kernel's transfers alone may take longer than its predicted latency; () otherwise."""
+    """Return a warning if starting the kernel's transfers may alone take longer than the predicted latency;
+    else ().
+    """
     if not crowded:
         return ()
     issued_us = transfers * params.issue_us
@@ -553,7 +566,7 @@ def _issued(transfers: int, params: TimelineParams, crowded: bool) -> tuple[str,
 def _unproven(
     program: Program, params: TimelineParams, found: Binding | None, launch: float, latency: float
 ) -> tuple[str, ...]:
-    """Return, in words, the parts of the latency that no measured kernel confirms."""
+    """Return texts on the parts of the latency that no measured kernel confirms."""
     turned = sorted(
         {
             node.line
@@ -588,7 +601,7 @@ def _hot_spots(machine: Machine, scale: float, latency: float) -> tuple[HotSpot,
 
 
 def _bound(engines: Mapping[str, float], latency: float, rows: Mapping[int, int]) -> str:
-    """Return the bottleneck in a few words."""
+    """Return a short text on the bottleneck, such as ``DMA 84 %``."""
     name = max(engines, key=lambda engine: engines[engine])
     percent = round(100 * engines[name] / latency)
     label = "DMA" if name == "dma" else name

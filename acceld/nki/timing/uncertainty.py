@@ -1,10 +1,14 @@
 """State the uncertainty of a predicted latency.
 
-All figures are measured, and ``scripts/evidence/bench_sim.py`` prints them. The interval of a latency is the wider of two
-conformal intervals. One contains the errors of four of five development kernels of the same chip with the same
-bottleneck. The other contains four of five chains; a chain is the set of kernels of one computation, and is contained
-if the errors of four of five of its kernels are. A kernel that resembles no measured kernel has no interval. The
-allowed error of a ratio of two predictions is :data:`acceld.model.SIMULATED_TIE_PERCENT`.
+All figures are measured, and ``scripts/evidence/bench_sim.py`` prints them. The interval of a latency is the
+wider of two conformal intervals, both for kernels of the same chip with the same bottleneck:
+
+- the interval that contains the errors of four of five development kernels,
+- the interval that contains four of five chains. A chain is the set of kernels of one computation. A chain is
+  contained if the errors of four of five of its kernels are.
+
+A kernel that resembles no measured kernel has no interval. The allowed error of a ratio of two predictions is
+:data:`acceld.model.SIMULATED_TIE_PERCENT`.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ waiting.
 
 
 class Bound(StrEnum):
-    """Class of a kernel's bottleneck; each class has its own interval."""
+    """The class of a kernel's bottleneck. Each class has its own interval."""
 
     TENSOR = "tensor"
     ELEMENTWISE = "vector, scalar or gpsimd"
@@ -45,7 +49,7 @@ INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The uncertainty of a predicted latency: its interval, and the kernels behind the interval."""
+    """The uncertainty of a predicted latency: its interval, and the measured kernels behind the interval."""
 
     kind: str
     """``predicted``, or ``data_dependent`` if there is no latency."""
@@ -56,12 +60,12 @@ class Prediction:
 
     @property
     def validated(self) -> bool:
-        """True if the latency has an interval."""
+        """Tell whether the latency has an interval."""
         return self.validated_on != UNVALIDATED
 
 
 def bound_of(engines: Mapping[str, float], latency_us: float) -> Bound:
-    """Return the class of the engine that bounds a kernel, from the busy microseconds of its engines."""
+    """Return the class of a kernel's bottleneck, from the busy microseconds of its engines."""
     name = max(engines, key=lambda engine: engines[engine])
     if engines[name] < MOSTLY * latency_us:
         return Bound.WAITING
@@ -69,11 +73,11 @@ def bound_of(engines: Mapping[str, float], latency_us: float) -> Bound:
 
 
 def prediction(*, chip: str, engines: Mapping[str, float], latency_us: float | None, unlike: bool) -> Prediction:
-    """Return the uncertainty of a latency.
+    """Return the uncertainty of a predicted latency.
 
-    ``unlike`` is True for a kernel that resembles no measured one: two cores, loops or addresses known only at run
-    time, or more transfers than can start within the latency. Such a kernel has no interval, nor has a chip without
-    measured kernels.
+    ``unlike`` is True for a kernel that resembles no measured one: two cores, loops or addresses known only at
+    run time, or more transfers than can start within the latency. Such a kernel has no interval. A chip without
+    measured kernels has no intervals either.
     """
     if latency_us is None:
         return Prediction("data_dependent", None, UNVALIDATED)

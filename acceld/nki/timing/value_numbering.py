@@ -1,11 +1,12 @@
 """Unroll a program into events, and number each result by its value.
 
-An event is one execution of an instruction. With value numbering, an execution of the same operation on the same values
-as an earlier one is a *repeat*: it makes no new values, and its destination cells take the earlier values.
+An *event* is one execution of an instruction. A *repeat* is an event that performs the same operation on the
+same values as an earlier event. A repeat makes no new values: its destination cells take the values of the
+earlier event.
 
-The earlier values stay where they were written. An access of several cells must therefore find the values side by side
-in their original cells, as it would in the repeat's cells. If it does not, the instructions that wrote those cells
-count as repeats only where they write the same cells again.
+The values of a repeat stay where the earlier event wrote them. An access of several cells needs their values
+side by side, as they would lie if the repeat had written them. If the values do not lie side by side, the
+instructions that wrote those cells count as repeats only where they write the same cells again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ of a load and a reduction. One place does not agree, nor do as many as fit SBUF.
 
 @dataclass(slots=True)
 class Kind:
-    """Hold what all values that one access of an instruction writes have in common."""
+    """The properties of all values that one access of an instruction writes."""
 
     template: Template
     bytes: float
@@ -61,12 +62,12 @@ class Stream:
     """The event that first made each value."""
 
     def kind(self, value: int) -> Kind:
-        """Return what the value has in common with the other values of the same access."""
+        """Return the record that ``value`` shares with the other values of the same access."""
         return self.kinds[self.value_kind[value]]
 
 
 def expand(prepared: Prepared, *, numbering: bool) -> Stream:
-    """Return the events of ``prepared``, with repeats marked if ``numbering`` is True."""
+    """Return the events of ``prepared``. With ``numbering``, repeats are found and marked."""
     expander = _Expander(prepared, numbering)
     stream = expander.run()
     if expander.scattered:
@@ -89,7 +90,7 @@ cells whose values lie elsewhere.
 
 @dataclass(slots=True)
 class _Site:
-    """An instruction in the tree of loops, with the tables that its executions look up."""
+    """One instruction in the tree of loops, with the tables that its executions read."""
 
     template: Template
     reads: list[_Cells]
@@ -141,7 +142,9 @@ class _Expander:
         self.tree = self._index(prepared.program.body)
 
     def _index(self, body: tuple[Node, ...]) -> list[_Site | tuple[int, int, list[Any]]]:
-        """Return ``body`` as a tree: a site for each instruction, and (loop, trips, tree of its body) for each loop."""
+        """Return ``body`` as a tree: a :class:`_Site` for each instruction, and (loop, trips, tree of its body)
+        for each loop.
+        """
         return [
             (node.id, self.prepared.trips[node.id], self._index(node.body))
             if isinstance(node, Loop)
@@ -285,7 +288,7 @@ class _Expander:
         stream.turn.append(at)
 
     def _move(self, template: Template, at: int, outs: tuple[int, ...]) -> None:
-        """Record which cells written by a repeat have values that lie elsewhere."""
+        """Record which cells of a repeat have values that were first written elsewhere."""
         position = 0
         for access in template.writes:
             base, moved = access.bases[at], self.moved[access.buffer]
@@ -296,7 +299,7 @@ class _Expander:
                     moved[base + offset] = buffer, base + offset - cell, template.number
 
     def _origin(self, value: int) -> tuple[int, int]:
-        """Return the buffer and the cell in which a value was first made."""
+        """Return the buffer and the cell into which a value was first written."""
         stream = self.stream
         event = stream.value_event[value]
         place, turn = value - stream.outputs[event][0], stream.turn[event]
@@ -307,16 +310,17 @@ class _Expander:
         raise ValueError("an accumulator's value is in no cell")
 
     def _read_together(self, cells: list[int], moved: _Moved) -> None:
-        """Record the instructions whose repeated values do not lie side by side, although one access reads their
-        ``cells`` together.
+        """Check whether the values of ``cells``, which one access reads together, lie side by side.
+
+        If not, record the instructions whose repeats took those values from elsewhere.
         """
         places = [moved.get(cell) for cell in cells]
         if len({place and place[:2] for place in places}) > 1:
             self.scattered.update(place[2] for place in places if place)
 
     def _made(self, site: _Site, event: int) -> tuple[int, ...]:
-        """Return the numbers of new values: one for each cell that the execution writes, and one for the accumulators
-        it writes.
+        """Return the numbers of new values: one for each cell that the execution writes, and one for its
+        accumulator if it uses one.
         """
         kinds, events = self.stream.value_kind, self.stream.value_event
         begin = len(kinds)
@@ -332,10 +336,11 @@ class _Expander:
     def _rotated(
         self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...], overwritten: list[int]
     ) -> tuple[int, ...]:
-        """Return the values that this execution overwrites: those that the place held :data:`PLACES` writes before.
+        """Return the values that this execution overwrites: those written to the same cells :data:`PLACES`
+        writes before.
 
-        Only a tile that is written again while it is in scope has so few places; other tiles rotate through SBUF, and
-        the result is ().
+        Only a tile that is written again while it is in scope is limited to so few copies. Other tiles rotate
+        through SBUF, and the result is ().
         """
         buffer = template.writes[0].buffer
         if buffer not in self.rewritten:

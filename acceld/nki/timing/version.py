@@ -20,22 +20,25 @@ _ASIDE = ("port",)
 def model_version() -> str:
     """Return the version of the performance model, such as ``9.3f2a91c0``.
 
-    The number is the version of the parameters. The digits are a digest of the simulator's source and of the chips'
-    constants, so every change that could alter a prediction alters the version.
+    The number is the version of the parameters. The digits are a digest of the simulator's source and of the
+    chips' constants. So every change that could alter a prediction alters the version.
     """
     return f"{PARAMS_VERSION}.{digest(sources())}"
 
 
 def sources() -> list[Path]:
-    """Return the files that predictions depend on, in a fixed order. Compiled code is left out, because it only repeats
-    some of these files.
+    """Return the files on which predictions depend, in a fixed order.
+
+    Compiled code is left out, because it only repeats some of these files.
     """
     kept = [path for path in _SIMULATOR.rglob("*.py") if path.relative_to(_SIMULATOR).parts[0] not in _ASIDE]
     return [*sorted(kept), Path(chips.__file__)]
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """Return eight hex digits of a digest over the names and contents of files. Line ends do not matter."""
+    """Return eight hex digits of a digest over names and contents of files. Kinds of line ends make no
+    difference.
+    """
     found = hashlib.sha256()
     for path in paths:
         text = path.read_bytes().replace(b"\r\n", b"\n")
@@ -44,7 +47,5 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def model_of(calibration: Calibration | None) -> str:
-    """Return the identity of the performance model with a calibration; that of the published model if ``calibration``
-    is None.
-    """
+    """Return the identity of the performance model: with a calibration, or without one for None."""
     return model_version() if calibration is None else f"{model_version()}.c{calibration.digest}"

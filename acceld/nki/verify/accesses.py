@@ -1,4 +1,4 @@
-"""Check each access of a program: bounds, partitions, banks, blocks, capacity."""
+"""Check the rules on single accesses of a program: bounds, partitions, PSUM banks, block dimensions, capacity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ a half at a multiple of a half.
 
 
 class Accesses:
-    """Check every tile of an instruction against its buffer and the chip."""
+    """Check every tile that an instruction accesses against its buffer and the chip."""
 
     def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
         self.report, self.rules = report, rules
@@ -36,7 +36,7 @@ class Accesses:
         self._fine: set[tuple[Access, tuple[Pattern, ...], AxisMap | None, bool]] = set()
 
     def buffers(self) -> None:
-        """Check the declarations of all buffers."""
+        """Check the declaration of every buffer, and the HBM that all tensors need together."""
         self._memory()
         for buffer in self.report.program.buffers:
             if buffer.space is Space.HBM:
@@ -59,9 +59,10 @@ class Accesses:
             self._address(buffer, partitions)
 
     def _memory(self) -> None:
-        """Check that the tensors in HBM fit one core's share of HBM, or the share of two cores with LNC 2.
+        """Check that the tensors in HBM fit into one core's share of HBM, with LNC 2 into the share of two
+        cores.
 
-        Each tensor counts once.
+        Each tensor counts once, also if both cores use it.
         """
         inside = [buffer for buffer in self.report.program.buffers if buffer.space is Space.HBM]
         total = sum(buffer.elements * DTYPE_BYTES[buffer.dtype] for buffer in inside)
@@ -110,12 +111,12 @@ class Accesses:
         self.report.add("psum_bank", buffer, message, f"start on a multiple of {bank} bytes")
 
     def capacity(self, space: Space) -> int:
-        """Return the bytes of one partition of a memory."""
+        """Return the bytes of one partition of SBUF or PSUM."""
         chip = self.rules.chip
         return chip.psum_bytes_per_partition if space is Space.PSUM else chip.sbuf_bytes_per_partition
 
     def check(self, instruction: Instruction) -> None:
-        """Check all tiles of one instruction."""
+        """Check every tile that an instruction accesses."""
         space = iteration_space(instruction)
         lazy = instruction.op == "memset" and bool(instruction.attr("lazy"))
         for operand, axes in self._operands(instruction, space.srcs, space.dsts):
@@ -125,8 +126,9 @@ class Accesses:
             self._together(instruction)
 
     def check_arguments(self, instruction: Instruction) -> None:
-        """Check the tiles in HBM of an unmasked instruction that differs only in them from one that has passed
-        :meth:`check`.
+        """Check only the tiles in HBM of an instruction without mask.
+
+        This suffices if the instruction differs in nothing else from one that has passed :meth:`check`.
         """
         for access in instruction.accesses:
             if self.report.buffer(access).space is Space.HBM:
@@ -186,9 +188,9 @@ class Accesses:
     def _surely_outside(
         self, instruction: Instruction, access: Access, axes: AxisMap | None, d: int, size: int
     ) -> bool:
-        """Return True if it is proved that in some iteration an index inside the mask is out of bounds.
+        """Tell whether it is proved that an index which the mask includes is out of bounds in some iteration.
 
-        The result is False if the proof would take too long.
+        False if the proof would take too long.
         """
         loops = sorted(
             {loop for loop, _ in access.start[d].terms}
@@ -254,7 +256,7 @@ class Accesses:
                 "partition_axis",
                 line,
                 f"a free axis of {self.report.name(access)} moves along the partitions",
-                "partitions come first in a tile",
+                "put the axis of partitions first in the tile",
             )
             return
         if not engine:
@@ -304,7 +306,8 @@ class Accesses:
             )
 
     def _values(self, start: Affine, modulus: int) -> Iterator[int]:
-        """Yield values of ``start`` until all remainders modulo ``modulus`` have occurred.
+        """Yield values of ``start`` that have every remainder modulo ``modulus`` which occurs in some
+        iteration.
 
         If no loop changes the remainder, the only value is the constant.
         """
@@ -316,7 +319,7 @@ class Accesses:
             yield start.const + sum(coef * i for (_, coef), i in zip(loops, values, strict=True))
 
     def _together(self, instruction: Instruction) -> None:
-        """Check that the operands of one instruction fit in SBUF and PSUM together."""
+        """Check that all operands of an instruction fit into SBUF and PSUM at the same time."""
         if instruction.op in _CONTROL:
             return
         for space in (Space.SBUF, Space.PSUM):
@@ -340,8 +343,8 @@ class Accesses:
                 )
 
     def _fullest_partition(self, tiles: Mapping[Access, int], read: Collection[Access]) -> int:
-        """Return the bytes that the tiles need in the fullest partition, if their tensors are placed as well as
-        possible.
+        """Return the bytes that the tiles need in the fullest partition, with the best choice of partitions for
+        their tensors.
 
         Tensors of at most 64 partitions can lie beside each other. Tensors in ``read`` must start at the same
         partition.
@@ -363,8 +366,9 @@ class Accesses:
         )
 
     def _places(self, number: int) -> list[range]:
-        """Return the ranges of quarters of the partitions that a tensor may occupy: single quarters, halves, or all
-        four.
+        """Return the ranges of partitions that a tensor may occupy, counted in quarters of all partitions.
+
+        A tensor occupies a single quarter, two adjacent quarters, or all four.
         """
         buffer, quarter = self.report.program.buffers[number], self.rules.chip.partitions // _QUARTERS
         taken = -(-buffer.shape[buffer.partition_axis] // quarter)
@@ -381,6 +385,8 @@ def free_bytes(buffer: Buffer) -> int:
 
 
 def tile_bytes(access: Access, buffer: Buffer) -> int:
-    """Return the bytes of a tile's elements in one partition. Elements that the tile repeats count once."""
+    """Return the bytes of a tile's elements in one partition. Elements that the access reads repeatedly count
+    once.
+    """
     moving = [dim for dim in access.dims[1:] if any(dim.steps)]
     return prod(dim.count for dim in moving) * DTYPE_BYTES[buffer.dtype]

@@ -1,6 +1,7 @@
-"""Note what is legal but known to compile wrongly or slowly: forms that AWS's users reported, and the program's size.
+"""Note what is legal but known to compile wrongly or slowly: forms that AWS's users reported, and large
+programs.
 
-These are notes, not refusals, because kernels with such forms have also run on chips.
+These notes refuse nothing, because kernels with such forms have also run on chips.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ instructions by its loops, took more than 30 minutes and 30 GB where they compil
 def doubts(program: Program, nki: str | None = None) -> tuple[Notice, ...]:
     """Return the notes on a program, sorted by line, without repetitions.
 
-    ``nki`` is the version of the package ``nki``, for a program of the current API.
+    ``nki`` is the version of the package ``nki`` to compile for. Without it, the memory of a program of the
+    current API is not examined.
     """
     if program.api == "nki_legacy":
         found = [*_of_legacy(program)]
@@ -34,11 +36,12 @@ def doubts(program: Program, nki: str | None = None) -> tuple[Notice, ...]:
 
 
 def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
-    """Yield a note for each on-chip memory that is too small for all tiles in use at some instruction.
+    """Yield a note for SBUF and for PSUM if the tiles that are in use at some instruction do not fit.
 
-    Up to NKI 0.6 that is an error of the compiler; from 0.7 on its fallback allocator spills (AWS's pages on both). A
-    tile counts from its first to its last use in program order, once for all iterations of the loops around its
-    declaration, so the sum is a lower bound. Tiles with an address of their own are not counted.
+    Up to NKI 0.6 the compiler refuses such a program; from 0.7 on its fallback allocator spills (AWS's pages on
+    both). A tile counts from its first to its last use in program order, and once for all iterations of the
+    loops around its declaration. So the sum is a lower bound. Tiles with an address of their own are not
+    counted.
     """
     chip = chip_spec(program.chip)
     later = tuple(map(int, nki.split("."))) >= (0, 7)
@@ -69,7 +72,7 @@ def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
 
 
 def _row_bytes(buffer: Buffer) -> int:
-    """Return the bytes of all tiles of a buffer in one partition."""
+    """Return the bytes that all tiles of a buffer take in one partition."""
     return buffer.elements // buffer.shape[buffer.partition_axis] * DTYPE_BYTES[buffer.dtype]
 
 
@@ -84,8 +87,10 @@ def _of_size(program: Program) -> Iterator[Notice]:
 
 
 def _of_legacy(program: Program) -> Iterator[Notice]:
-    """Yield notes on additions in place in an affine loop, and on tiles outside a sequential loop that the loop writes
-    as a whole.
+    """Yield notes on two forms of the legacy API.
+
+    The first is an addition in place in an affine loop. The second is a tile that a sequential loop writes as a
+    whole, although it is declared outside of the loop.
     """
     written: dict[tuple[int, int], bool] = {}
     """By loop and buffer: True while the first use in an iteration of the loop was a write of the whole buffer."""

@@ -12,14 +12,16 @@ MAX_FINDINGS = 50
 
 
 class TooMany(Exception):
-    """Ends a verification that has enough findings or has passed its deadline. The findings so far are kept."""
+    """Raised to end a verification that has enough findings, or has passed its deadline. The findings so far
+    are kept.
+    """
 
 
 @dataclass
 class Report:
-    """The findings of one verification, without repetitions of rule, line and message.
+    """The findings of one verification, each combination of rule, line and message once.
 
-    ``noted`` counts repeated findings too, so that a caller can see if a check has found anything.
+    ``noted`` counts repeated findings too. So a caller can see whether a check has found anything.
     """
 
     program: Program
@@ -28,7 +30,9 @@ class Report:
     noted: int = 0
 
     def add(self, rule: str, where: int | Instruction | Buffer, message: str, hint: str = "") -> None:
-        """Add a finding at a line, an instruction or a buffer's declaration. Raise TooMany at MAX_FINDINGS findings."""
+        """Add a finding at a line, an instruction or a buffer's declaration. Raise TooMany after MAX_FINDINGS
+        findings.
+        """
         self.noted += 1
         line, place = (where, "") if isinstance(where, int) else (where.line, where.place)
         message = placed(message, place)
@@ -37,17 +41,22 @@ class Report:
             raise TooMany
 
     def tick(self) -> None:
-        """Add a finding and raise TooMany if the deadline has passed."""
+        """Add a finding and raise TooMany if the deadline has passed. Long checks call this now and then."""
         if time.monotonic() > self.deadline:
-            self.add("verify_deadline", 0, "the program is too large to be verified within its deadline")
+            self.add(
+                "verify_deadline",
+                0,
+                "the program is too large to be verified within its deadline",
+                "unroll fewer loops",
+            )
             raise TooMany
 
     def buffer(self, access: Access) -> Buffer:
-        """Return the buffer of an access."""
+        """Return the buffer that an access reads or writes."""
         return self.program.buffers[access.buffer]
 
     def name(self, access: Access) -> str:
-        """Return a text for messages that names an access's tile, such as ``x[128, 512]``."""
+        """Return the text by which messages name an access, such as ``x[128, 512]``."""
         buffer = self.buffer(access)
         shape = ", ".join(str(n) for n in access.shape)
         return f"{buffer.name or f'buffer {buffer.id}'}[{shape}]"

@@ -1,7 +1,7 @@
-"""Find instructions that differ only in their position in the program, so that checking one of them is enough.
+"""Find instructions for which one check is enough, because they differ only in their position in the program.
 
-A kernel with unrolled loops has each instruction many times: on other buffers of the same kind, and at other places of
-its arguments.
+A kernel with unrolled loops has each instruction many times: on different buffers of one kind, and at different
+positions of its arguments.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ LARGEST = 2**62
 class Likeness:
     """Give like instructions the same number.
 
-    Like instructions agree in everything that a check of one instruction may read. They may differ in lines and names,
-    in which of several buffers of one kind a tile lies, and in the constants at which tiles in HBM start.
+    Two instructions are alike if they agree in everything that a check of a single instruction may read. They
+    may differ in line and names, in which of several buffers of one kind a tile lies, and in the constants at
+    which tiles in HBM start.
     """
 
     def __init__(self, program: Program) -> None:
@@ -45,14 +46,18 @@ class Likeness:
                 self._hbm.add(number)
 
     def kind(self, buffer: int) -> int | None:
-        """Return a number that is equal for buffers that differ only in name and line; None for a constant."""
+        """Return a number that buffers share if they differ only in name and line; None for a buffer of
+        constants.
+        """
         return self._kinds.get(buffer)
 
     def of(self, instruction: Instruction, outer: Iterable[Loop]) -> int | None:
-        """Return the number that ``instruction``, inside the loops ``outer``, shares with like instructions.
+        """Return the number that ``instruction``, inside the loops ``outer``, shares with all like
+        instructions.
 
-        None means that no other instruction counts as like it, because it has a mask, a pattern or a run-time index.
-        Objects are compared by identity, because the program keeps them and its decoder makes equal objects once.
+        None for an instruction with a mask, a pattern or a run-time index, which must be checked by itself.
+        Attributes, axes and loops are compared by identity, because the program keeps them alive and its
+        decoder makes equal objects only once.
         """
         if instruction.mask or instruction.pattern is not None:
             return None
@@ -82,7 +87,7 @@ class Likeness:
 
 
 class Uses:
-    """The uses of each buffer, in program order. They are computed only for buffers that are asked for."""
+    """The uses of each buffer, in program order. They are computed for a buffer when :meth:`of` is called."""
 
     def __init__(self, likeness: Likeness) -> None:
         self._likeness = likeness
@@ -92,7 +97,9 @@ class Uses:
         """For each buffer, the position of each instruction that uses it, and the number of the operand that does."""
 
     def add(self, instruction: Instruction, loops: tuple[Loop, ...], position: int, like: int | None) -> None:
-        """Add the instruction at ``position``; ``like`` is its number among like instructions."""
+        """Add the instruction at ``position`` of the program. ``like`` is its number by :class:`Likeness`, or
+        None.
+        """
         self._walked[position] = instruction, loops, like
         if like is None:
             for use in self._at(position):
@@ -103,16 +110,17 @@ class Uses:
                 self._places.setdefault(operand.buffer, []).append((position, number))
 
     def buffers(self) -> list[int]:
-        """Return the used buffers, in the order of their first uses."""
+        """Return the ids of all used buffers, in the order of their first uses."""
         return list(self._places)
 
     def of(self, buffer: int) -> list[Use]:
-        """Return the uses of a buffer."""
+        """Return the uses of a buffer, in program order."""
         positions = dict.fromkeys(position for position, _ in self._places.get(buffer, ()))
         return [use for position in positions for use in self._at(position) if use.access.buffer == buffer]
 
     def form(self, buffer: int) -> object:
-        """Return a value that is equal for on-chip buffers of one kind that like instructions use in the same way.
+        """Return a value that two on-chip buffers share if they are of one kind and like instructions use them
+        in the same way.
 
         None means that the buffer must be checked by itself.
         """

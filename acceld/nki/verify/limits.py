@@ -1,6 +1,7 @@
-"""Define which rules hold for each API and chip; the figures of chips are in :mod:`acceld.chips`.
+"""Decide which rules hold for each API and chip. The figures of chips are in :mod:`acceld.chips`.
 
-Sources: *isa* is the ``nki.isa`` reference, *mig* the migration guide for block dimensions.
+Sources that comments name: *isa* is the reference of ``nki.isa``, *mig* the migration guide for block
+dimensions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from acceld.errors import UsageError, nearest_of
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """The rules for a program. ``strict`` adds documented rules that compilers are known not to enforce."""
+    """The rules for programs of one API on one chip.
+
+    ``strict`` adds documented rules that compilers are known not to enforce.
+    """
 
     api: str
     chip: ChipSpec
@@ -21,39 +25,44 @@ class RuleBook:
 
     @property
     def legacy(self) -> bool:
-        """True for ``neuronxcc.nki``."""
+        """Tell whether the API is ``neuronxcc.nki``."""
         return self.api == "nki_legacy"
 
     @property
     def block_dimensions(self) -> bool:
-        """True if on-chip tensors may have block dimensions. Compilers accept them up to SDK 2.24 and refuse them from
-        2.25 on (mig).
+        """Tell whether on-chip tensors may have block dimensions, which stand before the partition dimension.
+
+        Compilers accept them up to SDK 2.24 and refuse them from 2.25 on (mig).
         """
         return self.legacy and not self.strict
 
     @property
     def psum_starts_on_bank(self) -> bool:
-        """True if PSUM tensors must start at the start of a bank (mig). neuronxcc allows an offset inside the bank."""
+        """Tell whether PSUM tensors must start at the start of a bank (mig). neuronxcc allows an offset inside
+        the bank.
+        """
         return not self.legacy
 
     @property
     def accumulates_on_any_value(self) -> bool:
-        """True if a product may add to values that no product wrote, such as those of a memset. v2 and v3 do not allow
-        that (isa, nc_matmul), but neuronxcc does it for nl.zeros.
+        """Tell whether a product may add to values that no product wrote, such as those of a memset.
+
+        NeuronCore v2 and v3 do not allow that (isa, nc_matmul), but neuronxcc does it for nl.zeros.
         """
         return self.legacy or self.chip.generation >= 4
 
     @property
     def same_base_partition(self) -> bool:
-        """True if both tiles of a tensor_tensor must start at the same partition (isa). AWS's own kernels break that
-        rule.
+        """Tell whether both tiles of a tensor_tensor must start at the same partition (isa). AWS's own kernels
+        break that rule.
         """
         return self.legacy and self.strict
 
 
 def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
-    """Return the rules of ``api`` on ``chip``. Raise UsageError if either is unknown, or if the API does not run on the
-    chip.
+    """Return the rules of ``api`` on ``chip``.
+
+    Raises UsageError if the API or the chip is unknown, or if the API does not run on the chip.
     """
     if api not in API_CHIPS:
         raise UsageError(f"no rule book for API {api!r}", hint=nearest_of(api, API_CHIPS))

@@ -1,7 +1,7 @@
 """Find tiles that share an address while both are in use.
 
-Executions are followed in program order. An execution that writes a tile takes the tile's memory away from the other
-tiles there. It is a finding if a part of a tile is read after another tile has taken it.
+Executions are followed in program order. An execution that writes a tile overwrites the other tiles at the same
+address. A finding is a read of a part of a tile that another tile has overwritten.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _Parts = tuple[Array, Array | slice, Array | slice]
 
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """An instruction's access to a tile with an address. Rows (partitions) and columns (bytes) are counted from the
-    access's start.
+    """An instruction's access to a tile with an address.
+
+    Rows (partitions) and columns (bytes) are counted from the start of the access.
     """
 
     use: Use
@@ -51,7 +52,9 @@ class _Touch:
 
 
 class Lives:
-    """Follow the tiles of a program whose addresses overlap."""
+    """Follow the executions that touch tiles whose addresses overlap. Each memory is divided into equal
+    *parts*.
+    """
 
     def __init__(self, report: Report) -> None:
         self.report, self.program = report, report.program
@@ -72,7 +75,7 @@ class Lives:
         self.core = 0
 
     def check(self) -> None:
-        """Add a finding for each instruction that reads a tile after another tile has overwritten it."""
+        """Add a finding for each instruction that reads a tile after another tile has overwritten the tile."""
         if not self.tiles:
             return
         self._measure()
@@ -87,7 +90,9 @@ class Lives:
                 run(env)
 
     def _measure(self) -> None:
-        """Choose the size of a part so that each tile and each access consists of whole parts."""
+        """Choose the size of a part, in rows and columns, so that each tile and each access consists of whole
+        parts.
+        """
         rows, columns = 0, 0
         for number, tiles in self.tiles.items():
             for one in tiles:
@@ -108,8 +113,10 @@ class Lives:
         self.row, self.column = max(1, rows), max(1, columns)
 
     def _compiled(self, node: Node, loops: tuple[Loop, ...], *, per_core: bool) -> Callable[[Env], None] | None:
-        """Return a function that follows the executions of ``node``; None if no tile with a shared address is touched
-        in it.
+        """Return a function that follows the executions of ``node``; None if ``node`` touches no tile with a
+        shared address.
+
+        With ``per_core`` each iteration of the loop ``node`` runs on another core.
         """
         if not isinstance(node, Loop):
             return self._instruction(node, loops)
@@ -231,7 +238,7 @@ class Lives:
         return owners, _run(rows // self.row), _run(columns // self.column)
 
     def _read(self, node: Instruction, parts: _Parts, tile: int) -> None:
-        """Add a finding if another tile now has a part of ``parts`` that this tile has written."""
+        """Add a finding if ``tile`` has written a part among ``parts`` that another tile has overwritten since."""
         if tile not in self.lost:
             return
         owners, rows, columns = parts
@@ -255,7 +262,7 @@ class Lives:
             return
 
     def _write(self, parts: _Parts, tile: int) -> None:
-        """Give ``parts`` to ``tile``, and record what tiles in scope lose by that."""
+        """Record that ``tile`` has written ``parts``, and which parts other tiles in scope have lost by that."""
         owners, rows, columns = parts
         region = (rows, columns) if isinstance(rows, slice) or isinstance(columns, slice) else np.ix_(rows, columns)
         found = owners[region]
@@ -265,7 +272,9 @@ class Lives:
         owners[region] = tile
 
     def _number(self, buffer: int, block: int, env: Env) -> int:
-        """Return the number of the tile, which is new in each iteration of the loops around its declaration."""
+        """Return the number of a tile, which differs between iterations of the loops around the tile's
+        declaration.
+        """
         place = buffer, block, self.core
         turn = tuple([env.get(loop, 0) for loop in self.program.buffers[buffer].scope])
         known = self.numbers.get(place)
@@ -286,9 +295,11 @@ def _moved(steps: Sequence[int], strides: tuple[int, ...]) -> int:
 
 
 def _reached(moves: Sequence[tuple[int, int]], start: Array | None = None) -> Array:
-    """Return all sums of one step of each move, sorted; a move is (count, step).
+    """Return all positions that an access reaches, sorted. Each of its moves takes 0 to count - 1 steps of size
+    step.
 
-    If there are too many sums, the result is all numbers between the least and the greatest.
+    ``start`` has the positions to begin at; None for 0. If there are too many positions, the result is all
+    numbers between the least and the greatest.
     """
     found = np.zeros(1, np.int64) if start is None else start
     for count, step in moves:
@@ -307,7 +318,7 @@ def _span(numbers: Array | slice) -> _Span:
 
 
 def _run(numbers: Array) -> Array | slice:
-    """Return the numbers sorted and without repetitions; as a slice if they are consecutive."""
+    """Return the numbers sorted and without repetitions. Consecutive numbers are returned as a slice."""
     found = np.unique(numbers)
     if found.size and found[-1] - found[0] + 1 == found.size:
         return slice(int(found[0]), int(found[-1]) + 1)
@@ -315,7 +326,7 @@ def _run(numbers: Array) -> Array | slice:
 
 
 def _inside(node: Instruction, shape: tuple[int, ...], env: Env) -> Array:
-    """Return, for each point of the iteration space, True if the mask includes it."""
+    """Return a boolean array over the iteration space: True for the points that the mask includes."""
     inside = np.ones(shape, bool)
     for pattern in node.mask:
         inside &= _pattern(pattern, shape, env) >= 0
@@ -330,7 +341,7 @@ def _pattern(pattern: Pattern, shape: tuple[int, ...], env: Env) -> Array:
 
 
 def _of_tile(inside: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    """Return, for each element of a tile, True if the mask includes some point of the space that uses the element."""
+    """Return a boolean array over a tile: True for each element that is used at some point inside the mask."""
     left = tuple(axis for axis in range(inside.ndim) if axis not in axes)
     reduced = inside.any(axis=left) if left else inside
     order = sorted(axis for axis in axes if axis >= 0)

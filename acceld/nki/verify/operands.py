@@ -36,7 +36,7 @@ _ACROSS = having(Trait.ACROSS)
 
 
 class Operands(InstructionCheck):
-    """Check what the operands of an instruction are, without regard to where in their buffers they lie."""
+    """Check the operands of instructions, without regard to their positions in their buffers."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         super().__init__(report, rules)
@@ -77,13 +77,16 @@ class Operands(InstructionCheck):
     def _loop_reduce(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
         around = {loop.id for loop in loops}
         if not reduce_loops(instruction) or not set(reduce_loops(instruction)) <= around:
-            self._add("local_scope", instruction, "loop_reduce over a loop that is not around it", "name an open loop")
+            self._add(
+                "local_scope", instruction, "loop_reduce names a loop that is not around it", "name a loop around it"
+            )
 
     def _same_base(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
         """Check that two tiles in SBUF start at the same partition in every iteration.
 
-        This holds for tiles of one tensor, and of two tensors whose partitions are certain; with strict legacy rules
-        for any two. The compiler chooses the partitions of all other tensors.
+        This is required of two tiles of one tensor, and of two tensors whose partitions are certain. With
+        strict legacy rules it is required of any two tiles. The compiler chooses the partitions of all other
+        tensors.
         """
         if instruction.op not in _TWO_TILES and instruction.op != "matmul":
             return
@@ -111,15 +114,16 @@ class Operands(InstructionCheck):
 
     @staticmethod
     def _apart(distance: Affine, instruction: Instruction, loops: tuple[Loop, ...]) -> bool:
-        """Return True if it is proved that ``distance`` is not zero in some iteration that the mask includes."""
+        """Tell whether it is proved that ``distance`` is not zero in some iteration that the mask includes."""
         moving = {loop.id for loop in loops if loop.trips > 1 and loop.trips_register is None}
         if distance.terms and instruction.mask:
             return False
         return bool(distance.const) if not distance.terms else any(loop in moving for loop, _ in distance.terms)
 
     def _placed(self, access: Access) -> bool:
-        """Return True if the first partition of a tensor is certain: it has an address, or takes more than half of the
-        partitions.
+        """Tell whether the first partition of a tensor is certain.
+
+        That is so if the tensor has an address, or if it takes more than half of the partitions.
         """
         buffer = self.report.buffer(access)
         return buffer.address is not None or 2 * buffer.shape[buffer.partition_axis] > self.rules.chip.partitions
@@ -188,11 +192,16 @@ class Operands(InstructionCheck):
             reduce_op = instruction.attr("reduce_op")
             if reduce_op not in (None, "add"):
                 self._add(
-                    "engine", instruction, f"the scalar engine folds with add only, not {reduce_op}", "reduce apart"
+                    "engine",
+                    instruction,
+                    f"the scalar engine folds with add only, not {reduce_op}",
+                    "reduce in an instruction of its own",
                 )
 
     def _functions(self, instruction: Instruction) -> None:
-        """Check that the current API's instruction has the functions that it names (pages of nki.isa)."""
+        """Check that an instruction of the current API names only ALU functions that it supports (pages of
+        nki.isa).
+        """
         for key, known in FUNCTIONS.get(instruction.op, {}).items():
             name = instruction.attr(key)
             if name is None or name in known:
@@ -204,7 +213,12 @@ class Operands(InstructionCheck):
                 f"it has {', '.join(sorted(known))}",
             )
         if instruction.op == "activation" and instruction.attr("func") in NO_ACTIVATION - COMPOSED_FUNCTIONS:
-            self._add("activation_function", instruction, f"{instruction.attr('func')} is no activation function")
+            self._add(
+                "activation_function",
+                instruction,
+                f"{instruction.attr('func')} is no activation function",
+                "use an instruction that has it",
+            )
 
     def _operand_types(self, instruction: Instruction) -> None:
         """Check the dtype of each operand (pages of nki.isa)."""
@@ -219,7 +233,7 @@ class Operands(InstructionCheck):
             self._add(
                 "dtype",
                 instruction,
-                f"{instruction.op} of int64: engines compute with at most 32 bits",
+                f"{instruction.op} can not compute on int64: engines compute with at most 32 bits",
                 "int64 is for nisa.dma_copy, nisa.scalar_load and nisa.scalar_store",
             )
         for name, known in OPERAND_DTYPES.get(instruction.op, {}).items():
@@ -235,14 +249,14 @@ class Operands(InstructionCheck):
             self._add(
                 "dtype",
                 instruction,
-                f"{one} and {other} of {instruction.op} are {named[one]} and {named[other]}, but have one type",
+                f"{one} and {other} of {instruction.op} are {named[one]} and {named[other]}, but must have one dtype",
                 "give both one type, and cast with nisa.tensor_copy before or after",
             )
 
     def _widens(self, instruction: Instruction) -> bool:
-        """Return True for a transpose by the tensor engine from 16 bits to float32.
+        """Tell whether the instruction is a transpose by the tensor engine from 16 bits to float32.
 
-        The page of nki.isa excludes it, but kernels that ran on a chip have it.
+        The page of nki.isa excludes such a transpose, but kernels that ran on a chip have it.
         """
         if instruction.op != "transpose" or instruction.engine is not Engine.TENSOR:
             return False
@@ -371,7 +385,9 @@ class Operands(InstructionCheck):
 
     def _masks(self, instruction: Instruction, aligned: bool) -> None:
         if instruction.mask and not aligned:
-            self._add("mask", instruction, f"{instruction.op} with a mask needs operands of one shape")
+            self._add(
+                "mask", instruction, f"{instruction.op} with a mask needs operands of one shape", "slice the operands"
+            )
 
     def _types(self, instruction: Instruction) -> None:
         op = instruction.op
@@ -392,11 +408,14 @@ class Operands(InstructionCheck):
             dtype = self._dtype(access)
             if bits and dtype not in INTEGER_DTYPES:
                 self._add(
-                    "dtype", instruction, f"{bits[0]} needs integers, {self.report.name(access)} is {dtype}", "cast it"
+                    "dtype",
+                    instruction,
+                    f"{bits[0]} needs integers, but {self.report.name(access)} is {dtype}",
+                    "cast it",
                 )
                 break
             if dtype in PACKED_DTYPES and op not in _PACKED:
-                self._add("dtype", instruction, f"{op} can not compute on {dtype}")
+                self._add("dtype", instruction, f"{op} can not compute on {dtype}", "cast it first")
                 break
 
 

@@ -15,7 +15,7 @@ _GATHER_SIZES = (1, 2, 4, 8, 16, 32)
 
 
 class InstructionCheck:
-    """Base class of the checks of one instruction, with the report and the rules."""
+    """The base class of checks of one instruction, with the report for findings and the rules."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         self.report, self.rules = report, rules
@@ -38,7 +38,9 @@ class Operations(InstructionCheck):
     """Check an instruction against the rules that only its operation has."""
 
     def check(self, instruction: Instruction) -> None:
-        """Check the rules that only this operation has: the method ``_check_`` with its name, if there is one."""
+        """Check the rules that hold for this operation alone. They are in the method ``_check_NAME``, if there
+        is one.
+        """
         special = getattr(self, f"_check_{instruction.op}", None)
         if special is not None:
             special(instruction)
@@ -52,10 +54,17 @@ class Operations(InstructionCheck):
             return
         sizes = [free_elements(one.shape) * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if src.shape[:1] != dst.shape[:1] or sizes[0] != sizes[1]:
-            self._add("shape", instruction, f"{sizes[0]} bytes of each partition read as {sizes[1]}")
+            self._add(
+                "shape",
+                instruction,
+                f"a view reads {sizes[0]} bytes of each partition as {sizes[1]}",
+                "give the view as many bytes",
+            )
         if self._space(src) is not self._space(dst):
             spaces = f"{self._space(src).value} and {self._space(dst).value}"
-            self._add("address_space", instruction, f"a view moves nothing, but lies in {spaces}", "copy the tile")
+            self._add(
+                "address_space", instruction, f"a view moves nothing, but this one is of {spaces}", "copy the tile"
+            )
         strides = [self.report.buffer(one).strides for one in (src, dst)]
         steps = [
             sum(step * stride for step, stride in zip(one.dims[-1].steps, along, strict=True))
@@ -66,14 +75,16 @@ class Operations(InstructionCheck):
             self._add("access_pattern", instruction, "a view reads elements that are not neighbors", "copy the tile")
 
     def _bits_in_hbm(self, instruction: Instruction, src: Access, dst: Access) -> None:
-        """Check a view of another dtype in HBM: it covers a whole tensor in order, and is neither an argument nor a
-        result.
+        """Check a view of another dtype in HBM.
 
-        A view moves no data, so nothing else can be a view.
+        A view moves no data. So it must cover a whole tensor in order, and must be neither an argument nor a
+        result.
         """
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:
-            self._add("shape", instruction, f"{sizes[0]} bytes read as {sizes[1]}")
+            self._add(
+                "shape", instruction, f"a view reads {sizes[0]} bytes as {sizes[1]}", "give the view as many bytes"
+            )
         if not (self._all_in_order(src) and self._all_in_order(dst)):
             self._add(
                 "access_pattern", instruction, "a view of a tensor in HBM must cover all of it", "copy the tensor"
@@ -84,7 +95,7 @@ class Operations(InstructionCheck):
             )
 
     def _all_in_order(self, access: Access) -> bool:
-        """Return True if an access covers its whole buffer, axis by axis."""
+        """Tell whether an access covers its whole buffer, axis by axis."""
         return access.shape == self.report.buffer(access).shape and all(
             dim.count == 1 or dim.steps == tuple(int(d == axis) for d in range(len(access.dims)))
             for axis, dim in enumerate(access.dims)
@@ -103,7 +114,7 @@ class Operations(InstructionCheck):
                 instruction,
                 f"number of partitions (dimension 0 size of a tile) mismatch in parameters "
                 f"(stationary{list(stationary.shape)}, moving{list(moving.shape)}) of 'nc_matmul'",
-                "both operands hold the contraction dimension on the partitions",
+                "put the contraction dimension on the partitions of both operands",
             )
         for size, limit, name in (
             (k, self.rules.chip.partitions, "the contraction dimension"),
@@ -180,7 +191,7 @@ class Operations(InstructionCheck):
             self._add(
                 "dtype",
                 instruction,
-                f"operands of 'nc_matmul' are {kinds[0]} and {kinds[1]}: both or none must be float32",
+                f"operands of 'nc_matmul' are {kinds[0]} and {kinds[1]}: either both or neither must be float32",
                 "cast one of them",
             )
         result = self._dtype(dst)
@@ -189,7 +200,9 @@ class Operations(InstructionCheck):
             self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
 
     def _current_product_types(self, instruction: Instruction, kinds: list[str]) -> None:
-        """Check the dtypes of nc_matmul that the current API documents, and those that its compiler refused."""
+        """Check the dtypes of nc_matmul in the current API: those that it documents, and those that its
+        compiler refused.
+        """
         if "tfloat32" in kinds:
             self._add(
                 "dtype",
@@ -210,16 +223,23 @@ class Operations(InstructionCheck):
             )
 
     def _performance_mode(self, instruction: Instruction, kinds: list[str]) -> None:
-        """Check the performance mode: double_row multiplies float8 from NeuronCore-v3 on, and not in column tiles (isa,
-        nc_matmul).
+        """Check that ``perf_mode`` is a mode of the chip, and fits the operands and the tiles of the array
+        (isa, nc_matmul).
+
+        The mode double_row multiplies float8 from NeuronCore-v3 on, and not in column tiles.
         """
         size = instruction.attr("tile_size")
         if instruction.attr("perf_mode") != "double_row" or self.rules.chip.generation < 3:
             self._add(
-                "perf_mode", instruction, f"{instruction.attr('perf_mode')} is not a mode of {self.rules.chip.name}"
+                "perf_mode",
+                instruction,
+                f"{instruction.attr('perf_mode')} is not a mode of {self.rules.chip.name}",
+                "leave perf_mode out",
             )
         elif any(not kind.startswith("float8") for kind in kinds):
-            self._add("perf_mode", instruction, f"double_row multiplies float8, not {kinds[0]} and {kinds[1]}", "cast")
+            self._add(
+                "perf_mode", instruction, f"double_row multiplies float8, not {kinds[0]} and {kinds[1]}", "cast them"
+            )
         elif isinstance(size, tuple) and len(size) == 2 and size[1] != 128:
             self._add("perf_mode", instruction, "double_row can not be combined with column tiles", "use 128 columns")
 
@@ -245,7 +265,12 @@ class Operations(InstructionCheck):
             if not wrong and (k > int(size[0]) or m > int(size[1])):
                 wrong = f"operands of {k} rows and {m} columns do not fit a tile of {size}"
         if wrong:
-            self._add("tile_position", instruction, wrong, "sizes are 32, 64 or 128 and positions their multiples")
+            self._add(
+                "tile_position",
+                instruction,
+                wrong,
+                "use sizes of 32, 64 or 128, and positions that are multiples of them",
+            )
 
     def _check_transpose(self, instruction: Instruction) -> None:
         src, dst = instruction.srcs[0], instruction.dsts[0]
@@ -273,7 +298,12 @@ class Operations(InstructionCheck):
     def _check_tensor_reduce(self, instruction: Instruction) -> None:
         op = str(instruction.attr("op"))
         if instruction.attr("negate") and not self.rules.legacy and (op in BITS or op in LOGIC):
-            self._add("alu_op", instruction, f"tensor_reduce with negate and {op}", "negate goes with arithmetic only")
+            self._add(
+                "alu_op",
+                instruction,
+                f"tensor_reduce can not negate the result of {op}",
+                "use negate with arithmetic only",
+            )
         data, dst = instruction.srcs[0], instruction.dsts[0]
         if not isinstance(data, Access):
             return
@@ -283,20 +313,24 @@ class Operations(InstructionCheck):
             self._add(
                 "reduce_axis",
                 instruction,
-                f"tensor_reduce over axes {list(axes)} of {self.report.name(data)}",
+                f"tensor_reduce can not reduce axes {list(axes)} of {self.report.name(data)}",
                 "free axes are 1 and up; partitions need partition_reduce or a product with ones",
             )
         elif wide[-len(axes) :] != list(axes):
             self._add(
                 "reduce_axis",
                 instruction,
-                f"tensor_reduce over axes {list(axes)} of {self.report.name(data)}: only the last free axes can be "
-                "reduced",
+                f"tensor_reduce can not reduce axes {list(axes)} of {self.report.name(data)}: it reduces only the last free axes",
                 "reorder the axes of the view",
             )
         if iteration_space(instruction).dsts[0] is None:
             kept = [n for axis, n in enumerate(data.shape) if axis not in axes]
-            self._add("operand_shape", instruction, f"the result has shape {kept}, not {list(dst.shape)}", "change dst")
+            self._add(
+                "operand_shape",
+                instruction,
+                f"the result has shape {kept}, not {list(dst.shape)}",
+                "give dst the result's shape",
+            )
 
     def _check_partition_reduce(self, instruction: Instruction) -> None:
         data, dst = instruction.srcs[0], instruction.dsts[0]
@@ -317,7 +351,12 @@ class Operations(InstructionCheck):
     def _check_bn_aggr(self, instruction: Instruction) -> None:
         data = instruction.srcs[0]
         if isinstance(data, Access) and (free_elements(data.shape) % 3 or not free_elements(data.shape)):
-            self._add("free_size", instruction, f"bn_aggr takes triples, not {free_elements(data.shape)} elements")
+            self._add(
+                "free_size",
+                instruction,
+                f"bn_aggr takes triples, not {free_elements(data.shape)} elements",
+                "give it results of bn_stats",
+            )
         self._result(instruction, 2)
 
     def _check_max8(self, instruction: Instruction) -> None:
@@ -325,7 +364,12 @@ class Operations(InstructionCheck):
         if instruction.op != "max8":
             values = instruction.srcs[1]
             if isinstance(values, Access) and free_elements(values.shape) != 8:
-                self._add("free_size", instruction, f"{instruction.op} looks for eight values a partition")
+                self._add(
+                    "free_size",
+                    instruction,
+                    f"{instruction.op} looks for eight values a partition",
+                    "give it the result of max8",
+                )
         data = instruction.srcs[0]
         if instruction.op == "match_replace8" and isinstance(data, Access):
             self._result(instruction, free_elements(data.shape))
@@ -350,9 +394,9 @@ class Operations(InstructionCheck):
             self._add(
                 "operand_shape",
                 instruction,
-                f"{instruction.op} writes {size} elements to each partition of {list(data.shape)}, dst is "
+                f"{instruction.op} of {list(data.shape)} writes {size} elements to each partition, but dst is "
                 f"{self.report.name(dst)}",
-                "change dst",
+                f"give dst the shape {[*data.shape[:1], size]}",
             )
 
     def _check_local_gather(self, instruction: Instruction) -> None:
@@ -360,9 +404,16 @@ class Operations(InstructionCheck):
         if not isinstance(data, Access) or not isinstance(index, Access):
             return
         if data.shape[0] % 16 or index.shape[0] != data.shape[0]:
-            self._add("partition_group", instruction, f"{instruction.op} works on groups of sixteen partitions")
+            self._add(
+                "partition_group",
+                instruction,
+                f"{instruction.op} works on groups of sixteen partitions",
+                "use a multiple of 16",
+            )
         if self._dtype(index) != "uint16":
-            self._add("dtype", instruction, f"indices of {instruction.op} are uint16, not {self._dtype(index)}", "cast")
+            self._add(
+                "dtype", instruction, f"indices of {instruction.op} are uint16, not {self._dtype(index)}", "cast them"
+            )
         if instruction.attr("elements_per_index", 1) not in (None, *_GATHER_SIZES):
             self._add("free_size", instruction, f"elements for each index must be one of {_GATHER_SIZES}")
 
@@ -374,9 +425,16 @@ class Operations(InstructionCheck):
             return
         dst = instruction.dsts[0]
         if data.shape[:1] != dst.shape[:1] or prod(index.shape) != prod(dst.shape):
-            self._add("operand_shape", instruction, "gather needs one index for each element of dst")
+            self._add(
+                "operand_shape",
+                instruction,
+                "gather needs one index for each element of dst",
+                "give index the shape of dst",
+            )
         if self._dtype(index) not in INTEGER_DTYPES:
-            self._add("dtype", instruction, f"indices are integers, not {self._dtype(index)}", "cast them")
+            self._add(
+                "dtype", instruction, f"the indices of gather are integers, not {self._dtype(index)}", "cast them"
+            )
 
     def _check_shuffle(self, instruction: Instruction) -> None:
         src, dst, lanes = instruction.srcs[0], instruction.dsts[0], instruction.attr("lanes")
@@ -384,13 +442,28 @@ class Operations(InstructionCheck):
             return
         numbers = [lane for lane in lanes if isinstance(lane, int) and (0 <= lane < 32 or lane == 255)]
         if len(lanes) != 32 or len(numbers) != 32:
-            self._add("shuffle_lanes", instruction, "a shuffle has 32 lanes of 0 to 31, or 255 for none")
+            self._add(
+                "shuffle_lanes",
+                instruction,
+                "a shuffle has 32 lanes of 0 to 31, or 255 for none",
+                "change the list of lanes",
+            )
             return
         if src.shape[1:] != dst.shape[1:]:
-            self._add("operand_shape", instruction, "src and dst of a shuffle have equally many elements a partition")
+            self._add(
+                "operand_shape",
+                instruction,
+                "src and dst of a shuffle have equally many elements a partition",
+                "slice them",
+            )
         used = [(p // 32 * 32 + numbers[p % 32]) for p in range(dst.shape[0]) if numbers[p % 32] != 255]
         if max(used, default=0) >= src.shape[0]:
-            self._add("shuffle_lanes", instruction, "a lane lies outside of the source's partitions")
+            self._add(
+                "shuffle_lanes",
+                instruction,
+                "a lane of a shuffle lies outside of the source's partitions",
+                "change the lane",
+            )
 
     def _check_dma_transpose(self, instruction: Instruction) -> None:
         space = iteration_space(instruction)
@@ -400,7 +473,12 @@ class Operations(InstructionCheck):
             if isinstance(operand, Access)
             for axis, target in enumerate(space.srcs[0])
         ):
-            self._add("operand_shape", instruction, "dst does not have the transposed shape of src", "check axes")
+            self._add(
+                "operand_shape",
+                instruction,
+                "dst does not have the transposed shape of src",
+                "change the axes, or the shape of dst",
+            )
 
 
 def _reach(dst: Access, strides: tuple[int, ...], partition_axis: int) -> int:

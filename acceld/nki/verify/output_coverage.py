@@ -1,8 +1,8 @@
 """Find the parts of outputs that no run of a program can write.
 
-The part that counts as written is an upper bound: masks and run-time indices are assumed to reach everything that their
-access can reach, loops to run as often as they may, and the dimensions of a buffer to vary independently. So an element
-that is reported as not written is written in no run.
+An element that is reported as not written is written in no run, because three assumptions count too many
+elements as written. Masks and run-time indices reach everything that their access can reach. Loops run as often
+as they may. The dimensions of a buffer vary independently.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Marks = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """An output that is written only in part: at most ``written`` of its ``elements``, and never the element at
+    """An output that is written only in part: at most ``written`` of its ``elements``, and never the element
     ``first``.
     """
 
@@ -48,7 +48,10 @@ class Gap:
 
 
 def gaps(program: Program) -> tuple[Gap, ...]:
-    """Return the outputs that no run writes completely, each with the line of the last write."""
+    """Return the outputs that no run writes completely, each with the line of its last write.
+
+    Outputs that are never written, very large outputs and updated inputs are left out.
+    """
     trips = {number: loop.trips for number, loop in program.loops.items()}
     uses = all_uses(program)
     found = []
@@ -75,7 +78,9 @@ def gaps(program: Program) -> tuple[Gap, ...]:
 
 
 def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) -> Marks | None:
-    """Return, for each element of a buffer, True if some write may reach it; None if that takes too long to compute."""
+    """Return a boolean array over a buffer: True for elements that some write may reach. None if that takes too
+    long.
+    """
     marks = np.zeros(buffer.shape, np.bool_)
     left = MOST_ELEMENTS
     for use in writes:
@@ -88,7 +93,9 @@ def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) ->
 
 
 def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> Marks:
-    """Return, for each index of dimension ``d``, True if an access reaches it in some iteration."""
+    """Return a boolean array over the indices of dimension ``d``: True for indices that the access reaches in
+    some iteration.
+    """
     everywhere = np.ones(length, np.bool_)
     if any(one.dim == d for one in access.indirect):
         return everywhere
@@ -116,7 +123,7 @@ def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> M
 
 
 def _spread(marks: Marks, by: int) -> None:
-    """Mark the position at distance ``by`` from each marked position, too."""
+    """Mark, in place, also the positions that lie ``by`` behind a marked position."""
     if by > 0:
         marks[by:] |= marks[:-by].copy()
     elif by < 0:

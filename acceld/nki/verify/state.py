@@ -1,4 +1,6 @@
-"""Check values over time: the scope of buffers, reads of undefined elements, and iterations that overwrite each other."""
+"""Check values over time: the scope of buffers, reads of undefined elements, and iterations that overwrite each
+other.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class _Write:
 
 
 class State:
-    """Check the uses of each buffer."""
+    """Check how the uses of each buffer follow each other."""
 
     def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
         self.report = report
@@ -41,7 +43,7 @@ class State:
         self._fine: set[object] = set()
 
     def check(self, buffer: Buffer, uses: Uses) -> None:
-        """Check the rules on all uses of ``buffer``."""
+        """Check the rules on all uses of ``buffer``. A buffer that is used like a checked one is passed over."""
         self.report.tick()
         form = uses.form(buffer.id) if buffer.space is not Space.HBM else None
         if form is not None and form in self._fine:
@@ -75,11 +77,12 @@ class State:
                 )
 
     def views(self, uses: Mapping[int, Sequence[Use]]) -> None:
-        """Check that after a view of another width is taken, neither its tile nor the view is written before the view
-        is read.
+        """Check the order of writes to a tile and to its views of another width.
 
-        On the chip a view shares the memory of its tile. In a program the view is a copy, which is taken again after a
-        write to the tile. What is written through the view must be written back to the tile by the next instruction.
+        After a view is taken, neither the tile nor the view may be written before the view is read. On the chip
+        a view shares the memory of its tile. In a program the view is a copy, which is taken again after a
+        write to the tile. What is written through the view must be written back to the tile by the next
+        instruction.
         """
         pairs: dict[int, list[tuple[int, Use, Access]]] = {}
         """By the view's buffer, for each moment when view and tile agree: the position, the use of the tile, and the
@@ -115,7 +118,9 @@ class State:
                     self._stale(use, f"a view of {self.report.name(tile)}, which the instruction reads otherwise,")
             for _, use, other in carried[1:]:
                 if other != tile:
-                    self._stale(use, f"a view of {self.report.name(tile)} and of {self.report.name(other)}")
+                    self._stale(
+                        use, f"a view that stands for both {self.report.name(tile)} and {self.report.name(other)}"
+                    )
             self._between(tile, carried, mine, uses.get(tile.buffer, ()))
 
     def _between(
@@ -125,8 +130,10 @@ class State:
         mine: Sequence[Use],
         tile_uses: Sequence[Use],
     ) -> None:
-        """Check that no other instruction writes the tile between a moment when view and tile agree and a later read of
-        the view.
+        """Check that no other instruction writes the tile after the view was copied and before the view is
+        read.
+
+        ``carried`` has the copies between tile and view, ``mine`` the reads of the view.
         """
         own = {id(use.instruction) for _, use, _ in carried}
         for place, (position, start, _) in enumerate(carried):
@@ -142,7 +149,7 @@ class State:
                     self._stale(use, f"{self.report.name(use.access)}, of which a view of another width is read later,")
 
     def _whole(self, operand: object) -> bool:
-        """Return True if ``operand`` is an access of all elements of its buffer."""
+        """Tell whether ``operand`` is an access of all elements of its buffer."""
         return isinstance(operand, Access) and operand.elements == self.report.buffer(operand).elements
 
     def _stale(self, use: Use, what: str) -> None:
@@ -154,7 +161,7 @@ class State:
         )
 
     def _meet(self, one: Access, other: Access) -> bool:
-        """Return True if two accesses of a buffer may share an element in one iteration of the loops around both."""
+        """Tell whether two accesses of a buffer may share an element in one iteration of their common loops."""
         if one.indirect or other.indirect:
             return True
         first, second = box(one), box(other)
@@ -203,7 +210,7 @@ class State:
         return tuple(lows), tuple(highs)
 
     def _defined(self, buffer: Buffer, uses: Sequence[Use]) -> None:
-        """Add a finding for each read that no write can precede. Not every undefined read is found."""
+        """Add a finding for each read that no write can precede. Some undefined reads are not found."""
         writes = [
             _Write(use, order, *self._bounds(use.access))
             for order, use in enumerate(uses)
@@ -233,7 +240,9 @@ class State:
                 )
 
     def _accumulation_starts(self, uses: Sequence[Use]) -> None:
-        """Check that an accumulation group starts with a product that overwrites, and not with a fill or a copy."""
+        """Add a finding if products add to data of a fill or a copy, and no product overwrites the buffer
+        first.
+        """
         writes = [use for use in uses if use.writes]
         adding = [use for use in writes if _needs_value(use) and is_product(use.instruction)]
         started = any(is_product(use.instruction) and not _needs_value(use) for use in writes)
@@ -298,7 +307,9 @@ class State:
         )
 
     def _separate(self, region: Box, loop: Loop, use: Use) -> bool:
-        """Return True if it is proved that different iterations of ``loop`` write different indices of some dimension."""
+        """Tell whether it is proved that each iteration of ``loop`` writes indices of its own in some
+        dimension.
+        """
         others = [other for other in use.loops if other.id != loop.id]
         for start, extent in zip(region.starts, region.extents, strict=True):
             coef = abs(coefficient(start, loop.id))
@@ -323,9 +334,9 @@ class State:
         return False
 
     def _collides(self, buffer: Buffer, use: Use, loops: Sequence[Loop]) -> bool:
-        """Return True if it is proved, by counting, that two iterations of ``loops`` write the same element.
+        """Tell whether counting proves that two iterations of ``loops`` write the same element.
 
-        The result is False if counting would take too long.
+        False if counting would take too long.
         """
         total = use.access.elements
         for loop in loops:
@@ -350,15 +361,16 @@ class State:
 
 
 def _on_another_core(one: Use, other: Use) -> bool:
-    """Return True if the two uses are in different programs of two cores."""
+    """Tell whether two uses belong to the programs of different cores."""
     if not one.loops or not other.loops or one.loops[0].id == other.loops[0].id:
         return False
     return all(use.loops[0].kind is LoopKind.SPMD for use in (one, other))
 
 
 def _needs_value(use: Use) -> bool:
-    """Return True if the use needs the former contents. A product with accumulate 'auto' does not, because it starts
-    its group itself.
+    """Tell whether a use needs what the buffer held before.
+
+    A product with accumulate 'auto' needs nothing, because it starts its accumulation group by itself.
     """
     if not use.reads:
         return False
@@ -368,7 +380,9 @@ def _needs_value(use: Use) -> bool:
 
 
 def _accumulates(instruction: Instruction, dst: Access) -> bool:
-    """Return True if the write adds to the former contents in a way that does not depend on the order of iterations."""
+    """Tell whether the write adds to the buffer's values in a way that does not depend on the order of
+    iterations.
+    """
     if is_product(instruction):
         return accumulation(instruction) != "no"
     if any(reads_destination(instruction, number) for number, one in enumerate(instruction.dsts) if one == dst):

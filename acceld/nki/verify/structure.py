@@ -1,6 +1,6 @@
 """Check that a program is well formed: references, ranks, attribute values.
 
-No other check may read an instruction that this module has refused.
+An instruction that this module has refused must not be read by any other check.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ _REDUCING = frozenset(("tensor_reduce", "loop_reduce", "partition_reduce"))
 
 
 class Structure:
-    """Check the structure of a program once.
+    """Check the structure of one program.
 
-    ``sound`` holds the instructions that other checks may read: by identity, the instruction's number among like
-    instructions.
+    ``sound`` has the instructions that other checks may read. It maps the id of the object to its number by
+    :class:`~acceld.nki.verify.likeness.Likeness`.
     """
 
     def __init__(self, report: Report) -> None:
@@ -134,8 +134,9 @@ class Structure:
         """Tile axes (by identity) and ranks of buffers that are known to fit."""
 
     def check(self) -> bool:
-        """Return True if buffers, loops and references are consistent. Instructions that are not sound are left out of
-        ``sound``.
+        """Return True if buffers, loops and references are consistent, so that the other checks may run.
+
+        Instructions that are not well formed are left out of ``sound``.
         """
         program = self.program
         before = self.report.noted
@@ -143,11 +144,11 @@ class Structure:
             self._buffer(number, buffer)
         for number in (*program.inputs, *program.outputs):
             if not self._is_index(number, len(program.buffers)):
-                self._bad(0, f"buffer {number} does not exist")
+                self._bad(0, f"buffer {number} is an argument or a result, but does not exist")
             elif program.buffers[number].space is not Space.HBM:
-                self._bad(0, f"buffer {number} is not an argument: it is not in HBM")
+                self._bad(0, f"buffer {number} is an argument or a result, but not in HBM")
         if program.registers < 0:
-            self._bad(0, "a negative number of registers")
+            self._bad(0, "the program has a negative number of registers")
         if self.report.noted > before:
             return False
         self._body(program.body, (), ())
@@ -161,7 +162,7 @@ class Structure:
         return True
 
     def _bad(self, line: int, message: str) -> None:
-        self.report.add("malformed", line, message, "this is not a program a front end makes")
+        self.report.add("malformed", line, message, "trace the kernel again: no front end makes such a program")
 
     @staticmethod
     def _is_index(value: object, size: int) -> bool:
@@ -170,28 +171,30 @@ class Structure:
     def _buffer(self, number: int, buffer: Buffer) -> None:
         line = buffer.line
         if buffer.id != number:
-            self._bad(line, f"buffer {buffer.id} is at position {number}")
+            self._bad(line, f"buffer {buffer.id} stands at position {number} of the list of buffers")
         if buffer.dtype not in DTYPE_BYTES:
-            self._bad(line, f"buffer {number} has unknown dtype {buffer.dtype!r}")
+            self._bad(line, f"buffer {number} has the unknown dtype {buffer.dtype!r}")
             return
         if any(not self._is_index(size, LARGEST) for size in buffer.shape) or buffer.elements >= LARGEST:
-            self._bad(line, f"buffer {number} has shape {buffer.shape}")
+            self._bad(line, f"buffer {number} can not have the shape {buffer.shape}")
             return
         on_chip = buffer.space is not Space.HBM
         if on_chip != (buffer.partition_axis >= 0) or buffer.partition_axis >= max(1, len(buffer.shape)):
-            self._bad(line, f"buffer {number} has partition axis {buffer.partition_axis}")
+            self._bad(
+                line, f"buffer {number} in {buffer.space.value} can not have the partition axis {buffer.partition_axis}"
+            )
         elif on_chip and not buffer.shape:
             self._bad(line, f"buffer {number} on chip has no dimensions")
         if (buffer.role is Role.CONSTANT) != (buffer.data is not None) or (
             buffer.data is not None and len(buffer.data) != buffer.elements * DTYPE_BYTES[buffer.dtype]
         ):
-            self._bad(line, f"the data of buffer {number} does not fit it")
+            self._bad(line, f"the constant data of buffer {number} do not fit the buffer")
         elif buffer.data is not None and on_chip:
             self._bad(line, f"constant {number} is on chip before anything has loaded it")
 
     def _on_both_cores(self, outer: tuple[int, ...]) -> bool:
-        """Return True if the outermost loop around an instruction is the launch on two cores, and no other launch loop
-        is around it.
+        """Tell whether the outermost of the loops ``outer`` is a launch on two cores, and no other of them is a
+        launch loop.
         """
         loops = self.program.loops
         grids = [loop for number in outer if (loop := loops.get(number)) is not None and loop.kind is LoopKind.SPMD]
@@ -212,17 +215,20 @@ class Structure:
                 if node.id in self._loops:
                     self._bad(node.line, f"loop {node.id} occurs twice")
                 if not self._is_index(node.trips, LARGEST):
-                    self._bad(node.line, f"a loop has {node.trips} iterations")
+                    self._bad(node.line, f"a loop can not have {node.trips} iterations")
                 if dynamic != (node.trips_register is not None) or (
                     node.trips_register is not None and not self._is_index(node.trips_register, self.program.registers)
                 ):
-                    self._bad(node.line, "only a loop of run-time trips has a register")
+                    self._bad(
+                        node.line,
+                        "a loop whose trips are known at run time needs a register, and no other loop has one",
+                    )
                 self._loops.add(node.id)
                 self._body(node.body, (*outer, node.id), (*around, node))
                 continue
             before = self.report.noted
             if node.op == "exchange" and not self._on_both_cores(outer):
-                self._bad(node.line, "cores exchange tiles outside of a launch on both cores of one program")
+                self._bad(node.line, "a core exchanges tiles, but the kernel is not launched on two cores")
             like = self.likeness.of(node, around)
             if like is None or like not in self._fine:
                 self._instruction(node, frozenset(outer))
@@ -235,7 +241,7 @@ class Structure:
         line, op = instruction.line, instruction.op
         spec = OPS.get(op)
         if spec is None:
-            self._bad(line, f"unknown operation {op!r}")
+            self._bad(line, f"there is no operation {op!r}")
             return
         for given, places, what in (
             (len(instruction.dsts), spec.dsts, "destinations"),
@@ -243,7 +249,7 @@ class Structure:
         ):
             least = sum(not one.optional for one in places)
             if not least <= given <= len(places):
-                self._bad(line, f"{op} has {given} {what}")
+                self._bad(line, f"{op} has {given} {what}, but takes {least} to {len(places)}")
                 return
         for operand in (*instruction.srcs, *instruction.dsts):
             if isinstance(operand, Access):
@@ -265,7 +271,9 @@ class Structure:
         space = iteration_space(instruction)
         for pattern in (*instruction.mask, *((instruction.pattern,) if instruction.pattern else ())):
             if len(pattern.coefs) > len(space.shape) or any(not _whole(coef) for coef in pattern.coefs):
-                self._bad(line, f"{op} has a mask of {len(pattern.coefs)} axes over {len(space.shape)}")
+                self._bad(
+                    line, f"{op} has a mask of {len(pattern.coefs)} axes, but an iteration space of {len(space.shape)}"
+                )
                 return
             if not self._affine(pattern.base, loops, line):
                 return
@@ -299,7 +307,7 @@ class Structure:
                 check = _ATTRIBUTES.get(key)
                 valid = check is not None and check(value)
             if key not in spec.attrs or not valid:
-                self._bad(line, f"{op}: attribute {key} is {str(value)[:40]!r}")
+                self._bad(line, f"attribute {key} of {op} can not be {str(value)[:40]!r}")
                 return False
         for key in sorted(spec.required):
             if instruction.attr(key) is None:
@@ -314,7 +322,7 @@ class Structure:
 
     def _access(self, access: Access, loops: frozenset[int], line: int, depth: int) -> bool:
         if not self._is_index(access.buffer, len(self.program.buffers)) or depth > 2:
-            self._bad(line, f"an operand of buffer {access.buffer}, which does not exist")
+            self._bad(line, f"an operand lies in buffer {access.buffer}, which does not exist")
             return False
         buffer = self.program.buffers[access.buffer]
         rank = len(buffer.shape)
@@ -328,21 +336,21 @@ class Structure:
             return False
         for one in access.indirect:
             if not self._is_index(one.dim, rank) or not _whole(one.scale):
-                self._bad(line, "a run-time index of a dimension that does not exist")
+                self._bad(line, "a run-time index belongs to a dimension that does not exist")
                 return False
             if one.register is not None and not self._is_index(one.register, self.program.registers):
                 self._bad(line, f"register {one.register} does not exist")
                 return False
             if one.index is not None:
                 if not self._is_index(one.axis, max(1, len(access.dims))):
-                    self._bad(line, "a run-time index along an axis that does not exist")
+                    self._bad(line, "a run-time index belongs to an axis that does not exist")
                     return False
                 if not self._access(one.index, loops, line, depth + 1):
                     return False
         return True
 
     def _fits(self, dims: tuple[TileDim, ...], rank: int) -> bool:
-        """Return True if the axes of a tile fit a buffer of ``rank`` dimensions."""
+        """Tell whether the axes of a tile fit a buffer of ``rank`` dimensions."""
         if (id(dims), rank) in self._fitting:  # the program keeps the axes, so ids stay unique
             return True
         for dim in dims:

@@ -1,8 +1,7 @@
-"""Check every rule on a program again, without trust in the process that traced it, because hostile code ran in that
-process.
+"""Check every rule on a program, without trust in the process that traced it, because hostile code ran there.
 
-Nothing here relies on a front end. A program that is not well formed is refused first, and only sound instructions are
-checked further, so that no program can crash or hang the judge.
+Nothing here relies on a front end. A program that is not well formed is refused first. Only well-formed
+instructions are checked further, so that no program can crash or hang the judge.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def verify(
     """Return the violations in ``program``, sorted by line, at most fifty; () if the program is legal.
 
     ``rules`` are by default those of the program's own API and chip. A program that can not be verified within
-    ``deadline_s`` seconds has a finding of the rule ``verify_deadline``.
+    ``deadline_s`` seconds has a violation of the rule ``verify_deadline``.
     """
     report = Report(program, time.monotonic() + deadline_s)
     try:
@@ -100,7 +99,9 @@ _DEFECTS = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError,
 
 
 def _refuse(report: Report, line: int, error: Exception) -> None:
-    """Refuse the program if a check itself fails, so that a defect in the checks never lets a program pass."""
+    """Add a finding for a check that failed with an exception, so that a defect in the checks lets no program
+    pass.
+    """
     report.add("unverifiable", line, f"could not be checked: {type(error).__name__}: {str(error)[:200]}")
 
 

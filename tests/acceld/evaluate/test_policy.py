@@ -161,5 +161,5 @@ def test_ordinary_kernels_pass() -> None:
 def test_canonical_text_forgets_comments_and_layout() -> None:
     assert canonical("x = 1  # one\n") == canonical("x   =   1\n")
     assert canonical("x = 1\n") != canonical("x = 2\n")
-    with pytest.raises(ValueError, match="not Python"):
+    with pytest.raises(ValueError, match="not valid Python"):
         canonical("x =")

@@ -398,7 +398,7 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     program = edge(5, 2, 3)
     with pytest.raises(UsageError, match="takes 1 inputs"):
         execute(program, [])
-    with pytest.raises(UsageError, match=r"expected \(5, 3\)"):
+    with pytest.raises(UsageError, match=r"expects \(5, 3\)"):
         execute(program, [reals(3, 5)])
 
 

@@ -122,6 +122,6 @@ def test_a_program_that_claims_an_exchange_on_one_core_is_refused() -> None:
     program = traced()
     alone = tuple(replace(node, kind=LoopKind.AFFINE) if isinstance(node, Loop) else node for node in program.body)
     forged = replace(program, body=alone)
-    assert any("exchange tiles" in finding.message for finding in verify(forged))
+    assert any("exchanges tiles" in finding.message for finding in verify(forged))
     with pytest.raises(KernelFailure):
         execute(forged, [np.zeros((128, 64), np.float32)])
