@@ -140,8 +140,11 @@ class Driver(Protocol):
         """
         ...
 
-    def learn(self, folder: Path) -> None:
-        """Measure this machine's rates, or read those stored in ``folder``. It may take seconds."""
+    def learn(self, folder: Path, *, again: bool = False) -> None:
+        """Measure this machine's rates, or read those stored in ``folder``. It may take seconds.
+
+        With ``again`` a kernel seems to exceed them: rates that other work may have slowed down are measured again.
+        """
         ...
 
     def peaks(self, chip: str) -> Peaks | None:

@@ -30,7 +30,7 @@ from acceld.nki.execute.kept_results import KeptResults
 from acceld.nki.execute.kernels import build
 from acceld.nki.execute.machine import Env, Machine, Member, crash
 from acceld.nki.execute.overlaps import checked
-from acceld.nki.execute.pair import Pair
+from acceld.nki.execute.pair import CoreState, Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.races import Races
 from acceld.nki.execute.windows import Nothing, Window, window_function
@@ -163,7 +163,7 @@ class _Execution:
             moves_bits=chip.generation > 2,
             max_elements=max(1, options.max_bytes // 4),
             deadline=deadline,
-            registers=[0] * program.registers,
+            registers=[None] * program.registers,
             order=[0] * len(self.loops) if shuffled else env,
             random=np.random.default_rng(options.random_seed),
             chip_functions=options.chip_functions and not options.float64,
@@ -176,6 +176,12 @@ class _Execution:
         self.order_random = np.random.default_rng(
             options.shuffle_affine if isinstance(options.shuffle_affine, int) else 0
         )
+        self.keeps = program.lnc > 1 and (
+            program.registers > 0 or any(reduce_command(one) == "reduce" for one, _ in program.walk())
+        )
+        """True if a core keeps something in registers or accumulators from one instruction to another."""
+        self.aside: dict[tuple[int, ...], CoreState] = {}
+        """What each core of a grid that runs in step keeps there, by its place in the grid."""
         self.refills: dict[int, list[BufferMemory]] = {}
         for store in self.stores:
             if store.layout.refill is not None and store.layout.refill >= 0:
@@ -315,7 +321,7 @@ class _Execution:
         self.paired.add(position)
         self._acquire(position)
         self._acquire(position + 1)
-        self.machine.pair = pair = Pair(self.machine.folds)
+        self.machine.pair = pair = Pair(self.machine.set_aside, self.machine.resume)
         first, second = self._compile(body[position]), self._compile(other)
         pair.run(lambda: first(self.env), lambda: second(self.env))
         self.machine.pair = None
@@ -437,6 +443,19 @@ class _Execution:
         refills = self.refills.get(loop.id, ())
         check = machine.check_deadline
         order = machine.order
+        if loop.kind is LoopKind.SPMD and self.program.lnc > 1:
+
+            def apart(env: Env) -> None:
+                for i in range(count):
+                    check()
+                    machine.set_aside()
+                    env[slot] = order[slot] = i
+                    for store in refills:
+                        store.fill()
+                    for child in children:
+                        child(env)
+
+            return apart
         if self.options.shuffle_affine is not None:
             affine = loop.kind is LoopKind.AFFINE
 
@@ -497,7 +516,11 @@ class _Execution:
                     for slot, i in zip(slots, position, strict=True):
                         env[slot] = i
                         self.machine.order[slot] = i
+                    if position in self.aside:
+                        self.machine.resume(self.aside[position])
                     one(env)
+                    if self.keeps:
+                        self.aside[position] = self.machine.set_aside()
 
             runs.append(each)
 
@@ -513,8 +536,6 @@ class _Execution:
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
         cores = list(itertools.product(*counts))
-        if self.program.registers or any(reduce_command(one) == "reduce" for one, _ in self.program.walk()):
-            raise context.unsupported("registers and accumulators of cores that run in step")
         if len(cores) != 2:
             crash(f"{len(cores)} cores exchange tiles; a logical core has 2", "exchange_cores", instruction.line)
 
@@ -562,7 +583,7 @@ class _Execution:
             return range(loop.trips)
         if loop.kind is LoopKind.WHILE:
             return self._while(loop, loop.trips_register)
-        count = self.machine.register(loop.trips_register)
+        count = self.machine.register(loop.trips_register, loop.line)
         if count > loop.trips:
             crash(
                 f"the loop runs {count} times at run time; at most {loop.trips} were declared",
@@ -573,10 +594,10 @@ class _Execution:
 
     def _while(self, loop: Loop, register: int) -> Iterator[int]:
         for i in range(loop.trips):
-            if not self.machine.register(register):
+            if not self.machine.register(register, loop.line):
                 return
             yield i
-        if self.machine.register(register):
+        if self.machine.register(register, loop.line):
             crash(f"the loop runs more than {loop.trips} times", "dynamic_trips", loop.line)
 
     def _permutation(self, trips: int) -> Sequence[int]:

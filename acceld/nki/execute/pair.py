@@ -12,6 +12,8 @@ import numpy as np
 from acceld.nki.errors import KernelCrash
 from acceld.nki.ir.numerics import Array
 
+CoreState = tuple[list[int | float | None], dict[str, Array]]
+"""Registers and accumulators of a core, of which each core has its own."""
 _BARRIER: Array = np.empty(0)
 """The value that a core sends to the other one at a barrier."""
 
@@ -22,8 +24,8 @@ class Pair:
     The first core begins. A core that waits for a tile, or at a barrier, lets the other core continue.
     """
 
-    def __init__(self, folds: dict[str, Array]) -> None:
-        self._folds = folds
+    def __init__(self, set_aside: Callable[[], CoreState], resume: Callable[[CoreState], None]) -> None:
+        self._set_aside, self._resume = set_aside, resume
         self._running = threading.Lock()
         self._sent: tuple[SimpleQueue[Array | None], SimpleQueue[Array | None]] = (SimpleQueue(), SimpleQueue())
         self._second = threading.Thread(target=self._run_second, daemon=True)
@@ -48,6 +50,7 @@ class Pair:
     def _run_second(self) -> None:
         self._core[threading.get_ident()] = 1
         with self._running, np.errstate(all="ignore"):
+            self._set_aside()
             try:
                 self._work()
             except BaseException as error:  # noqa: BLE001  # raised again by the first core's thread
@@ -81,15 +84,13 @@ class Pair:
         with suppress(Empty):
             received = waiting.get_nowait()
             return self._checked(received, line)
-        held = dict(self._folds)  # each core has its own accumulators
-        self._folds.clear()
+        held = self._set_aside()
         self._running.release()
         try:
             received = waiting.get()
         finally:
             self._running.acquire()
-            self._folds.clear()
-            self._folds.update(held)
+            self._resume(held)
         return self._checked(received, line)
 
     def _checked(self, received: Array | None, line: int) -> Array:

@@ -22,6 +22,7 @@ from acceld.evaluate.hosted.profiles import RESOLUTION, Overhead
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.selftest.attacks import load_attacks
 from acceld.model import Evaluation, Gate, Kernel, Source, Status
+from acceld.roofline import Peaks
 from acceld.workloads import load_workload
 
 ADVERSARIAL = Path(__file__).parents[3] / "adversarial"
@@ -39,7 +40,7 @@ pytestmark = [
 class _Unmeasured(CpuDriver):
     """The driver without the measurement of this machine, which takes seconds."""
 
-    def learn(self, folder: Path) -> None:
+    def learn(self, folder: Path, *, again: bool = False) -> None:
         """Do nothing."""
 
 
@@ -233,6 +234,36 @@ async def test_a_result_of_a_busy_machine_s_clock_is_not_remembered(
     assert found.status is Status.SUSPECT and found.failure is not None and found.failure.rule == RESOLUTION
     again = await _evaluated(evaluator, kernel.text, "numpy")
     assert again.status is Status.PASSED and not again.reused
+
+
+async def test_one_noisy_measurement_makes_no_kernel_suspect(
+    evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, idle = Peaks(1e3, {"float32": 1e3}, math.inf, "beside other work"), Peaks(1e15, {"float32": 1e15}, math.inf, "")
+    noisy = iter([1e9, 1e9])
+    found_again: list[bool] = []
+    plain = Overhead.resolution_us.fget
+    assert plain is not None
+    monkeypatch.setattr(Overhead, "resolution_us", property(lambda one: next(noisy, None) or plain(one)))
+    monkeypatch.setattr(CpuDriver, "limits", lambda driver, chip: idle if len(found_again) > 1 else slow)
+    monkeypatch.setattr(_Unmeasured, "learn", lambda driver, folder, *, again=False: found_again.append(again))
+    kernel = Kernel("def kernel(a, b):\n    d = a @ b\n    return d\n", "numpy", filename="kernel.py")
+    request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD))
+    found = await evaluator.evaluate(request)
+    assert found.status is Status.PASSED, found.failure
+    assert found_again and all(found_again)
+    assert found.correctness is not None and len(found.correctness.checks) == 1
+
+
+async def test_a_kernel_faster_than_the_machine_stays_suspect(
+    evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impossible = Peaks(1e3, {"float32": 1e3}, math.inf, "a machine that needs seconds")
+    monkeypatch.setattr(CpuDriver, "limits", lambda driver, chip: impossible)
+    kernel = Kernel("def kernel(a, b):\n    e = a @ b\n    return e\n", "numpy", filename="kernel.py")
+    request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD))
+    found = await evaluator.evaluate(request)
+    assert (found.status, found.failure and found.failure.rule) == (Status.SUSPECT, "below_floor")
 
 
 async def test_the_same_artefact_is_not_measured_twice(evaluator: HostedEvaluator) -> None:
