@@ -17,6 +17,7 @@ from acceld.errors import DeviceError, UsageError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.comparison import SESSIONS
 from acceld.evaluate.correctness.admission import Admission, Admissions
+from acceld.evaluate.hosted.bench import Terms
 from acceld.evaluate.hosted.evaluator import HostedEvaluator
 from acceld.evaluate.hosted.profiles import RESOLUTION, Overhead
 from acceld.evaluate.interface import EvaluationRequest
@@ -68,6 +69,12 @@ async def _evaluated(
             return found
 
 
+async def _once(evaluator: HostedEvaluator, text: str) -> Evaluation:
+    """Evaluate a numpy kernel once."""
+    kernel = Kernel(text, "numpy", filename="kernel.py")
+    return await evaluator.evaluate(EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD)))
+
+
 async def test_the_baseline_passes_every_distribution_with_a_measured_latency(evaluator: HostedEvaluator) -> None:
     loaded = load_workload(WORKLOAD)
     text = baseline_kernel(loaded, "c").text
@@ -95,6 +102,10 @@ async def test_a_win_on_a_workload_that_tells_nothing_is_suspect(
         found.failure.rule == "admission"
         and "cpu_matmul: outputs do not react to argument 'b'" in found.failure.message
     )
+
+
+HOSTED = "acceld.evaluate.hosted.evaluator."
+SHORT = Terms(calls=3, least=3, budget_s=0.1, call_s=10.0)
 
 
 RIGHT = ATTACKS["H01_row_order"].kernel.text.rstrip().removesuffix("}")
@@ -230,39 +241,40 @@ async def test_a_result_of_a_busy_machine_s_clock_is_not_remembered(
     request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD))
     with monkeypatch.context() as busy:
         busy.setattr(Overhead, "resolution_us", property(lambda _: 1e9))
+        busy.setattr(HOSTED + "_TIMINGS", 2)
+        busy.setattr(HOSTED + "SEARCH_TERMS", SHORT)
         found = await evaluator.evaluate(request)
     assert found.status is Status.SUSPECT and found.failure is not None and found.failure.rule == RESOLUTION
     again = await _evaluated(evaluator, kernel.text, "numpy")
     assert again.status is Status.PASSED and not again.reused
 
 
-async def test_one_noisy_measurement_makes_no_kernel_suspect(
+async def test_other_work_on_the_machine_makes_no_kernel_suspect(
     evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, idle = Peaks(1e3, {"float32": 1e3}, math.inf, "beside other work"), Peaks(1e15, {"float32": 1e15}, math.inf, "")
-    noisy = iter([1e9, 1e9])
-    found_again: list[bool] = []
+    """First the clock of the empty call is slowed down, then the rates were measured beside other work."""
+    slow, idle = (Peaks(rate, {"float32": rate}, math.inf, "") for rate in (1e3, 1e15))
+    learned: list[bool] = []
     plain = Overhead.resolution_us.fget
     assert plain is not None
-    monkeypatch.setattr(Overhead, "resolution_us", property(lambda one: next(noisy, None) or plain(one)))
-    monkeypatch.setattr(CpuDriver, "limits", lambda driver, chip: idle if len(found_again) > 1 else slow)
-    monkeypatch.setattr(_Unmeasured, "learn", lambda driver, folder, *, again=False: found_again.append(again))
-    kernel = Kernel("def kernel(a, b):\n    d = a @ b\n    return d\n", "numpy", filename="kernel.py")
-    request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD))
-    found = await evaluator.evaluate(request)
+    monkeypatch.setattr(Overhead, "resolution_us", property(lambda one: plain(one) if learned else 1e9))
+    monkeypatch.setattr(CpuDriver, "limits", lambda driver, chip: slow if len(learned) < 2 else idle)
+    monkeypatch.setattr(_Unmeasured, "learn", lambda driver, folder, *, again=False: learned.append(again))
+    monkeypatch.setattr(HOSTED + "SEARCH_TERMS", SHORT)
+    found = await _once(evaluator, "def kernel(a, b):\n    d = a @ b\n    return d\n")
     assert found.status is Status.PASSED, found.failure
-    assert found_again and all(found_again)
+    assert len(learned) >= 2 and all(learned)
     assert found.correctness is not None and len(found.correctness.checks) == 1
 
 
 async def test_a_kernel_faster_than_the_machine_stays_suspect(
     evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impossible = Peaks(1e3, {"float32": 1e3}, math.inf, "a machine that needs seconds")
-    monkeypatch.setattr(CpuDriver, "limits", lambda driver, chip: impossible)
-    kernel = Kernel("def kernel(a, b):\n    e = a @ b\n    return e\n", "numpy", filename="kernel.py")
-    request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD))
-    found = await evaluator.evaluate(request)
+    slow = Peaks(1e3, {"float32": 1e3}, math.inf, "a machine that needs hours")
+    monkeypatch.setattr(CpuDriver, "limits", lambda driver, chip: slow)
+    monkeypatch.setattr(HOSTED + "_TIMINGS", 2)
+    monkeypatch.setattr(HOSTED + "SEARCH_TERMS", SHORT)
+    found = await _once(evaluator, "def kernel(a, b):\n    e = a @ b\n    return e\n")
     assert (found.status, found.failure and found.failure.rule) == (Status.SUSPECT, "below_floor")
 
 
