@@ -288,7 +288,8 @@ class _Execution:
             for position, node in enumerate(program.body):
                 if position % _CHECK_EVERY == 0:
                     self.machine.check_deadline()
-                if _is_lone_core(node) and self._run_cores(position):
+                if _is_lone_core(node):
+                    self._run_cores(position)
                     continue
                 self._acquire(position)
                 self._compile(node)(self.env)
@@ -304,20 +305,19 @@ class _Execution:
             self.live -= store.layout.nbytes
             store.release()
 
-    def _run_cores(self, position: int) -> bool:
-        """Run two cores with different programs that wait for each other, when the first core's loop is reached.
-
-        Return False, without running anything, for a core that waits at barriers only and has no partner; it runs like
-        any other node.
+    def _run_cores(self, position: int) -> None:
+        """Run two cores with different programs that wait for each other, when the first core's loop is reached. Raise
+        KernelCrash for a core that waits for a core that never comes.
         """
         body = self.program.body
         if position and position - 1 in self.paired:
-            return True  # this core ran together with the first one
+            return  # this core ran together with the first one
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
-            if _has(body[position], ("exchange",)):
-                crash("a core exchanges tiles without a partner", "exchange_cores", getattr(body[position], "line", 0))
-            return False
+            crash(
+                "a core waits at a barrier or sends a tile, and the other core does not: it waits forever",
+                "exchange_cores", _line_of_meeting(body[position]), "let both cores meet equally often",
+            )  # fmt: skip
         self.paired.add(position)
         self._acquire(position)
         self._acquire(position + 1)
@@ -327,7 +327,6 @@ class _Execution:
         self.machine.pair = None
         self._release(position)
         self._release(position + 1)
-        return True
 
     def _place_inputs(self, inputs: Sequence[Array]) -> None:
         for number, values in zip(self.program.inputs, inputs, strict=True):
@@ -666,6 +665,13 @@ def _is_lone_core(node: Node) -> bool:
 
 def _has_barrier(node: Node) -> bool:
     return _has(node, ("barrier", "exchange"))
+
+
+def _line_of_meeting(node: Node) -> int:
+    """Return the line of the first barrier or exchange in a node; 0 if there is none."""
+    if isinstance(node, Loop):
+        return next((line for child in node.body if (line := _line_of_meeting(child))), 0)
+    return node.line if _has_barrier(node) else 0
 
 
 def _has(node: Node, ops: tuple[str, ...]) -> bool:

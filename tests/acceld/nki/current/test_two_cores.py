@@ -72,6 +72,16 @@ def kernel(x):
 """
 
 
+@pytest.mark.parametrize("alone", [0, 1])
+def test_a_core_that_meets_a_core_without_barriers_waits_forever(alone: int) -> None:
+    x = drawn((128, 512))[0]
+    lines = f"if core == {alone}:\n        nisa.core_barrier(kept, (0, 1))"
+    program = traced(MEETING.format(meeting=lines), x.shape, grid=(2,), lnc=2)
+    with pytest.raises(KernelCrash, match="waits forever") as caught:
+        execute(program, [x])
+    assert caught.value.rule == "exchange_cores" and caught.value.line
+
+
 def test_cores_with_different_programs_see_what_the_other_wrote_before_a_barrier() -> None:
     x = drawn((128, 512))[0]
     expected = np.concatenate([x[:, :256], 2 * x[:, 256:]], axis=1)
