@@ -168,7 +168,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
         template.reads += [CellAccess(registers, cells, (0,), False) for cells in held.reads.get(number, ())]
         if number in held.writes:
             template.writes.append(CellAccess(registers, held.writes[number], (0,), False))
-    file = Buffer(registers, "registers", (program.registers,), "int32", Space.HBM)
+    file = Buffer(registers, "registers", Space.HBM, "int32", (program.registers,))
     program = replace(program, buffers=(*program.buffers, file))
     return Prepared(program, templates, {**grids, registers: Grid((1,), (1,), True, 0.0, 0)}, trips)
 

@@ -274,6 +274,7 @@ class _Run:
 MEETINGS = frozenset({"exchange", "barrier"})
 """Operations at which the two cores of a launch wait for each other."""
 
+
 def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
     """Return one core's run. With more than ``max_events`` executions, its figures are extrapolated from two shorter
     runs.

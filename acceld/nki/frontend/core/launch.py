@@ -118,7 +118,11 @@ def one_result(value: object, other: object) -> object:
     if value is None or other is None:
         return value if other is None else other
     first, second = (
-        [one.access.buffer for one in (value if isinstance(value, tuple | list) else (value,)) if isinstance(one, Tensor)]
+        [
+            one.access.buffer
+            for one in (value if isinstance(value, tuple | list) else (value,))
+            if isinstance(one, Tensor)
+        ]
         for value in (value, other)
     )
     if first != second:

@@ -246,7 +246,8 @@ READ = "nisa.dma_copy(dst=t, src=x.ap([[16, 8], [1, 16]], scalar_offset=r, indir
         "q = nisa.register_alloc(0) + r",
         "q = nisa.register_alloc(r)",
         "place = nl.zeros((1, 1), dtype=nl.int32); nisa.register_store(dst=place, src=r)",
-        "none = nisa.register_alloc(0)\n    for i in nl.dynamic_range(0, none, 1): nisa.register_move(dst=r, src=0)\n    " + READ,
+        "none = nisa.register_alloc(0)\n    for i in nl.dynamic_range(0, none, 1): nisa.register_move(dst=r, src=0)\n    "
+        + READ,
     ],
 )
 def test_a_register_that_was_never_written_has_no_value(use: str) -> None:

@@ -303,7 +303,10 @@ def test_what_the_other_core_left_in_registers_and_accumulators_is_undefined(mee
         execute(program, [x])
     assert caught.value.rule == "undefined_memory"
     body = SUMMED.format(first="reset_reduce", meeting=meeting)
-    found = ran(traced(on_both(body.replace("nisa.activation", "if core == 0: nisa.activation", 1)), x.shape, grid=(2,), lnc=2), [x])
+    found = ran(
+        traced(on_both(body.replace("nisa.activation", "if core == 0: nisa.activation", 1)), x.shape, grid=(2,), lnc=2),
+        [x],
+    )
     assert np.isfinite(found[:128]).all() and np.isnan(found[128:]).all()
 
 
