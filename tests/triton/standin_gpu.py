@@ -30,7 +30,7 @@ class StandinDriver(CudaDriver):
     def running(self, api, artefact, lease):
         return Rights(8 << 30, 64, True, (artefact, os.path.dirname(__file__), *self.building(api).read_paths))
 
-    def learn(self, folder):
+    def learn(self, folder, *, again=False):
         """Do nothing: there is no driver."""
 
     def limits(self, chip):

@@ -109,10 +109,13 @@ class CpuDriver:
         """Return the rights of a worker: one thread, and, for C, the right to map the compiled kernel as code."""
         return Rights(_RUN_BYTES, 1, execute=api == "c", read_paths=(artefact,))
 
-    def learn(self, folder: Path) -> None:
-        """Measure this machine's rates of memory and arithmetic, or read the rates that are stored in ``folder``."""
+    def learn(self, folder: Path, *, again: bool = False) -> None:
+        """Measure this machine's rates of memory and arithmetic, or read the rates that are stored in ``folder``.
+
+        With ``again`` they are measured in any case, and the greater ones stay.
+        """
         compiler = self.compiler.path if self.compiler else None
-        self._rates = rates(folder, compiler, FLAGS, self.leases()[0].index)
+        self._rates = rates(folder, compiler, FLAGS, self.leases()[0].index, again=again)
 
     def peaks(self, chip: str) -> Peaks | None:
         """Return the measured rates of one core; None before :meth:`learn`."""

@@ -187,13 +187,16 @@ class CudaDriver:
             "triton": _version("triton"),
         }
 
-    def learn(self, folder: Path) -> None:
+    def learn(self, folder: Path, *, again: bool = False) -> None:
         """Start the driver's library once, with all rights, and keep the device files open. Raise DeviceError if the
         start fails.
 
         The first process that uses CUDA makes missing device files; a jailed worker can not. A GPU that no process has
-        open is shut down, and would start again for each worker and each call of ``nvidia-smi``.
+        open is shut down, and would start again for each worker and each call of ``nvidia-smi``. With ``again`` there
+        is nothing to do, because the limits are the datasheet's.
         """
+        if again:
+            return
         start_library(self.library)
         for lease in self.leases():
             with contextlib.suppress(OSError):  # without its device file the worker fails, and says why

@@ -59,6 +59,8 @@ launches.
 _AMPLE_BYTES = 1 << 30
 """Bytes of inputs and outputs above which a device with a clock of its own gets only the fewest timed calls."""
 _EMPTY_CALLS = 40
+_TIMINGS = 4
+"""Number of times that a kernel is measured, with the machine's rates, before its time is suspect."""
 _REMEMBERED = 1024
 
 
@@ -195,8 +197,20 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         """Time the kernel interleaved with its competitor, and check every timed call. Return a failure, or
         None.
 
-        A request that may lead to a win takes several sessions, any other request one.
+        A request that may lead to a win takes several sessions, any other request one. Other work on the machine may
+        make a time suspect, so the rates that limit the time and the kernel are measured again before the suspicion
+        counts.
         """
+        for left in reversed(range(_TIMINGS)):
+            case.checks.clear()
+            failed = await self._measure(case)
+            if failed is not None or not left or self.suspicion(case) is None:
+                return failed
+            await asyncio.to_thread(self._driver.learn, self._folder, again=True)
+        raise AssertionError("the last timing returns")
+
+    async def _measure(self, case: HostedCase) -> Failed | None:
+        """Time the kernel once, and check every timed call. Return a failure, or None."""
         layout = _layout(case.artefact)
         decides = _decides(case.request)
         terms = self._terms(COMPARED_TERMS if decides else SEARCH_TERMS, layout)

@@ -31,7 +31,7 @@ def _value(context: Context) -> Callable[[Env, Window], int | float]:
     """
     if context.attr("source") is not None:
         number = _register(context, "source")
-        return lambda env, window: context.machine.registers[number]
+        return lambda env, window: context.machine.held(number, context.instruction.line)
     reader = context.reader(0)
 
     def read(env: Env, window: Window) -> int | float:
@@ -89,7 +89,7 @@ def register_store(context: Context) -> Step:
     source, dst = _register(context), context.dst()
 
     def run(env: Env, window: Window) -> None:
-        held = context.machine.registers[source]
+        held = context.machine.held(source, context.instruction.line)
         dst.put(env, window, np.full((1,) * len(dst.shape), held, np.int64 if isinstance(held, int) else np.float64))
 
     return run
@@ -104,17 +104,22 @@ def register_alu(context: Context) -> Step:
     other = _register(context, "operand") if context.attr("operand") is not None else None
     if op not in ALU and op not in BITWISE:
         crash(f"{op!r} is not an arithmetic operation", "operation", context.instruction.line)
-    bits, exact = context.attr("bits"), _EXACT.get(op)
+    bits, exact, line = context.attr("bits"), _EXACT.get(op), context.instruction.line
+
+    def second(env: Env, window: Window) -> Any:
+        if other is None:
+            return np.asarray(reader(env, window)).reshape(-1)[0]
+        return context.machine.held(other, line)
 
     def run(env: Env, window: Window) -> None:
-        held = context.machine.registers[source]
+        held = context.machine.held(source, line)
         registers = context.machine.registers
         if isinstance(bits, int) and 0 < bits <= 64 and exact is not None:
-            by = np.asarray(reader(env, window)).reshape(-1)[0] if other is None else registers[other]
+            by = second(env, window)
             total = exact(int(held), int(by))
             registers[target] = (total + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
             return
-        value = float(np.asarray(reader(env, window)).reshape(-1)[0] if other is None else registers[other])
+        value = float(second(env, window))
         if op in BITWISE:
             if not (np.isfinite(held) and np.isfinite(value)):
                 crash(

@@ -30,7 +30,7 @@ from acceld.nki.execute.kept_results import KeptResults
 from acceld.nki.execute.kernels import build
 from acceld.nki.execute.machine import Env, Machine, Member, crash
 from acceld.nki.execute.overlaps import checked
-from acceld.nki.execute.pair import Pair
+from acceld.nki.execute.pair import CoreState, Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.races import Races
 from acceld.nki.execute.windows import Nothing, Window, window_function
@@ -174,7 +174,7 @@ class _Execution:
             moves_bits=chip.generation > 2,
             max_elements=max(1, options.max_bytes // 4),
             deadline=deadline,
-            registers=[0] * program.registers,
+            registers=[None] * program.registers,
             order=[0] * len(self.loops) if shuffled else env,
             random=np.random.default_rng(options.random_seed),
             chip_functions=options.chip_functions and not options.float64,
@@ -187,6 +187,12 @@ class _Execution:
         self.order_random = np.random.default_rng(
             options.shuffle_affine if isinstance(options.shuffle_affine, int) else 0
         )
+        self.keeps = program.lnc > 1 and (
+            program.registers > 0 or any(reduce_command(one) == "reduce" for one, _ in program.walk())
+        )
+        """True if a core keeps something in registers or accumulators from one instruction to another."""
+        self.aside: dict[tuple[int, ...], CoreState] = {}
+        """What each core of a grid that runs in step keeps there, by its place in the grid."""
         self.refills: dict[int, list[BufferMemory]] = {}
         for store in self.stores:
             if store.layout.refill is not None and store.layout.refill >= 0:
@@ -295,7 +301,8 @@ class _Execution:
             for position, node in enumerate(program.body):
                 if position % _CHECK_EVERY == 0:
                     self.machine.check_deadline()
-                if _is_lone_core(node) and self._run_cores(position):
+                if _is_lone_core(node):
+                    self._run_cores(position)
                     continue
                 self._acquire(position)
                 self._compile(node)(self.env)
@@ -311,35 +318,32 @@ class _Execution:
             self.live -= store.layout.nbytes
             store.release()
 
-    def _run_cores(self, position: int) -> bool:
+    def _run_cores(self, position: int) -> None:
         """Run two cores with different programs that wait for each other, when the loop of the first core is
         reached.
 
-        Return False if the core waits at barriers only and has no partner. Nothing has run then, and the core
-        runs like any other part of the program.
+        Raise KernelCrash for a core that waits for a core that never comes.
         """
         body = self.program.body
         if position and position - 1 in self.paired:
-            return True  # this core ran together with the first one
+            return  # this core ran together with the first one
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
-            if _has(body[position], ("exchange",)):
-                crash(
-                    "a core exchanges tiles, but no other core runs beside it",
-                    "exchange_cores",
-                    getattr(body[position], "line", 0),
-                )
-            return False
+            crash(
+                "a core waits at a barrier or sends a tile, and the other core does not: it waits forever",
+                "exchange_cores",
+                _line_of_meeting(body[position]),
+                "let both cores meet equally often",
+            )
         self.paired.add(position)
         self._acquire(position)
         self._acquire(position + 1)
-        self.machine.pair = pair = Pair(self.machine.folds)
+        self.machine.pair = pair = Pair(self.machine.set_aside, self.machine.resume)
         first, second = self._compile(body[position]), self._compile(other)
         pair.run(lambda: first(self.env), lambda: second(self.env))
         self.machine.pair = None
         self._release(position)
         self._release(position + 1)
-        return True
 
     def _place_inputs(self, inputs: Sequence[Array]) -> None:
         for number, values in zip(self.program.inputs, inputs, strict=True):
@@ -457,6 +461,19 @@ class _Execution:
         refills = self.refills.get(loop.id, ())
         check = machine.check_deadline
         order = machine.order
+        if loop.kind is LoopKind.SPMD and self.program.lnc > 1:
+
+            def apart(env: Env) -> None:
+                for i in range(count):
+                    check()
+                    machine.set_aside()
+                    env[slot] = order[slot] = i
+                    for store in refills:
+                        store.fill()
+                    for child in children:
+                        child(env)
+
+            return apart
         if self.options.shuffle_affine is not None:
             affine = loop.kind is LoopKind.AFFINE
 
@@ -517,7 +534,11 @@ class _Execution:
                     for slot, i in zip(slots, position, strict=True):
                         env[slot] = i
                         self.machine.order[slot] = i
+                    if position in self.aside:
+                        self.machine.resume(self.aside[position])
                     one(env)
+                    if self.keeps:
+                        self.aside[position] = self.machine.set_aside()
 
             runs.append(each)
 
@@ -533,8 +554,6 @@ class _Execution:
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
         cores = list(itertools.product(*counts))
-        if self.program.registers or any(reduce_command(one) == "reduce" for one, _ in self.program.walk()):
-            raise context.unsupported("registers or accumulators, if cores run in step")
         if len(cores) != 2:
             crash(f"{len(cores)} cores exchange tiles, but a logical core has 2", "exchange_cores", instruction.line)
 
@@ -582,7 +601,7 @@ class _Execution:
             return range(loop.trips)
         if loop.kind is LoopKind.WHILE:
             return self._while(loop, loop.trips_register)
-        count = self.machine.register(loop.trips_register)
+        count = self.machine.register(loop.trips_register, loop.line)
         if count > loop.trips:
             crash(
                 f"the loop runs {count} times at run time; at most {loop.trips} were declared",
@@ -593,10 +612,10 @@ class _Execution:
 
     def _while(self, loop: Loop, register: int) -> Iterator[int]:
         for i in range(loop.trips):
-            if not self.machine.register(register):
+            if not self.machine.register(register, loop.line):
                 return
             yield i
-        if self.machine.register(register):
+        if self.machine.register(register, loop.line):
             crash(f"the loop runs more than {loop.trips} times", "dynamic_trips", loop.line)
 
     def _permutation(self, trips: int) -> Sequence[int]:
@@ -667,6 +686,13 @@ def _is_lone_core(node: Node) -> bool:
 
 def _has_barrier(node: Node) -> bool:
     return _has(node, ("barrier", "exchange"))
+
+
+def _line_of_meeting(node: Node) -> int:
+    """Return the line of the first barrier or exchange in a node; 0 if there is none."""
+    if isinstance(node, Loop):
+        return next((line for child in node.body if (line := _line_of_meeting(child))), 0)
+    return node.line if _has_barrier(node) else 0
 
 
 def _has(node: Node, ops: tuple[str, ...]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from acceld.nki.errors import KernelCrash, LimitExceeded
 from acceld.nki.execute.buffers import BufferMemory
-from acceld.nki.execute.pair import Pair
+from acceld.nki.execute.pair import CoreState, Pair
 from acceld.nki.ir.numerics import REAL, Array
 from acceld.nki.ir.program import Affine, Engine, Pattern
 
@@ -56,7 +56,8 @@ class Machine:
     """
     max_elements: int
     deadline: float
-    registers: list[int | float]
+    registers: list[int | float | None]
+    """Value of each register of the running core; None for one that was never written."""
     order: list[int]
     random: np.random.Generator
     chip_functions: bool = False
@@ -85,11 +86,35 @@ class Machine:
                 hint="raise deadline_s, or use fewer iterations",
             )
 
-    def register(self, number: int) -> int:
-        """Return the value of register ``number`` as an int. Raise KernelCrash if it is not finite."""
+    def set_aside(self) -> CoreState:
+        """Return what the running core holds in registers and accumulators, which are then undefined for the next core."""
+        state = list(self.registers), dict(self.folds)
+        self.registers[:] = [None] * len(self.registers)
+        self.folds.clear()
+        return state
+
+    def resume(self, state: CoreState) -> None:
+        """Continue a core with what it held when it was set aside."""
+        registers, folds = state
+        self.registers[:] = registers
+        self.folds.clear()
+        self.folds.update(folds)
+
+    def held(self, number: int, line: int) -> int | float:
+        """Return the value of register ``number``. Raise KernelCrash if this core never wrote it."""
         value = self.registers[number]
+        if value is None:
+            crash(
+                "a register is read that the core has never written: its value is undefined", "undefined_memory", line,
+                "give it a value with nisa.register_move, on each core",
+            )  # fmt: skip
+        return value
+
+    def register(self, number: int, line: int) -> int:
+        """Return the value of register ``number`` as an int. Raise KernelCrash if it is not finite."""
+        value = self.held(number, line)
         if isinstance(value, float) and not math.isfinite(value):
-            crash(f"register {number} holds {value}, which is not an index", "register_value", 0)
+            crash(f"register {number} holds {value}, which is not an index", "register_value", line)
         return int(value)
 
 

@@ -51,7 +51,7 @@ def checked(context: Context, step: Step) -> Step:
         others = [context.src(at, arranged=False) for at, src in enumerate(instruction.srcs) if isinstance(src, Access)]
         for other in [*others, *dsts[:number]]:
             if other.access.buffer == dst.buffer and not apart(other.access, dst, context.trips):
-                same = other not in dsts and _meet_in_step(instruction.op, other, dst)
+                same = other not in dsts and not dst.indirect and _meet_in_step(instruction.op, other, dst)
                 pairs += [] if same else [(other, dsts[number])]
     repeated = OPS[instruction.op].memory is Memory.DMA and not dsts[0].scattered and dsts[0].may_repeat
     repeated = repeated and _repeats(instruction.dsts[0])
@@ -68,6 +68,8 @@ def checked(context: Context, step: Step) -> Step:
         for source, target in pairs:
             read, written = source.positions(env, window), target.positions(env, window)
             in_place = instruction.op in _BY_POSITION and np.array_equal(read, written) and source not in dsts
+            if in_place and target.scattered:
+                in_place = np.unique(written).size == written.size  # else an element is read after it was written
             both = 0 if in_place else np.intersect1d(read, written).size
             if both:
                 hint = "write to another tile, or in place at the same positions"

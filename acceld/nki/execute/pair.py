@@ -15,6 +15,8 @@ from acceld.nki.errors import KernelCrash
 from acceld.nki.ir.numerics import Array
 
 _HINT = "give both cores the same barriers and exchanges, in the same order"
+CoreState = tuple[list[int | float | None], dict[str, Array]]
+"""Registers and accumulators of a core, of which each core has its own."""
 _BARRIER: Array = np.empty(0)
 """The value that a core sends to the other core at a barrier."""
 
@@ -25,8 +27,8 @@ class Pair:
     The first core begins. When a core waits for a tile or at a barrier, the other core continues.
     """
 
-    def __init__(self, folds: dict[str, Array]) -> None:
-        self._folds = folds
+    def __init__(self, set_aside: Callable[[], CoreState], resume: Callable[[CoreState], None]) -> None:
+        self._set_aside, self._resume = set_aside, resume
         self._running = threading.Lock()
         self._sent: tuple[SimpleQueue[Array | None], SimpleQueue[Array | None]] = (SimpleQueue(), SimpleQueue())
         self._second = threading.Thread(target=self._run_second, daemon=True)
@@ -51,6 +53,7 @@ class Pair:
     def _run_second(self) -> None:
         self._core[threading.get_ident()] = 1
         with self._running, np.errstate(all="ignore"):
+            self._set_aside()
             try:
                 self._work()
             except BaseException as error:  # noqa: BLE001  # raised again by the first core's thread
@@ -90,15 +93,13 @@ class Pair:
         with suppress(Empty):
             received = waiting.get_nowait()
             return self._checked(received, line)
-        held = dict(self._folds)  # each core has its own accumulators
-        self._folds.clear()
+        held = self._set_aside()
         self._running.release()
         try:
             received = waiting.get()
         finally:
             self._running.acquire()
-            self._folds.clear()
-            self._folds.update(held)
+            self._resume(held)
         return self._checked(received, line)
 
     def _checked(self, received: Array | None, line: int) -> Array:

@@ -306,7 +306,7 @@ class Tile:
                     continue
                 if tile is None:
                     assert one.register is not None
-                    moved: Any = one.scale * self.machine.register(one.register)
+                    moved: Any = one.scale * self.machine.register(one.register, self.line)
                 else:
                     moved = one.scale * self._along(tile, env, one.axis, ranges, rank)
                 index += moved

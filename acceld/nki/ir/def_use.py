@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from acceld.nki.ir.operations import OPS, Trait, having
@@ -127,6 +127,30 @@ def uses_of(instruction: Instruction, loops: tuple[Loop, ...], position: int = 0
                 position,
             )
         )
+    return found
+
+
+def registers_read(instruction: Instruction) -> list[int]:
+    """Return the registers whose values an instruction needs: as operands, and as places of its accesses."""
+    found = _registers(instruction.accesses)
+    names = [] if instruction.op == "register_store" else ["source", "operand"]
+    if instruction.op == "register_store" or (instruction.op == "register_alu" and instruction.attr("source") is None):
+        names.append("register")
+    return found + [number for name in names if isinstance(number := instruction.attr(name), int)]
+
+
+def register_written(instruction: Instruction) -> int | None:
+    """Return the register that an instruction sets; None if it sets none."""
+    number = instruction.attr("register")
+    return number if isinstance(number, int) and instruction.op != "register_store" else None
+
+
+def _registers(accesses: Iterable[Access]) -> list[int]:
+    found: list[int] = []
+    for access in accesses:
+        for one in access.indirect:
+            found += [] if one.register is None else [one.register]
+            found += [] if one.index is None else _registers([one.index])
     return found
 
 

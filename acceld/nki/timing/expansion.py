@@ -7,15 +7,28 @@ executions of one instruction share.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from math import prod
 
 import numpy as np
 
-from acceld.nki.ir.def_use import leaves_result, reads_destination, reduce_command
+from acceld.nki.ir.def_use import leaves_result, reads_destination, reduce_command, register_written, registers_read
 from acceld.nki.ir.operations import DTYPE_BYTES, OPS, PARTIAL_OPS
-from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, LoopKind, Pattern, Program, Space
+from acceld.nki.ir.program import (
+    Access,
+    Affine,
+    Buffer,
+    Engine,
+    Instruction,
+    Loop,
+    LoopKind,
+    Node,
+    Pattern,
+    Program,
+    Space,
+)
 from acceld.nki.timing.buffer_pieces import Axes, CellAccess, Grid, cell_access, make_grids, values
 from acceld.nki.timing.compiler_legacy import merged_iterations
 from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, Cost, CostModel, matmul_shape
@@ -142,6 +155,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
         program = _in_psum(program, left)
         model = replace(model, buffers=program.buffers)
     grids = make_grids(program.buffers, accesses, full)
+    held = _RegisterValues.of(program, trips)
     merged = _merged(nodes, model)
     making = _Templates(
         model, place, grids, handed, _varying(nodes) if full else {}, accumulating(node for node, _ in nodes)
@@ -152,7 +166,75 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
         if loops is not around.loops:
             around = _around(loops, trips)
         templates[number] = making.template(number, node, around, merged.get(number, 1))
-    return Prepared(program, templates, grids, trips)
+    if not held.reads and not held.writes:
+        return Prepared(program, templates, grids, trips)
+    registers = len(program.buffers)
+    for number, template in templates.items():
+        template.reads += [CellAccess(registers, cells, (0,), False) for cells in held.reads.get(number, ())]
+        if number in held.writes:
+            template.writes.append(CellAccess(registers, held.writes[number], (0,), False))
+    file = Buffer(registers, "registers", Space.HBM, "int32", (program.registers,))
+    program = replace(program, buffers=(*program.buffers, file))
+    return Prepared(program, templates, {**grids, registers: Grid((1,), (1,), True, 0.0, 0)}, trips)
+
+
+@dataclass(slots=True)
+class _RegisterValues:
+    """Number the values that registers hold, so that an instruction waits for those that it needs.
+
+    Each value has a cell of its own, because an instruction reads a register when it starts: a later value does not wait
+    for it. ``reads`` and ``writes`` give the cells in each execution, by the instruction's number.
+    """
+
+    reads: dict[int, list[list[int]]] = field(default_factory=dict)
+    writes: dict[int, list[int]] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)
+    """The cell of each register's value now."""
+    made: int = 0
+
+    @classmethod
+    def of(cls, program: Program, trips: Mapping[int, int]) -> _RegisterValues:
+        """Return the values in the registers of a program."""
+        found = cls()
+        if program.registers:
+            found._run(found._using(program.body, count(), trips))
+        return found
+
+    def _using(self, body: Sequence[Node], numbers: Iterator[int], trips: Mapping[int, int]) -> list[_Step]:
+        """Return the instructions of ``body`` that use registers, as (number, instruction), and the loops around them, as
+        (iterations, content).
+        """
+        steps: list[_Step] = []
+        for node in body:
+            if isinstance(node, Loop):
+                inner = self._using(node.body, numbers, trips)
+                steps += [(trips[node.id], inner)] if inner else []
+                continue
+            number, read = next(numbers), registers_read(node)
+            if read:
+                self.reads[number] = [[] for _ in read]
+            if register_written(node) is not None:
+                self.writes[number] = []
+            if read or number in self.writes:
+                steps.append((number, node))
+        return steps
+
+    def _run(self, steps: list[_Step]) -> None:
+        for first, second in steps:
+            if not isinstance(second, Instruction):
+                for _ in range(first):
+                    self._run(second)
+                continue
+            for cells, register in zip(self.reads.get(first, ()), registers_read(second), strict=True):
+                cells.append(self.newest.get(register, -1))
+            written = register_written(second)
+            if written is not None:
+                self.newest[written] = self.made
+                self.writes[first].append(self.made)
+                self.made += 1
+
+
+_Step = tuple[int, "Instruction | list[_Step]"]
 
 
 @dataclass(frozen=True, slots=True)

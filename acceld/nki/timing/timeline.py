@@ -279,8 +279,6 @@ class _Run:
 
 MEETINGS = frozenset({"exchange", "barrier"})
 """Operations at which the two cores of a launch wait for each other."""
-_ROUNDS = 20
-"""Greatest number of times that the schedules of two cores are made again, because one core waits for the other."""
 
 
 def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
@@ -302,14 +300,18 @@ def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
 
 
 def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
-    """Return the runs of two cores that wait for each other at every exchange and barrier."""
+    """Return the runs of two cores in which the core that reaches an exchange or a barrier first waits for the other.
+
+    Each round settles at least one more meeting, because nothing before the first unsettled one changes any more.
+    """
     meetings = [[at for at, kind in enumerate(run.machine.kind) if kind in MEETINGS] for run in ran]
     common = min(map(len, meetings))
     meetings = [numbers[:common] for numbers in meetings]
     held: list[dict[int, float]] = [{} for _ in ran]
-    for _ in range(_ROUNDS if common else 0):
+    both = [0.0] * common
+    for _ in range(common):
         times = [[run.schedule.start_us[at] for at in numbers] for run, numbers in zip(ran, meetings, strict=True)]
-        both = [max(pair) for pair in zip(*times, strict=True)]
+        both = [max(pair) for pair in zip(*times, both, strict=True)]
         again = [dict(zip(numbers, both, strict=True)) for numbers in meetings]
         if again == held:
             break

@@ -54,7 +54,7 @@ class State:
             self._fine.add(form)
 
     def _check(self, buffer: Buffer, uses: Sequence[Use]) -> None:
-        scoped = [use for use in uses if self._in_scope(buffer, use)]
+        scoped = [use for use in uses if self._in_scope(buffer, use) and self._on_its_core(buffer, use)]
         if buffer.role in (Role.INPUT, Role.CONSTANT):
             self._not_written(buffer, scoped)
         if buffer.role in (Role.OUTPUT, Role.SCRATCH):
@@ -182,6 +182,20 @@ class State:
             use.instruction,
             f"Local variable '{buffer.name or buffer.id}' is referenced outside of its parent scope",
             "declare it before the loop",
+        )
+        return False
+
+    def _on_its_core(self, buffer: Buffer, use: Use) -> bool:
+        """Return True unless a core uses a tile on the chip that is not declared in its own part of a launch."""
+        if self.report.program.lnc == 1 or buffer.space is Space.HBM or buffer.role is Role.CONSTANT:
+            return True
+        if all(loop.kind is not LoopKind.SPMD or loop.id in buffer.scope for loop in use.loops):
+            return True
+        self.report.add(
+            "local_scope",
+            use.instruction,
+            f"{self.report.name(use.access)} is not declared by the core that uses it: no core reaches the other core's SBUF and PSUM",
+            "declare the tile on each core, and exchange values through nl.shared_hbm or nisa.sendrecv",
         )
         return False
 

@@ -203,6 +203,30 @@ def test_an_operation_may_write_what_it_has_certainly_read_before(call: str, all
     assert _found(program, x) == ("" if allowed else "overlap")
 
 
+@pytest.mark.parametrize(("step", "allowed"), [(1, True), (0, False)])
+def test_a_transfer_may_add_to_rows_in_place_if_no_row_occurs_twice(step: int, allowed: bool) -> None:
+    source = f"""
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=x)
+    one = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    row = nl.ndarray((128, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.memset(dst=one, value=1.0)
+    nisa.iota(dst=row, pattern=[[0, 1]], offset=7, channel_multiplier={step})
+    rows = out.ap([[64, 128], [1, 64]], vector_offset=row, indirect_dim=0)
+    nisa.dma_compute(dst=rows, srcs=[rows, one], reduce_op=nl.add)
+    return out
+"""
+    x = np.random.default_rng(1).standard_normal((256, 64)).astype(np.float32)
+    program = trace(source, [TensorSpec(x.shape, "float32")], api="nki", chip="trn2")
+    assert _found(program, x) == ("" if allowed else "overlap")
+
+
 _BOTH_WRITE = """
     t, u = (nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2))
     nisa.dma_copy(dst=t, src=x[0:128, :])

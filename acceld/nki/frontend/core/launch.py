@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from acceld.nki.errors import LegalityError, LimitExceeded
-from acceld.nki.frontend.core.context import is_tracing
+from acceld.nki.frontend.core.context import is_tracing, refuse
 from acceld.nki.frontend.core.index import loop_index
 from acceld.nki.frontend.core.memory import HBM
 from acceld.nki.frontend.core.state import Trace, current
@@ -96,7 +96,7 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
             trace.program_ids = tuple(int(i) for i in np.unravel_index(number, grid))
             if number:
                 trace.next_program()
-            value = function(*args, **kwargs)
+            value = one_result(value, function(*args, **kwargs))
     else:
         for axis, size in enumerate(grid):
             loops.append(trace.open(f"program_id({axis})", size, kind, site, line))
@@ -108,6 +108,30 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
             trace.close(loop)
     trace.program_ids, trace.grid = outer_ids, outer_grid
     return value
+
+
+def one_result(value: object, other: object) -> object:
+    """Return the result of a launch, of which ``value`` and ``other`` are the results of two programs.
+
+    Raises LegalityError if both return tensors, and these differ: nothing says whose result the launch has.
+    """
+    if value is None or other is None:
+        return value if other is None else other
+    first, second = (
+        [
+            one.access.buffer
+            for one in (value if isinstance(value, tuple | list) else (value,))
+            if isinstance(one, Tensor)
+        ]
+        for value in (value, other)
+    )
+    if first != second:
+        refuse(
+            "kernel_result",
+            "the programs of a launch return different tensors",
+            "return the same tensors of nl.shared_hbm from each program",
+        )
+    return other
 
 
 def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:

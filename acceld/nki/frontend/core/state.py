@@ -113,7 +113,10 @@ class Trace(LoopContext):
         self.selected: dict[tuple[int, ...], Selected] = {}
         """Results of indexing, by the identity of the tile's start and axes and of the parts of the index."""
         self.folds: dict[Site, Tensor] = {}
-        self.shared_tensors: list[Tensor] = []
+        self.shared_tensors: list[tuple[Tensor, str]] = []
+        """Tensors in shared HBM in the order in which the first program of the launch declared them, with the names that
+        it gave.
+        """
         self._shared_next: int | None = None
 
     @property
@@ -141,13 +144,25 @@ class Trace(LoopContext):
         """
         self._shared_next = 0
 
-    def shared_tensor(self, shape: tuple[int, ...], dtype: str) -> Tensor | None:
-        """Return the tensor in shared HBM that the first program declared at this position; None in the first program."""
+    def shared_tensor(self, shape: tuple[int, ...], dtype: str, name: str = "") -> Tensor | None:
+        """Return the tensor in shared HBM that the first program declared at this position; None in the first program.
+
+        Raises LegalityError if that tensor has another shape, dtype or name: which of its tensors a program means is
+        undefined then.
+        """
         if self._shared_next is None:
             return None
         if self._shared_next >= len(self.shared_tensors):
             unsupported("programs of one launch declare different tensors in shared HBM")
-        known = self.shared_tensors[self._shared_next]
+        known, given = self.shared_tensors[self._shared_next]
+        if (known.shape, known.dtype_name, given) != (shape, dtype, name):
+            called = f" named {given!r}" if given else ""
+            refuse(
+                "shared_tensors",
+                f"a program of a launch declares {list(shape)} {dtype} in shared HBM{f' named {name!r}' * bool(name)}, "
+                f"where the first program declares {list(known.shape)} {known.dtype_name}{called}",
+                "declare the same tensors in the same order in each program, before the kernel asks for its number",
+            )
         self._shared_next += 1
         return known
 

@@ -37,13 +37,13 @@ def ndarray(
             "block_dim", "nl.par_dim marks a dimension other than the first", "blocks go on the free axis or in a list"
         )
     sizes = tuple(operator.index(cast("Any", n)) for n in given)
-    if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype))) is not None:
+    if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype), name)) is not None:
         return known
     scope = () if kind.shared else None
     placed = None if address is None else (operator.index(address[0]), operator.index(address[1]))
     made = declare(trace, sizes, dtypes.dtype_name(dtype), kind.space, name=name, scope=scope, address=placed)
     if kind.shared:
-        trace.shared_tensors.append(made)
+        trace.shared_tensors.append((made, name))
         trace.shared_results.add(made.access.buffer)
     return made
 

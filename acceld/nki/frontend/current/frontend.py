@@ -11,7 +11,7 @@ from typing import Any
 
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core.context import Retrace, activate, deactivate
-from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs
+from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs, one_result
 from acceld.nki.frontend.core.placement import declare
 from acceld.nki.frontend.current import collectives, isa, language
 from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, withheld
@@ -206,6 +206,6 @@ class CurrentFrontEnd:
                 trace.next_program()
             loop = trace.open(mark("program"), 1, LoopKind.SPMD, ("", "program", 0, 0), 0)
             trace.program_ids = ids
-            value = target(*positional, **keyword)
+            value = one_result(value, target(*positional, **keyword))
             trace.close(loop)
         return value

@@ -14,10 +14,12 @@ from acceld.nki.frontend.current.sampling import SampledLoop
 from acceld.nki.frontend.current.tensor import NkiTensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import Slot
-from acceld.nki.ir.program import RUN_TIME, Engine, Space
+from acceld.nki.ir.program import RUN_TIME, Engine, LoopKind, Space
 
 VIEW_AXES = {"copy_predicated": 3}
 """Limit on the free axes of the tiles of an instruction that takes fewer than others (pages of NKI 0.7)."""
+_HIDING = RUN_TIME | {LoopKind.SPMD}
+"""Kinds of loops whose end hides the tensors declared in them."""
 MOST_SOUGHT = 4096
 """Limit on the iterations in which a trace that will be dropped looks for further buffers to flatten."""
 
@@ -115,8 +117,10 @@ class CurrentTrace(Trace):
         self.names.add(name)
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Return True if a tensor may be used here. Only the end of a run-time loop hides the tensors declared in it."""
-        return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) in RUN_TIME)
+        """Return True if a tensor may be used here. The end of a run-time loop or of a core's program hides the tensors
+        declared in it.
+        """
+        return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) in _HIDING)
 
 
 def current_trace() -> CurrentTrace:

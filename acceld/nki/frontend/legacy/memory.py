@@ -30,7 +30,7 @@ def ndarray(shape: Sequence[object], dtype: object, *, buffer: object = None, na
     address, blocks = (places[0], ()) if len(places) == 1 else (None, places)
     tensor = declare(trace, sizes, type_name, kind.space, name=name, scope=scope, address=address, blocks=blocks)
     if kind.shared:
-        trace.shared_tensors.append(tensor)
+        trace.shared_tensors.append((tensor, ""))
     return tensor
 
 

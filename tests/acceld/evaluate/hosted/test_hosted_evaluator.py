@@ -17,11 +17,13 @@ from acceld.errors import DeviceError, UsageError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.comparison import SESSIONS
 from acceld.evaluate.correctness.admission import Admission, Admissions
+from acceld.evaluate.hosted.bench import Terms
 from acceld.evaluate.hosted.evaluator import HostedEvaluator
 from acceld.evaluate.hosted.profiles import RESOLUTION, Overhead
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.selftest.attacks import load_attacks
 from acceld.model import Evaluation, Gate, Kernel, Source, Status
+from acceld.roofline import Peaks
 from acceld.workloads import load_workload
 
 ADVERSARIAL = Path(__file__).parents[3] / "adversarial"
@@ -39,7 +41,7 @@ pytestmark = [
 class _Unmeasured(CpuDriver):
     """The driver without the measurement of this machine, which takes seconds."""
 
-    def learn(self, folder: Path) -> None:
+    def learn(self, folder: Path, *, again: bool = False) -> None:
         """Do nothing."""
 
 
@@ -65,6 +67,12 @@ async def _evaluated(
         found = await evaluator.evaluate(request)
         if found.failure is None or found.failure.rule != RESOLUTION:
             return found
+
+
+async def _once(evaluator: HostedEvaluator, text: str) -> Evaluation:
+    """Evaluate a numpy kernel once."""
+    kernel = Kernel(text, "numpy", filename="kernel.py")
+    return await evaluator.evaluate(EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD)))
 
 
 async def test_the_baseline_passes_every_distribution_with_a_measured_latency(evaluator: HostedEvaluator) -> None:
@@ -94,6 +102,10 @@ async def test_a_win_on_a_workload_that_tells_nothing_is_suspect(
         found.failure.rule == "admission"
         and "cpu_matmul: outputs do not react to argument 'b'" in found.failure.message
     )
+
+
+HOSTED = "acceld.evaluate.hosted.evaluator."
+SHORT = Terms(calls=3, least=3, budget_s=0.1, call_s=10.0)
 
 
 RIGHT = ATTACKS["H01_row_order"].kernel.text.rstrip().removesuffix("}")
@@ -229,10 +241,40 @@ async def test_a_result_of_a_busy_machine_s_clock_is_not_remembered(
     request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD))
     with monkeypatch.context() as busy:
         busy.setattr(Overhead, "resolution_us", property(lambda _: 1e9))
+        busy.setattr(HOSTED + "_TIMINGS", 2)
+        busy.setattr(HOSTED + "SEARCH_TERMS", SHORT)
         found = await evaluator.evaluate(request)
     assert found.status is Status.SUSPECT and found.failure is not None and found.failure.rule == RESOLUTION
     again = await _evaluated(evaluator, kernel.text, "numpy")
     assert again.status is Status.PASSED and not again.reused
+
+
+async def test_other_work_on_the_machine_makes_no_kernel_suspect(
+    evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First the clock of the empty call is slowed down, then the rates were measured beside other work."""
+    slow, idle = (Peaks(rate, {"float32": rate}, math.inf, "") for rate in (1e3, 1e15))
+    learned: list[bool] = []
+    plain = vars(Overhead)["resolution_us"].fget
+    monkeypatch.setattr(Overhead, "resolution_us", property(lambda one: plain(one) if learned else 1e9))
+    monkeypatch.setattr(CpuDriver, "limits", lambda driver, chip: slow if len(learned) < 2 else idle)
+    monkeypatch.setattr(_Unmeasured, "learn", lambda driver, folder, *, again=False: learned.append(again))
+    monkeypatch.setattr(HOSTED + "SEARCH_TERMS", SHORT)
+    found = await _once(evaluator, "def kernel(a, b):\n    d = a @ b\n    return d\n")
+    assert found.status is Status.PASSED, found.failure
+    assert len(learned) >= 2 and all(learned)
+    assert found.correctness is not None and len(found.correctness.checks) == 1
+
+
+async def test_a_kernel_faster_than_the_machine_stays_suspect(
+    evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Peaks(1e3, {"float32": 1e3}, math.inf, "a machine that needs hours")
+    monkeypatch.setattr(CpuDriver, "limits", lambda driver, chip: slow)
+    monkeypatch.setattr(HOSTED + "_TIMINGS", 2)
+    monkeypatch.setattr(HOSTED + "SEARCH_TERMS", SHORT)
+    found = await _once(evaluator, "def kernel(a, b):\n    e = a @ b\n    return e\n")
+    assert (found.status, found.failure and found.failure.rule) == (Status.SUSPECT, "below_floor")
 
 
 async def test_the_same_artefact_is_not_measured_twice(evaluator: HostedEvaluator) -> None:

@@ -233,3 +233,81 @@ def kernel(x):
     x = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
     program = trace(PRELUDE + body, [TensorSpec((128, 64), "float32")], api="nki", chip="trn2")
     np.testing.assert_allclose(execute(program, [x])[0], np.square(x).sum(1, keepdims=True), rtol=1e-5)
+
+
+READ = "nisa.dma_copy(dst=t, src=x.ap([[16, 8], [1, 16]], scalar_offset=r, indirect_dim=0))"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        READ,
+        "q = r + 1",
+        "q = nisa.register_alloc(0) + r",
+        "q = nisa.register_alloc(r)",
+        "place = nl.zeros((1, 1), dtype=nl.int32); nisa.register_store(dst=place, src=r)",
+        "none = nisa.register_alloc(0)\n    for i in nl.dynamic_range(0, none, 1): nisa.register_move(dst=r, src=0)\n    "
+        + READ,
+    ],
+)
+def test_a_register_that_was_never_written_has_no_value(use: str) -> None:
+    source = f"""
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((8, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((8, 16), dtype=x.dtype)
+    nisa.dma_copy(dst=t, src=x[0:8, :])
+    r = nisa.register_alloc()
+    {use}
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+    program = trace(PRELUDE + source, [TensorSpec((16, 16), "float32")], api="nki", chip="trn2")
+    with pytest.raises(KernelFailure, match="never written") as caught:
+        execute(program, [np.zeros((16, 16), np.float32)])
+    assert caught.value.rule == "undefined_memory" and caught.value.line
+
+
+CHASE = """
+@nki.jit
+def kernel(x, place):
+    out = nl.ndarray((8, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    at = nl.ndarray((1, 1), dtype=nl.int32)
+    nisa.dma_copy(dst=at, src=place[0:1, :])
+    for step in range(STEPS):
+        r = nisa.register_alloc(at)
+        at = nl.ndarray((1, 1), dtype=nl.int32)
+        nisa.dma_copy(dst=at, src=place.ap([[1, 1], [1, 1]], scalar_offset=r, indirect_dim=0))
+    t = nl.ndarray((8, 16), dtype=x.dtype)
+    q = nisa.register_alloc(at)
+    nisa.dma_copy(dst=t, src=x.ap([[16, 8], [1, 16]], scalar_offset=q, indirect_dim=0))
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+REUSED = """
+@nki.jit
+def kernel(x, place):
+    out = nl.ndarray((8, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    r = nisa.register_alloc(0)
+    for step in range(STEPS):
+        t = nl.ndarray((8, 16), dtype=x.dtype)
+        nisa.register_move(dst=r, src=step % 2)
+        nisa.dma_copy(dst=t, src=x.ap([[16, 8], [1, 16]], scalar_offset=r, indirect_dim=0))
+        nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+
+
+def test_a_transfer_waits_for_the_register_that_says_where_it_begins() -> None:
+    def latency_us(source: str, steps: int) -> float:
+        specs = [TensorSpec((16, 16), "float32"), TensorSpec((16, 1), "int32")]
+        program = trace(PRELUDE + source.replace("STEPS", str(steps)), specs, api="nki", chip="trn2")
+        assert decode(encode(program)) == program and verify(program) == ()
+        found = timeline(program).latency_us
+        assert found is not None
+        return found
+
+    one, eleven = latency_us(CHASE, 1), latency_us(CHASE, 11)
+    assert (eleven - one) / 10 > 1.5, "a place that was loaded is known only when its transfer has ended"
+    one, eleven = latency_us(REUSED, 1), latency_us(REUSED, 11)
+    assert (eleven - one) / 10 < 1.5, "a new value of a register does not wait for transfers that read the earlier one"

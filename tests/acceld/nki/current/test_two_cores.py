@@ -9,7 +9,7 @@ import pytest
 
 from acceld.chips import chip_spec
 from acceld.evaluate.simulated.claims import false_claim
-from acceld.nki.errors import KernelCrash
+from acceld.nki.errors import KernelCrash, LegalityError
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.timing.parameters import CURRENT
@@ -70,6 +70,16 @@ def kernel(x):
     nisa.dma_copy(dst=out[core], src=whole)
     return out
 """
+
+
+@pytest.mark.parametrize("alone", [0, 1])
+def test_a_core_that_meets_a_core_without_barriers_waits_forever(alone: int) -> None:
+    x = drawn((128, 512))[0]
+    lines = f"if core == {alone}:\n        nisa.core_barrier(kept, (0, 1))"
+    program = traced(MEETING.format(meeting=lines), x.shape, grid=(2,), lnc=2)
+    with pytest.raises(KernelCrash, match="waits forever") as caught:
+        execute(program, [x])
+    assert caught.value.rule == "exchange_cores" and caught.value.line
 
 
 def test_cores_with_different_programs_see_what_the_other_wrote_before_a_barrier() -> None:
@@ -248,3 +258,109 @@ def kernel(x):
         execute(program, [x])
     assert caught.value.rule == "race" and "core_barrier" in caught.value.hint
     assert caught.value.line == (PRELUDE + source).split(line)[0].count("\n") + 1
+
+
+def on_both(body: str, before: str = "") -> str:
+    """Return a kernel that stores twice the rows of its core, with ``body`` between load and store of the tile ``t``."""
+    return f"""
+{before}
+@nki.jit
+def kernel(x):
+    core = nl.program_id(0)
+    out = nl.ndarray((256, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 16), dtype=x.dtype)
+    s = nl.ndarray((128, 1), dtype=x.dtype)
+    {body}
+    nisa.dma_copy(dst=out[nl.ds(core * 128, 128), :], src=t)
+    return out
+"""
+
+
+PLACED = "nisa.dma_copy(dst=t, src=x.ap([[16, 128], [1, 16]], scalar_offset={register}, indirect_dim=0))"
+SUMMED = """nisa.dma_copy(dst=t, src=x[nl.ds(core * 128, 128), :])
+    nisa.activation(dst=t, op=nl.copy, data=t, reduce_op=nl.add, reduce_res=s, reduce_cmd=nisa.reduce_cmd.{first})
+    {meeting}
+    nisa.activation(dst=t, op=nl.copy, data=t, reduce_op=nl.add, reduce_res=s, reduce_cmd=nisa.reduce_cmd.reduce)
+    nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=s)"""
+
+
+@pytest.mark.parametrize("meeting", ["pass", "nisa.core_barrier(out, (0, 1))"])
+def test_each_core_has_registers_and_accumulators_of_its_own(meeting: str) -> None:
+    (x,) = drawn((256, 16))
+    register = f"r = nisa.register_alloc(128 * core)\n    {meeting}\n    " + PLACED.format(register="r")
+    np.testing.assert_array_equal(ran(traced(on_both(register), x.shape, grid=(2,), lnc=2), [x]), x)
+    summed = on_both(SUMMED.format(first="reset_reduce", meeting=meeting))
+    found = ran(traced(summed, x.shape, grid=(2,), lnc=2), [x])
+    np.testing.assert_allclose(found, 2 * x * x.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("meeting", ["pass", "nisa.core_barrier(out, (0, 1))"])
+def test_what_the_other_core_left_in_registers_and_accumulators_is_undefined(meeting: str) -> None:
+    (x,) = drawn((256, 16))
+    given = f"HELD.append(nisa.register_alloc(0) if core == 0 else HELD[0])\n    {meeting}\n    "
+    program = traced(on_both(given + PLACED.format(register="HELD[-1]"), "HELD = []"), x.shape, grid=(2,), lnc=2)
+    with pytest.raises(KernelCrash, match="never written") as caught:
+        execute(program, [x])
+    assert caught.value.rule == "undefined_memory"
+    body = SUMMED.format(first="reset_reduce", meeting=meeting)
+    found = ran(
+        traced(on_both(body.replace("nisa.activation", "if core == 0: nisa.activation", 1)), x.shape, grid=(2,), lnc=2),
+        [x],
+    )
+    assert np.isfinite(found[:128]).all() and np.isnan(found[128:]).all()
+
+
+@pytest.mark.parametrize(
+    ("statements", "rule"),
+    [
+        ("one = nl.ndarray((8, 8) if core else (16, 8), x.dtype, nl.shared_hbm)", "shared_tensors"),
+        ("one = nl.ndarray((8, 8), nl.float32 if core else nl.bfloat16, nl.shared_hbm)", "shared_tensors"),
+        ("one = nl.ndarray((8, 8), x.dtype, nl.shared_hbm, name='b' if core else 'a')", "shared_tensors"),
+        ("one = nl.ndarray((256, 16), x.dtype, nl.shared_hbm); out = one if core else out", "kernel_result"),
+    ],
+)
+def test_both_cores_declare_and_return_the_same_tensors(statements: str, rule: str) -> None:
+    body = f"nisa.dma_copy(dst=t, src=x[nl.ds(core * 128, 128), :])\n    {statements}"
+    with pytest.raises(LegalityError) as caught:
+        traced(on_both(body), (256, 16), grid=(2,), lnc=2)
+    assert caught.value.rule == rule and caught.value.hint
+
+
+def test_cores_that_take_turns_many_times_wait_for_each_other_each_time() -> None:
+    source = """
+@nki.jit
+def kernel(x):
+    core = nl.program_id(0)
+    out = nl.ndarray((2, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 512), dtype=x.dtype)
+    nisa.dma_copy(dst=t, src=x[0:128, :])
+    for turn in range(TURNS):
+        if turn % 2 == core:
+            for i in range(8):
+                nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1.0)
+        got = nl.ndarray((128, 512), dtype=x.dtype)
+        nisa.sendrecv(src=t, dst=got, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
+        t = got
+    nisa.dma_copy(dst=out[core], src=t)
+    return out
+"""
+    few, some, many = (timed(source.replace("TURNS", str(turns))).latency_us for turns in (10, 20, 100))
+    assert few is not None and some is not None and many is not None
+    assert many - few == pytest.approx(9 * (some - few), rel=0.02)
+
+
+@pytest.mark.parametrize("buffer", ["nl.sbuf", "nl.psum", "nl.private_hbm"])
+def test_no_core_reaches_a_tile_of_the_other_core(buffer: str) -> None:
+    copy = "tensor_copy" if buffer != "nl.private_hbm" else "dma_copy"
+    body = f"""HELD.append(nl.ndarray((128, 16), dtype=x.dtype, buffer={buffer}))
+    nisa.dma_copy(dst=t, src=x[nl.ds(core * 128, 128), :])
+    nisa.{copy}(dst=HELD[-1], src=t)
+    nisa.{copy}(dst=t, src=HELD[0])"""
+    with pytest.raises(LegalityError, match="outside of its parent scope"):
+        traced(on_both(body, "HELD = []"), (256, 16), grid=(2,), lnc=2)
+    program = traced(on_both(body.replace("HELD[0]", "HELD[-1]"), "HELD = []"), (256, 16), grid=(2,), lnc=2)
+    assert verify(program) == ()
+    if buffer == "nl.private_hbm":
+        return
+    forged = replace(program, buffers=tuple(replace(one, scope=()) for one in program.buffers))
+    assert {finding.rule for finding in verify(forged)} == {"local_scope"}
