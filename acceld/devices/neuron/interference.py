@@ -1,5 +1,5 @@
-"""Find cores that disturb each other: time one core on a quiet machine, and again while a neighbor of each kind is
-busy.
+"""Find cores that disturb each other: time one core while the others are idle, then while a neighbor of each
+kind is busy.
 """
 
 from __future__ import annotations
@@ -32,34 +32,32 @@ from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.workloads import Workload, workload
 
 WORKLOAD = "silu"
-"""Name of a workload that HBM limits, so that every disturbance shows."""
+"""A workload whose kernel is bound by HBM, so that traffic of other cores shows in its latency."""
 DEADLINE_S = 300.0
 KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "another chip": None}
-"""Kinds of neighbors, nearest first, with the smallest isolation group that contains core and neighbor.
+"""Kinds of neighbors, nearest first, each with the smallest isolation group that contains both cores.
 
-No isolation group contains cores of two chips.
+Cores of two chips are never in one group.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Hold the ratios of busy to quiet latency by kind of neighbor, the resulting isolation group, and the path of the
-    stored file.
-    """
+    """What was learned about neighbors: the ratio of busy to quiet latency by kind, and the isolation group to use."""
 
     slowdown: Mapping[str, float]
     isolation: Isolation
     path: Path
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the record as data for JSON."""
         return {"slowdown": dict(self.slowdown), "isolation": self.isolation.value, "path": str(self.path)}
 
 
 async def learn(backend: str, config: Config, state_folder: Path, name: str = WORKLOAD) -> Interference:
     """Measure which neighbors disturb a core, store the result, and return it.
 
-    Raises DeviceError if the machine can not be used or has only one core.
+    Raise DeviceError if the machine can not be used or has only one core.
     """
     devices = config.devices
     found = await find_machine(
@@ -96,9 +94,10 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
 
 
 def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
-    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed spread.
+    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed
+    spread.
 
-    Returns the group of one core if no neighbor does.
+    If no neighbor does so, return the group of one core.
     """
     limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
     disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]
@@ -135,9 +134,7 @@ def _kind(core: Core, other: Core) -> str:
 
 @asynccontextmanager
 async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -> AsyncIterator[NeuronRunner]:
-    """Give a runner on a core, with the kernel loaded and run once. Raise DeviceError if the kernel does not load or
-    run.
-    """
+    """Give a runner on a core, with the kernel loaded and run once. Raise DeviceError if one of these steps fails."""
     with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
         runner = await machine.start(core, Path(folder), core.lnc)
         try:
@@ -158,7 +155,7 @@ def _inputs(build: Build) -> list[bytes]:
 
 
 async def _work(runner: NeuronRunner) -> None:
-    """Run the kernel repeatedly, to keep a core busy."""
+    """Run the kernel again and again, to keep a core busy."""
     while True:
         await runner.time("", deadline_s=DEADLINE_S, max_rounds=1)
 

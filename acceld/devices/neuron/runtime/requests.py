@@ -11,7 +11,7 @@ from acceld.model import Kernel
 
 Scalar = int | float | bool | str
 FLAGS: Mapping[str, tuple[str, ...]] = {"nki_legacy": ("--disable-dge", "--auto-cast=none"), "nki": ()}
-"""Compiler options of every kernel of an API: those of the published measurements."""
+"""Compiler options by API. They are those of the published measurements."""
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "nki_legacy": ("neuronxcc.nki.baremetal", "neuronxcc.nki.benchmark"),
     "nki": (
@@ -21,12 +21,12 @@ ROUTES: Mapping[str, tuple[str, ...]] = {
         "nki.jit with NKI_ARTIFACTS_DIR",
     ),
 }
-"""Compile routes of ``scripts/compile_worker.py`` by API, in the order they are tried."""
+"""Compile routes of ``scripts/compile_worker.py`` by API, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Describe an argument or a result: its name, dtype (numpy's or ml_dtypes' name) and shape."""
+    """An argument or a result of a kernel: name, dtype (as numpy or ml_dtypes call it) and shape."""
 
     name: str
     dtype: str
@@ -39,7 +39,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """Hold everything that the compiler's output depends on. ``environment`` has variables to set for the compiler."""
+    """Everything on which the compiler's output depends. ``environment`` has variables that are set for the
+    compiler.
+    """
 
     kernel: Kernel
     arguments: tuple[Tensor, ...]
@@ -60,7 +62,7 @@ class CompileRequest:
 
     @property
     def key(self) -> str:
-        """Return a hash (hex) of the request, without the kernel's file name and origin."""
+        """Return a hash (hex) of the request. The kernel's file name and origin do not change it."""
         kernel = self.kernel
         parts = {
             "text": kernel.text,
@@ -81,6 +83,6 @@ class CompileRequest:
 
     @property
     def all_flags(self) -> tuple[str, ...]:
-        """Return the flags including the target, and for the legacy compiler the LNC."""
+        """Return the compiler options with the target added, and for the legacy compiler the LNC."""
         lnc = (f"--logical-nc-config={self.kernel.lnc}",) if self.kernel.api == "nki_legacy" else ()
         return (f"--target={self.target}", *lnc, *self.flags)

@@ -12,7 +12,7 @@ JAILS = ("strict", "wide", "off")
 
 
 def advice(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the conclusions from a report of ``acceld doctor --neuron``. Raises UsageError for any other mapping."""
+    """Yield the conclusions from a report of ``acceld doctor --neuron``. Raise UsageError for anything else."""
     steps = report.get("steps")
     if not isinstance(steps, list) or "missing" not in report:
         raise UsageError("this is not a report of acceld doctor --neuron")

@@ -65,8 +65,9 @@ def hello() -> dict[str, Any]:
 
 
 def find_entry(module: Any, entry: str) -> Any:
-    """Return the object named ``entry`` in the kernel's module, with its decorator. Raise AttributeError if it is
-    missing.
+    """Return the object named ``entry`` in the kernel's module, still with its decorator.
+
+    Raise AttributeError if the module has no such object.
     """
     function = module
     for part in entry.split("."):  # a kernel of a class is Class.name
@@ -77,7 +78,7 @@ def find_entry(module: Any, entry: str) -> Any:
 
 
 def arrays(arguments: list[dict[str, Any]]) -> list[Any]:
-    """Return arrays of zeros in the requested shapes, because only shapes and dtypes matter while compiling."""
+    """Return arrays of zeros in the requested shapes and dtypes. Values do not matter to the compiler."""
     try:
         import numpy
     except ImportError as error:
@@ -100,8 +101,9 @@ def dtype_of(name: str) -> Any:
 
 
 def load(request: dict[str, Any], folder: Path) -> Any:
-    """Write the kernel and its closure to ``folder``, and return the imported module. Errors of the kernel's code are
-    not caught.
+    """Write the kernel's file and the modules of its closure to ``folder``, and return the imported module.
+
+    An error of the kernel's own code is not caught.
     """
     for name, text in sorted(request.get("closure", {}).items()):
         path = folder / name
@@ -125,7 +127,7 @@ def load(request: dict[str, Any], folder: Path) -> Any:
 
 
 class CompileInputs:
-    """Hold the inputs of a compile route: the request, the kernel's function with and without decorator, folders and
+    """What a compile route gets: the request, the kernel's function with and without its decorator, folders and
     arrays.
     """
 
@@ -139,9 +141,9 @@ class CompileInputs:
         """Names of the outputs in the kernel's order, if the compiler reports them."""
 
     def neff(self, path: Any) -> Path:
-        """Return ``path`` if a route wrote its NEFF there, else the newest NEFF in the folder.
+        """Return ``path`` if there is a NEFF, else the newest NEFF in the folder.
 
-        Raises FileNotFoundError if the folder has no NEFF.
+        Raise FileNotFoundError if the folder has no NEFF.
         """
         if Path(path).is_file():
             return Path(path)
@@ -151,10 +153,10 @@ class CompileInputs:
         return there[-1]
 
     def written(self, call: Callable[[], Any], path: Path) -> Path:
-        """Call a function that compiles a kernel and then runs it, and return the path of the NEFF.
+        """Call a function that compiles a kernel and then wants to run it. Return the path of the NEFF.
 
-        Without a visible core the run fails, but the NEFF is written before. Raises the function's error if there is no
-        NEFF at ``path``.
+        Without a visible core the run fails, but the NEFF has been written before. If there is no NEFF, the
+        function's error is raised.
         """
         try:
             call()
@@ -165,7 +167,9 @@ class CompileInputs:
 
 
 def named(module: str, name: str) -> Any:
-    """Return the object ``name`` of a module, and record its signature. Raise MissingRoute if this version lacks it."""
+    """Return the object ``name`` of a module, and record its signature. Raise MissingRoute if this version
+    lacks the object.
+    """
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -183,7 +187,7 @@ def signature_of(function: Any) -> str:
 
 
 def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that this version of a callable accepts; all options if Python can not determine that."""
+    """Return those of ``options`` that this version of a callable accepts; all of them if Python can not find out."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -194,8 +198,9 @@ def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def legacy(name: str) -> Callable[[CompileInputs], Path]:
-    """Return a compile route by the decorator ``neuronxcc.nki.<name>``, which writes the NEFF and then looks for a
-    core.
+    """Return the compile route that uses the decorator ``neuronxcc.nki.<name>``.
+
+    The decorated kernel writes its NEFF and then looks for a core.
     """
 
     def compile_it(bench: CompileInputs) -> Path:
@@ -218,7 +223,7 @@ def legacy(name: str) -> Callable[[CompileInputs], Path]:
 def framework(bench: CompileInputs) -> Path:
     """Compile by the class ``nki.framework.compiled.CompileKernel``, and return the path of the NEFF.
 
-    The class is private, and only some versions have it, so only options that it accepts are passed.
+    The class is private, and its options differ between versions. Only options that it accepts are passed.
     """
     request = bench.request
     make = named("nki.framework.compiled", "CompileKernel")
@@ -230,7 +235,10 @@ def framework(bench: CompileInputs) -> Path:
 
 
 def frontend(*, disabled: bool) -> Callable[[CompileInputs], Path]:
-    """Return a compile route by the compiler's frontend and driver, with or without the backend's own optimizations."""
+    """Return the compile route that calls the compiler's frontend and driver itself.
+
+    ``disabled`` turns off the optimizations of the compiler's backend.
+    """
 
     def compile_it(bench: CompileInputs) -> Path:
         request = bench.request
@@ -255,10 +263,10 @@ def frontend(*, disabled: bool) -> Callable[[CompileInputs], Path]:
 
 
 def front_end_class() -> Any:
-    """Return the frontend class that the compiler itself uses for a launch.
+    """Return the frontend class that the compiler itself uses when a kernel is called.
 
-    Versions without the function ``resolve_frontend_cls`` have only the class ``ParserFrontend``, which version 0.7
-    replaces.
+    Versions without the function ``resolve_frontend_cls`` have only the class ``ParserFrontend``, which version
+    0.7 replaces.
     """
     try:
         return named("nki.compiler.frontend", "resolve_frontend_cls")()
@@ -297,9 +305,9 @@ SIGNATURES: dict[str, str] = {}
 
 
 def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
-    """Return a reply and the NEFF by the named route; without a name, by the first route that this version has.
+    """Compile by the route that the request names, or else by the first route that this version has.
 
-    Raises MissingRoute if this version does not have the route, or has no route at all.
+    Return the reply and the NEFF. Raise MissingRoute if this version lacks the route, or has no route at all.
     """
     function = find_entry(load(request, folder), request["entry"])
     routes = ROUTES[request["api"]]
@@ -347,11 +355,11 @@ WORK: dict[str, Callable[[dict[str, Any], Path], tuple[dict[str, Any], bytes]]] 
     "compile": compiled,
     "simulate": simulated,
 }
-"""Functions that compile or simulate a kernel, by a request's ``op``."""
+"""Functions that carry out a request, by its ``op``: compile or simulate."""
 
 
 def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Return the reply to one request, and the bytes that belong to the reply."""
+    """Return the reply to one request, and the bytes that follow the reply."""
     if request.get("op") == "hello":
         return hello(), b""
     if request.get("op") == "facilities":
