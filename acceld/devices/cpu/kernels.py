@@ -1,4 +1,4 @@
-"""Build and call kernels of the host backend, in jailed children; see :mod:`acceld.evaluate.hosted.driver`."""
+"""Build and call kernels for the host's processor, in jailed children; see :mod:`acceld.evaluate.hosted.driver`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ IMPORTABLE = (
     "math functools itertools operator typing dataclasses enum collections.abc numbers ml_dtypes numpy.fft "
     "numpy.lib.stride_tricks numpy.linalg numpy.ma numpy.polynomial"
 ).split()
-"""Modules that a numpy kernel may import besides numpy. They are loaded here, before the jail."""
+"""Modules that a numpy kernel may import besides numpy. They are imported before the jail closes, when files
+can be read.
+"""
 for _name in IMPORTABLE:
     importlib.import_module(_name)
 
@@ -35,7 +37,9 @@ _MOST_LOG = 4000
 
 
 def build(job: Job) -> Built:
-    """Return the compiled shared object of a C kernel; for numpy, the kernel's own text if it defines the function."""
+    """Return what a worker loads: the shared object of a C kernel, or the text of a numpy kernel that has the
+    function.
+    """
     return _build_c(job) if job["api"] == "c" else _build_numpy(job)
 
 
@@ -74,8 +78,9 @@ def _build_c(job: Job) -> Built:
 
 
 def _complaint(said: str, declared: str) -> BuildRefused:
-    """Return a BuildRefused with the first error message of the compiler or linker, and the kernel's line if the
-    compiler names one.
+    """Return a BuildRefused with the first error message of the compiler or the linker.
+
+    It has the line of the kernel if the compiler names a line.
     """
     found = _MESSAGE.search(said)
     if found:
@@ -131,7 +136,9 @@ def _passed(value: Any) -> Any:
 
 
 class WrongOutput(Exception):
-    """Report that a numpy kernel's result does not match the workload's outputs. ``rule`` names the difference."""
+    """Report that a numpy kernel's result does not fit the workload's outputs. ``rule`` names the kind of
+    difference.
+    """
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)

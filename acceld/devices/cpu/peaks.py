@@ -1,7 +1,7 @@
-"""Measure the rates of one core of this machine once, and store them: multiply-adds, copies in memory and in cache.
+"""Measure the rates of one core of this machine, once: multiply-adds, copies in memory, copies in cache.
 
-Percentages of peak use the rates of memory and arithmetic. A kernel is suspect if its latency would need more than 1.2
-times the best rate of copies, which is the cache's, or 1.2 times the rate of arithmetic.
+Percentages of peak use the rates of memory and arithmetic. A kernel is suspect if its latency would need more
+than 1.2 times a limit: the best rate of copies, which is the cache's, or the rate of arithmetic.
 """
 
 from __future__ import annotations
@@ -29,24 +29,26 @@ _MEMORY_BYTES, _SHARED_BYTES, _CACHE_BYTES = 64 << 20, 2 << 20, 16 << 10
 _REPEATS = 5
 _BUILD_S = 60.0
 _MARGIN = 1.2
-"""Ratio of a limit to the best rate measured: clocks change, and a kernel may beat the measuring loop."""
+"""Limit divided by the best measured rate. The margin is for changing clocks, and for kernels better than the
+loop that measures.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class HostRates:
-    """Hold the rates of one core; each rate is the best of several measurements."""
+    """Measured rates of one core. Each rate is the best of several measurements."""
 
     memory_bytes_per_s: float
-    """Bytes read and written per second, for arrays of 64 MiB."""
+    """Bytes read plus bytes written per second, in copies of arrays of 64 MiB."""
     shared_bytes_per_s: float
-    """Bytes read and written per second, for arrays of 2 MiB, as large as those of the workloads.
+    """Bytes read plus bytes written per second, in copies of arrays of 2 MiB.
 
-    Arrays of this size lie in the last cache of most machines.
+    Arrays of workloads have this size. They fit the last-level cache of most machines.
     """
     cache_bytes_per_s: float
-    """Bytes read and written per second, for arrays of 16 KiB."""
+    """Bytes read plus bytes written per second, in copies of arrays of 16 KiB."""
     flops_per_s: float
-    """Operations per second in float32, where a multiply-add counts as two."""
+    """Float32 operations per second. A multiply-add counts as two."""
     how: str
 
     def peaks(self) -> Peaks:
@@ -59,8 +61,9 @@ class HostRates:
         )
 
     def limits(self) -> Peaks:
-        """Return rates that no kernel on one core exceeds. Element-wise work has no limit, because a kernel can merge
-        operations.
+        """Return the rates that no honest kernel on one core exceeds.
+
+        Element-wise work has no limit, because a kernel can merge several operations into one.
         """
         flops = _MARGIN * self.flops_per_s
         bytes_per_s = _MARGIN * max(self.cache_bytes_per_s, self.shared_bytes_per_s, self.memory_bytes_per_s)
@@ -68,8 +71,8 @@ class HostRates:
 
 
 def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -> HostRates:
-    """Return the stored rates of this machine; without stored rates, measure them on core number ``core`` and store
-    them.
+    """Return the stored rates of this machine. If none are stored, measure them on core number ``core`` and
+    store them.
 
     A measurement takes about two seconds.
     """
@@ -88,7 +91,7 @@ def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -
 
 
 def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
-    """Return the rates stored in ``folder``; None if the folder stores no rates, or rates of another machine."""
+    """Return the rates that are stored in ``folder``; None if there are none, or only those of another machine."""
     try:
         stored = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if stored["machine"] == _machine(compiler) and stored["version"] == VERSION:
@@ -99,9 +102,9 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 
 
 def _machine(compiler: str | None) -> dict[str, Any]:
-    """Return a description of this machine; stored rates are valid only for an equal description.
+    """Return a description of this machine. Stored rates are valid only on a machine with an equal description.
 
-    The description says whether there is a C compiler, because rates are measured by numpy without one.
+    It says whether there is a C compiler, because without one the rates are measured by numpy.
     """
     model = platform.processor()
     try:

@@ -1,10 +1,9 @@
-"""Encode and decode launch plans. A launch plan records the actions of a kernel's host code as plain data, together
-with the compiled device code.
+"""Encode and decode launch plans: what a kernel's host code does, as plain data, with the compiled device code.
 
-Host code runs once, in a jail, with the shapes of its arguments and without their data. Its allocations and launches
-are recorded; replaying them runs none of the candidate's Python. An encoded plan is a little-endian length, a JSON
-header of that length, and the device code of each kernel one after the other. :func:`decode` checks every field,
-because the bytes come from a process that ran a candidate's code.
+Host code runs once, in a jail, with the shapes of its arguments and without their data. Its allocations and
+launches are recorded. Replaying them runs none of the candidate's Python. An encoded plan is a little-endian
+length, a JSON header of that length, and the device code of each kernel one after the other. :func:`decode`
+checks every field, because the bytes come from a process that ran a candidate's code.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SCALARS = {
     "fp64": "<d",
     "f64": "<d",
 }
-"""Layout of a launch's scalars, by Triton's name of their type."""
+"""Binary layout of a launch's scalars (for ``struct``), by Triton's name of their type."""
 
 
 class PlanRefused(ValueError):
@@ -47,9 +46,7 @@ class PlanRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Describe memory that host code allocates. ``fill`` is the byte that fills the memory; None leaves it
-    uninitialized.
-    """
+    """Memory that host code allocates. It is filled with the byte ``fill``; None leaves it uninitialized."""
 
     size_bytes: int
     fill: int | None = None
@@ -57,7 +54,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Hold one compiled device function."""
+    """One compiled device function."""
 
     name: str
     binary: bytes
@@ -67,8 +64,8 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Describe an argument that points into input number ``number`` (``kind`` input) or buffer ``number`` (``kind``
-    buffer).
+    """An argument that points into an input (``kind`` input) or into a buffer (``kind`` buffer) with number
+    ``number``.
     """
 
     kind: str
@@ -78,7 +75,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """Hold an argument that is a number of one of the types in :data:`SCALARS`."""
+    """An argument that is a number of one of the types in :data:`SCALARS`."""
 
     type: str
     value: int | float
@@ -93,8 +90,9 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Describe a launch of kernel number ``kernel``. ``scratch_bytes`` is the memory that each program needs in
-    addition to its arguments.
+    """One launch of the device function number ``kernel``.
+
+    ``scratch_bytes`` is memory that each program needs in addition to its arguments.
     """
 
     kernel: int
@@ -105,10 +103,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """Hold all allocations and launches of a call. ``outputs`` are the returned arrays; each one is a whole buffer."""
+    """All allocations and launches of one call. ``outputs`` are the returned arrays; each is a whole buffer."""
 
     capability: int
-    """Compute capability of the GPU that the device code was compiled for: 90 is 9.0."""
+    """Compute capability for which the device code was compiled; 90 is 9.0."""
     buffers: tuple[Buffer, ...]
     kernels: tuple[Code, ...]
     launches: tuple[Launch, ...]
@@ -138,8 +136,8 @@ def encode(plan: LaunchPlan) -> bytes:
 
 
 def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> LaunchPlan:
-    """Return the plan in ``data`` for inputs and outputs of these sizes. Raise PlanRefused if any part of the plan is
-    invalid.
+    """Return the plan in ``data``. Raise PlanRefused if any part of it is invalid, or does not fit inputs and
+    outputs of these sizes.
     """
     try:
         (length,) = _LENGTH.unpack_from(data)
