@@ -37,7 +37,7 @@ _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqli
 
 
 class Transaction:
-    """What one change may do with the database: run SQL, and write events."""
+    """Access of one change to the database: it runs SQL and writes events."""
 
     def __init__(
         self, connection: sqlite3.Connection, at: float, redact: Callable[[str], str] | None, events: list[Event]

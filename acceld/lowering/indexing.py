@@ -1,4 +1,4 @@
-"""Lower reads at arrays of positions: rows of a table, an element of each row, and constant positions."""
+"""Lower reads at arrays of positions: rows of a table, one element of each row, and constant positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from acceld.lowering.functions import positions
 from acceld.lowering.graph import INDEX, NotLowered, View, gathered, whole
 
 MOST_RUNS = 64
-"""Limit on the runs of constant positions that one index may have. Each run becomes a copy."""
+"""Most runs of equally spaced positions in one index. Each run becomes a copy."""
 
 
 @lowers("__getitem__")
@@ -66,21 +66,21 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
 
 
 def _counts_rows(known: Any, rows: int) -> bool:
-    """Return True if ``known`` holds the numbers 0 to ``rows`` - 1, so that it names each row once in order."""
+    """Return True if ``known`` holds the numbers 0 to ``rows`` - 1 in order, so that it selects each row once."""
     return known is not None and known.shape == (rows,) and bool((known == np.arange(rows)).all())
 
 
 def _within(indices: Traced, extent: int) -> Any:
-    """Return positions with ``extent`` added to the negative ones, which count from the end of an axis."""
+    """Return positions after ``extent`` was added to negative ones. Those count from the end of the axis."""
     if indices.kind != "i":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     return indices if _from_start(indices.view) else np.where(indices < 0, indices + extent, indices)
 
 
 def _from_start(view: View | float, depth: int = 8) -> bool:
-    """Return True if the values are known to be 0 or more, by the functions that make them.
+    """Return True if the values can not be negative, as the functions show that make them.
 
-    ``depth`` limits how many functions are looked at.
+    At most ``depth`` functions are looked at.
     """
     if not isinstance(view, View):
         return view >= 0
@@ -132,7 +132,7 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
 
 
 def _run(first: int, step: int, count: int) -> slice:
-    """Return the slice for ``count`` positions from ``first`` on."""
+    """Return the slice that selects ``count`` positions, beginning with ``first``."""
     end = first + step * count
     return slice(first, end if end >= 0 else None, step)
 
@@ -141,7 +141,7 @@ def _run(first: int, step: int, count: int) -> slice:
 def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
     """Return the elements at the given positions along an axis.
 
-    Each is a sum over the axis, in which all other elements are replaced by zeros.
+    Each element is computed as a sum over the axis, after all other elements were replaced by zeros.
     """
     if axis is None:
         return _chosen(arr.reshape(-1), indices, 0)

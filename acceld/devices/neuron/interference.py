@@ -43,7 +43,11 @@ Cores of two chips are never in one group.
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """What was learned about neighbors: the ratio of busy to quiet latency by kind, and the isolation group to use."""
+    """Result of a measurement: the ratio of busy to quiet latency by kind of neighbor, and the isolation group
+    to use.
+
+    ``path`` is the file in which the result was stored.
+    """
 
     slowdown: Mapping[str, float]
     isolation: Isolation

@@ -18,7 +18,7 @@ _LS_S = 30.0
 
 
 class Isolation(StrEnum):
-    """Which cores must be idle while a core is timed."""
+    """The group of cores that must be idle while one of them is timed."""
 
     CORE = "core"
     """Only the timed core: cores do not disturb each other."""

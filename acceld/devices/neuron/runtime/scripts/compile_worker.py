@@ -127,7 +127,7 @@ def load(request: dict[str, Any], folder: Path) -> Any:
 
 
 class CompileInputs:
-    """What a compile route gets: the request, the kernel's function with and without its decorator, folders and
+    """Inputs of a compile route: the request, the kernel's function with and without its decorator, folders and
     arrays.
     """
 

@@ -21,7 +21,7 @@ _MAX_DEFINITION = 64 << 20
 
 
 class Facts(NamedTuple):
-    """What a NEFF says of itself. ``lnc`` is the logical core size; 0 if the file does not state it.
+    """Facts that a NEFF states of itself. ``lnc`` is the logical core size; 0 if the file does not state it.
 
     ``inputs`` and ``outputs`` have names and numbers of bytes, in the order of the tensors' ids.
     """

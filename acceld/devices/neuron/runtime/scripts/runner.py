@@ -68,7 +68,7 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 NRT = re.compile(r"NRT[ _]|NeuronCore\(s\) not available|execution timeout \(|INFER_ERROR_SUBTYPE")
 """Pattern of a failure that the runtime reported through a tool. For any other failure the tool itself is at fault."""
 SAID: list[str] = []
-"""What the tools printed since the last answer."""
+"""Output of the tools since the last answer."""
 _SAID_CHARACTERS = 4000
 
 
