@@ -384,9 +384,9 @@ def called(name: str, *args: Any, **further: Any) -> Any:
     return _into(out, function(*args, **further))
 
 
-def refused(what: str) -> Any:
+def refused(what: str, instead: str = "") -> Any:
     """Raise NotLowered for the construct ``what``, with the line of the reference that is running."""
-    raise NotLowered(f"{what} is not lowered", line_now())
+    raise NotLowered(f"{what} is not lowered{instead and f'; {instead}'}", line_now())
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
@@ -463,14 +463,14 @@ def operand(value: Any) -> Operand:
         array = np.asarray(value)
         if array.dtype.kind in "biuf" or array.dtype.name in ("bfloat16", "float16"):
             return placed(array, held_as(array.dtype) if array.dtype.kind not in "biu" else "float32", line_now())
-    raise NotLowered(f"an operand of type {type(value).__name__} is not lowered", line_now())
+    raise NotLowered(f"an operand of type {type(value).__name__} is not lowered; use arrays and numbers", line_now())
 
 
 def array_of(value: Any) -> View:
     """Return a value of the reference as a view. Raise NotLowered for a number."""
     found = operand(value)
     if not isinstance(found, View):
-        raise NotLowered("a product of a number; multiply instead", line_now())
+        raise NotLowered("a matrix product of a number is not lowered; multiply by * instead", line_now())
     return found
 
 

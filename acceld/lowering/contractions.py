@@ -23,9 +23,9 @@ def einsum(
 ) -> Traced:
     """Lower ``np.einsum``, two arrays at a time, to matrix products of views or to element-wise products."""
     if not isinstance(subscripts, str):
-        refused("np.einsum without letters")
+        refused("np.einsum without letters", "give the subscripts as a text, such as 'ij,jk->ik'")
     if any(kind_of(one) == "b" for one in operands):
-        refused("np.einsum of truth values")
+        refused("np.einsum of truth values", "convert them first by .astype(np.float32)")
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     names = inputs.split(",")
     arrays = [Traced(array_of(one if dtype is None else wrapped(one).astype(dtype)), kind_of(one)) for one in operands]

@@ -221,7 +221,7 @@ def _numbers(
 @lowers("where")
 def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None or y is None:
-        refused("np.where(condition), which gives as many positions as the values say,")
+        refused("np.where(condition), whose shape depends on values,", "use np.where(condition, a, b)")
     given = operand(condition)
     kinds = [_weak(one) for one in (x, y)]
     chosen = kind_named(np.result_type(*kinds).kind)
@@ -281,7 +281,9 @@ def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, ini
     if where is not True:
         neutral = _NEUTRAL.get(name) if initial is None else initial
         given = np.where(
-            where, given, refused("a fold with where= and without initial=") if neutral is None else neutral
+            where,
+            given,
+            refused("a fold with where= and without initial=", "give initial=") if neutral is None else neutral,
         )
     view = array_of(given)
     if view.dtype == "bool":
@@ -404,7 +406,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
         return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
     if ord in (1, math.inf) and vectors:
         return (np.sum if ord == 1 else np.max)(np.abs(x), axis=axis, keepdims=keepdims)
-    return refused(f"np.linalg.norm(ord={ord!r})")
+    return refused(f"np.linalg.norm(ord={ord!r})", "write the norm with np.abs, sums and maxima")
 
 
 def _extreme(a: Any, name: str, axis: Any, keepdims: bool) -> Any:
@@ -528,7 +530,7 @@ def _difference(a: Any, n: int = 1, axis: int = -1) -> Any:
 @lowers("reshape")
 def _reshaped(a: Any, *shape: Any, order: str = "C", newshape: Any = None, copy: bool | None = None) -> Any:
     if order != "C":
-        refused(f"elements in order {order!r}")
+        refused(f"an array with order={order!r}", "leave out order=")
     wanted = newshape if newshape is not None else shape[0] if len(shape) == 1 else shape
     wanted = tuple(int(n) for n in wanted) if isinstance(wanted, tuple | list | np.ndarray) else (int(wanted),)
     a = wrapped(a)
@@ -702,9 +704,9 @@ _REPEATING = ("edge", "reflect", "symmetric", "wrap")
 @lowers("pad")
 def _padded(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
     if mode not in ("constant", *_REPEATING):
-        refused(f"np.pad(mode={mode!r})")
+        refused(f"np.pad(mode={mode!r})", f"use constant, {', '.join(_REPEATING)}")
     if np.ndim(constant_values):
-        refused("np.pad with an array of constant_values")
+        refused("np.pad with an array of constant_values", "give one number")
     a = wrapped(array)
     widths = np.broadcast_to(np.asarray(pad_width), (a.ndim, 2)).tolist()
     if mode != "constant":
@@ -723,7 +725,7 @@ def _padded(array: Any, pad_width: Any, mode: str = "constant", *, constant_valu
 def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     extent = ary.shape[axis]
     if isinstance(indices_or_sections, int) and extent % indices_or_sections:
-        refused("np.split into unequal parts")
+        refused("np.split into unequal parts", "use slices")
     return _parts(ary, indices_or_sections, axis)
 
 
@@ -753,7 +755,7 @@ def _rows(ary: Any, indices_or_sections: Any) -> Any:
 @lowers("repeat")
 def _repeated(a: Any, repeats: Any, axis: int | None = None) -> Any:
     if not isinstance(repeats, int | np.integer):
-        refused("np.repeat by an array")
+        refused("np.repeat by an array", "repeat by one number")
     if axis is None:
         a, axis = np.ravel(a), 0
     at, times = axis % a.ndim, int(repeats)

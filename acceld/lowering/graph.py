@@ -132,7 +132,7 @@ class View:
             return self
         lead = len(wanted) - len(self.shape)
         if lead < 0 or any(a not in (1, b) for a, b in zip(self.shape, wanted[lead:], strict=True)):
-            raise NotLowered(f"shape {self.shape} does not broadcast to {wanted}", self.node.line)
+            raise NotLowered(f"an array of shape {self.shape} can not be broadcast to {wanted}", self.node.line)
         kept = (0 if a != b else s for a, b, s in zip(self.shape, wanted[lead:], self.strides, strict=True))
         return View(self.node, wanted, (*(0,) * lead, *kept), self.offset)
 
@@ -176,7 +176,7 @@ def common_shape(shapes: Sequence[Shape], line: int = 0) -> Shape:
     for extents in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
         wide = {extent for extent in extents if extent != 1}
         if len(wide) > 1:
-            raise NotLowered(f"shapes that do not broadcast: {', '.join(map(str, shapes))}", line)
+            raise NotLowered(f"arrays of these shapes can not be broadcast: {', '.join(map(str, shapes))}", line)
         found.append(wide.pop() if wide else 1)
     return tuple(found[::-1])
 
@@ -216,7 +216,7 @@ def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line:
 def product(left: View, right: View, dtype: str = "", line: int = 0) -> View:
     """Return ``left @ right`` by numpy's rules, as a view. Vectors and batches of matrices are allowed, too."""
     if not left.shape or not right.shape:
-        raise NotLowered("a product of a number; multiply instead", line)
+        raise NotLowered("a matrix product of a number is not lowered; multiply by * instead", line)
     row, column = len(left.shape) == 1, len(right.shape) == 1
     a = left.mapped(lambda array: array[None, :]) if row else left
     b = right.mapped(lambda array: array[:, None]) if column else right

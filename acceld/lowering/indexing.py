@@ -21,7 +21,7 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
     """Return a copy of the elements of ``a`` that an index with arrays of positions selects."""
     line = line_now()
     if any(one is None for one in key):
-        refused("indexing by an array beside None")
+        refused("indexing by an array beside None", "index in two steps")
     if Ellipsis in [one for one in key if not isinstance(one, Traced | np.ndarray | list)]:
         at = next(place for place, one in enumerate(key) if one is Ellipsis)
         key = (*key[:at], *(slice(None),) * (a.ndim - len(key) + 1), *key[at + 1 :])
@@ -37,16 +37,19 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
         place = arrays[0]
         axis = sum(not isinstance(one, int | np.integer) for one in key[:place])
         if axis != place and any(isinstance(one, int | np.integer) for one in key[place + 1 :]):
-            refused("indexing by an array between two numbers")
+            refused("indexing by an array between two numbers", "index in two steps")
         advanced = [at for at, one in enumerate(key) if not isinstance(one, slice)]
         if place and advanced[-1] - advanced[0] >= len(advanced):  # numpy would put the axes of the array first
-            refused("indexing by an array and a number with a slice between them")
+            refused(
+                "indexing by an array and a number with a slice between them",
+                "index in two steps, then move the axes of the array to the front",
+            )
         others = (*key[:place], slice(None), *key[place + 1 :])
         rest = a[others] if any(one != slice(None) for one in others) else a
         return _taken(rest, key[place] if held[place] is None else held[place], axis)
     if arrays == list(range(len(arrays))) and len(key) <= a.ndim:
         if any(isinstance(one, int | np.integer) for one in key):
-            refused("indexing by several arrays and a number")
+            refused("indexing by several arrays and a number", "index in two steps")
         lines = [
             _within(one, extent)
             if values is None
@@ -117,7 +120,10 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
             raise IndexError(f"a position is out of bounds for axis {axis} with size {a.shape[axis]}")
         pieces = runs(where)
         if len(pieces) > MOST_RUNS:
-            refused(f"indexing by {len(pieces)} runs of constant positions")
+            refused(
+                f"indexing by {len(pieces)} runs of constant positions",
+                f"a run has equal steps; use at most {MOST_RUNS}",
+            )
         lead = (slice(None),) * axis
         parts = [a[(*lead, _run(*piece))] for piece in pieces]
         joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis)

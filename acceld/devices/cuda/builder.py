@@ -189,7 +189,11 @@ class _Recorder:
             clusters: int = getattr(metadata, "num_ctas", 1)
             cooperative: bool = getattr(metadata, "launch_cooperative_grid", False)
             if clusters != 1 or cooperative:
-                raise BuildRefused("clusters and cooperative grids can not be replayed", rule="launch")
+                raise BuildRefused(
+                    "clusters and cooperative grids can not be replayed",
+                    rule="launch",
+                    hint="Launch without num_ctas and launch_cooperative_grid.",
+                )
             code = self.kernels[handle]
             self.kernels[handle] = Code(code.name, code.binary, code.shared_bytes, metadata.num_warps)
             arguments = tuple(

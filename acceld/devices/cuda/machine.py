@@ -85,7 +85,10 @@ def ask_nvidia_smi(arguments: list[str]) -> str:
         raise DeviceError(f"nvidia-smi does not answer: {error}", hint="`nvidia-smi` by hand shows why.") from error
     if done.returncode:
         said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise DeviceError(f"nvidia-smi failed: {said[0] if said else done.returncode}", hint="Is the driver loaded?")
+        raise DeviceError(
+            f"nvidia-smi failed: {said[0] if said else done.returncode}",
+            hint="Check that NVIDIA's driver is loaded: lsmod | grep nvidia",
+        )
     return done.stdout
 
 

@@ -68,7 +68,7 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
         backend, compile_python=devices.compile_python, runner_python=devices.runner_python, wanted=devices.cores
     )
     if len(found.cores) < 2:
-        raise DeviceError("this machine has only one core, which nothing can disturb")
+        raise DeviceError("this machine has only one core, so there is no neighbor to measure")
     report = await probe_level()
     exchange = JailedExchange(report.level, report.cgroup_folder, memory_bytes=int(config.evaluate.memory_gib * 2**30))
     await exchange.start()

@@ -186,7 +186,7 @@ def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_s
     other = [one for session in others for one in session]
     numbers = [len(session) for session in mine]
     if not flat or numbers != [len(session) for session in others] or len({one.method for one in (*flat, *other)}) > 1:
-        raise ValueError("rounds are paired one to one, by one method")
+        raise ValueError("the kernels have different numbers of sessions, or were timed by different methods")
     resolution_us = max(one.resolution_us or 0.0 for one in (*flat, *other))
     candidate_us, competitor_us = (
         [[fmean(one.samples_us) for one in session] for session in side] for side in (mine, others)

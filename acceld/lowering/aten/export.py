@@ -223,7 +223,7 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
             raise NotLowered(f"the module returns {what} beside arrays: return the arrays alone")
     outputs = tuple(one.name for one in returned)
     if not outputs:
-        raise NotLowered("the module returns no array")
+        raise NotLowered("the module returns no array: let forward return one")
     program = Program(subject.title, tuple(inputs), tuple(constants), tuple(calls), outputs)
     needed = needed_inputs(program)
     read = {one.place[0] for one in needed if one.place}
@@ -324,7 +324,10 @@ def _constant(name: str, held: torch.Tensor) -> Constant:
         return Constant(name, array, tuple(float(one) for one in held.reshape(-1).to(torch.float64)))
     words = _words(held, array, state=False)
     if words is None:
-        raise NotLowered(f"a constant of {held.numel()} values that no few words make is not lowered")
+        raise NotLowered(
+            f"a constant of {held.numel()} values is not lowered: no short numpy expression makes it; pass it as an "
+            "argument of forward"
+        )
     return Constant(name, array, words=words)
 
 

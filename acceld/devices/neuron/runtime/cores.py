@@ -72,7 +72,9 @@ async def read_devices(
         async with asyncio.timeout(_LS_S):
             out, reported = await process.communicate()
     except TimeoutError:
-        raise DeviceError(f"{program} did not answer within {_LS_S:g} s", hint="is the driver loaded?") from None
+        raise DeviceError(
+            f"{program} did not answer within {_LS_S:g} s", hint="Check that the driver is loaded: lsmod | grep neuron"
+        ) from None
     finally:
         if process.returncode is None:
             process.kill()
@@ -119,8 +121,9 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
         )
         if len(device.core_ids) != logical:
             raise DeviceError(
-                f"{where}nc_count {logical} and {len(device.core_ids)} core ids: {list(device.core_ids)}",
-                hint=f"name the logical cores to use: devices.cores in {settings_file()}",
+                f"{where}nc_count {logical} and {len(device.core_ids)} core ids: {list(device.core_ids)}, which contradict "
+                "each other",
+                hint=f"Name the logical cores to use: devices.cores in {settings_file()}",
             )
         if physical and logical * lnc != physical:
             raise DeviceError(

@@ -183,7 +183,7 @@ def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:
     several methods.
     """
     if not rounds or len({one.method for one in rounds}) != 1:
-        raise ValueError("a measurement is made of rounds by one method")
+        raise ValueError("a measurement needs at least one round, and all rounds timed by one method")
     steady = [number for number, one in enumerate(rounds) if one.steady(chip)]
     least = min(range(len(rounds)), key=lambda number: rounds[number].spread_us / min(rounds[number].samples_us))
     notes = [] if steady else [f"not steady after {len(rounds)} rounds"]

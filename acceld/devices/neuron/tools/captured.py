@@ -143,7 +143,7 @@ def read_captured(place: Path) -> Captured:
     except ValueError as error:
         raise UsageError(f"{place} is no JSON: {error}", hint=_HOW) from error
     if not isinstance(raw, dict) or not isinstance(raw.get("instruction"), list):
-        raise UsageError(f"{place} holds no list `instruction`, so it is no full profile", hint=_HOW)
+        raise UsageError(f"{place} has no list `instruction`, so it is not a full profile", hint=_HOW)
     return _assembled(*_understood(_of_json, raw))
 
 

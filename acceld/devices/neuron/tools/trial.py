@@ -285,7 +285,7 @@ class Trial:
     async def _summary(self, compiled: Compiled) -> str:
         traces = sorted(await asyncio.to_thread(lambda: list(compiled.traces.rglob("*.ntff"))))
         if not traces:
-            raise DeviceError("nothing wrote a trace")
+            raise DeviceError("no runtime wrote a trace of an execution")
         words = ("view", "-n", str(compiled.neff), "-s", str(traces[-1]), "--output-format", "summary-json")
         return f"{[one.name for one in traces]} {await self._text(self.tools.profiler, *words)}"
 
