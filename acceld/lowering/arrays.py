@@ -117,8 +117,8 @@ def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of the reference while the reference is traced.
 
-    If the array is a view of another array, its value is looked up at each use, so that it shows later stores
-    to that array.
+    An array that is a view of another one has no value of its own. The value is looked up at each use, so later
+    stores to the other array are seen.
     """
 
     __array_priority__ = 1000
@@ -410,7 +410,9 @@ def held_as(dtype: np.dtype[Any]) -> str:
 
 
 SOURCE = [""]
-"""File of the reference that is being traced: a list with this one element, so that it can be replaced."""
+"""File of the reference that is being traced, in a list of one element. The list can be changed while functions
+hold it.
+"""
 
 
 def line_now() -> int:
@@ -557,8 +559,7 @@ def known(*args: Any) -> bool:
 
 
 def forwarded(view: View) -> View:
-    """Return the value that was stored to a buffer in place of a view of the buffer, if one store wrote all of
-    its elements.
+    """Return the value of a view of a buffer without the buffer, if one store wrote all elements of the view.
 
     Any other view is returned unchanged.
     """

@@ -54,9 +54,9 @@ def split(axes: Axes, extents: Sequence[int]) -> Axes:
 
 
 def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
-    """Divide axes into leading axes with ``total`` elements together, and the axes behind them.
+    """Divide axes in two: leading axes with ``total`` elements together, and all axes behind them.
 
-    An axis that lies on both sides is split. Return None if that is not possible.
+    An axis that would belong to both parts is split. Return None if there is no such division.
     """
     lead: list[tuple[int, int]] = []
     rest = list(axes)
@@ -183,9 +183,10 @@ def lying_together(axes: Axes) -> Axes:
 
 
 def on_tile(axes: Axes, held: Axes) -> Axes:
-    """Return ``axes`` with the strides that they have in a tile.
+    """Return ``axes`` with the strides that they have in a tile, which stores elements in the order of
+    ``held``.
 
-    The tile stores the elements of ``held`` in the order of ``held``; both step through the same elements.
+    ``axes`` and ``held`` go through the same elements.
     """
     if not held or lying_together(held) != held or held == ((held[0][0], 1),):
         return axes

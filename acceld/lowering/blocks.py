@@ -1,8 +1,8 @@
 """Describe one step of a transformer as regions, each with a numpy reference, its shapes, and its number of
 runs.
 
-Only a ``config.json`` of Hugging Face is needed, neither weights nor PyTorch. A region ends where the result of
-a matrix product has to go through HBM anyway. Equal regions are described once, with a count.
+All facts come from a ``config.json`` of Hugging Face; weights and PyTorch are not needed. A region ends where
+the result of a matrix product has to go through HBM anyway. Equal regions are described once, with a count.
 """
 
 from __future__ import annotations
@@ -475,8 +475,8 @@ class _Regions:
         )
 
     def expert(self, layers: int = 0) -> Region:
-        """Return the region of one expert. Its number of tokens is what an expert gets if all are chosen
-        equally often.
+        """Return the region of one expert. It has as many tokens as each expert gets if all are chosen equally
+        often.
         """
         s, chosen = self.shape, self.step.tokens * self.shape.active
         # C independent choices among E experts reach E (1 - (1 - 1/E)^C) of them. With few tokens most experts are not

@@ -341,7 +341,9 @@ class Choices:
         self.rows = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
 
     def _residents(self) -> None:
-        """Choose which right operands stay on the chip. For the others, choose how many row tiles share each load."""
+        """Choose which right operands stay on the chip. For right operands that do not, choose how many row
+        tiles share each load.
+        """
         left = {n: self._depth(n) for n, reach in enumerate(self.reach) if reach.access.role == "right"}
         self.vectors = self._vectors()
         row_bytes = sum(self.width[id(node)] * BYTES[node.dtype] for node in self.nodes if id(node) in self.kept)
@@ -407,10 +409,11 @@ class Choices:
         return tuple((n, s) for n, s in zip(view.shape[kept:], view.strides[kept:], strict=True) if n != 1)
 
     def _depth_pairs(self, node: Node, pair: int) -> tuple[Axes, Axes]:
-        """Return the axes that product number ``pair`` of a dot sums over: in its left and in its right
-        operand.
+        """Return the axes that product number ``pair`` of a dot sums over: in its left operand, and in its
+        right operand.
 
-        The axes of both have the same extents. Raise NotLowered if they can not be divided so.
+        The axes are split so that left and right have the same extents. Raise NotLowered if that is not
+        possible.
         """
         left, right = self._dot_depth(node, 2 * pair), self._dot_depth(node, 2 * pair + 1)
         extents = refined([n for n, _ in left], [n for n, _ in right])

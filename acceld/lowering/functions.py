@@ -567,7 +567,7 @@ def _transposed(a: Any, *axes: Any, **named: Any) -> Any:
 
 
 def _shaping(name: str, *parameters: str) -> None:
-    """Register a numpy function that returns a view. ``parameters`` are those behind its array."""
+    """Register a numpy function that returns a view of its first argument. ``parameters`` are its other parameters."""
     function = getattr(np, name)
 
     def viewed(a: Any, *args: Any, **named: Any) -> Any:
@@ -796,7 +796,7 @@ def positions(shape: tuple[int, ...], axis: int) -> Traced:
 
 
 def _triangle(a: Any, k: int, upper: bool) -> Any:
-    """Return ``a`` with zeros on one side of diagonal ``k``: below it if ``upper``, otherwise above it."""
+    """Return ``a`` with zeros below diagonal ``k`` (``upper``) or above it (not ``upper``)."""
     if a.ndim < 2:
         a = np.broadcast_to(a, (a.shape[0], a.shape[0]))
     rows, columns = a.shape[-2:]

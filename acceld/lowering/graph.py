@@ -107,9 +107,7 @@ class View:
 
     @property
     def whole(self) -> bool:
-        """Return True if the view has all elements of its node's result in their order. Its shape may be
-        another one.
-        """
+        """Return True if the view has all elements of the node's result in their order. Only the shape may differ."""
         own = ((n, s, d) for n, s, d in zip(self.shape, self.strides, dense(self.shape), strict=True) if n != 1)
         return self.offset == 0 and math.prod(self.shape) == self.node.size and all(s == d for _, s, d in own)
 
@@ -158,7 +156,7 @@ INDEX = Node("index", "index", (), (2**31,), "float32")
 
 
 def of_made(view: View, made: Mapping[int, Node]) -> View:
-    """Return ``view`` as a view of the node that replaces its node. ``made`` has replacements by the id of the
+    """Return a view of a replaced node as a view of its replacement. ``made`` has replacements by the id of the
     old node.
     """
     found = made.get(id(view.node))
@@ -289,7 +287,7 @@ def coordinates(offset: int, shape: Sequence[int]) -> tuple[int, ...]:
 def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
     """Return, for each axis of a view, the step along each axis of an array of ``shape``.
 
-    Return None if the view would step over the end of an axis.
+    Return None if a stride is negative, or if the view steps over the end of an axis.
     """
     strides = dense(shape)
     start = coordinates(view.offset, shape)
@@ -312,9 +310,10 @@ def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
 
 
 def box(view: View) -> list[tuple[int, int]] | None:
-    """Return the first and last position that a view reads along each axis of its node's result.
+    """Return the range of positions (first, end) that a view reads, along each axis of the result that it is a
+    view of.
 
-    Return None if the view steps over the end of an axis.
+    The end is exclusive. Return None if a stride is negative, or if the view steps over the end of an axis.
     """
     steps = steps_of(view, view.node.shape)
     if steps is None:

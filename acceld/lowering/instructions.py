@@ -55,10 +55,10 @@ element.
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Operand number ``number`` of an instruction. It is operand ``place`` of ``node``.
+    """Operand number ``number`` of an instruction, which is operand number ``place`` of ``node``.
 
-    ``negative``: its sign is changed first. ``spread``: it has one number in each row, which is repeated along
-    the columns.
+    ``negative``: the sign has to be changed first. ``spread``: there is one number in each row, and it has to
+    be repeated along the columns.
     """
 
     number: int
@@ -308,7 +308,7 @@ class Selection:
         return Operand(number, read.node, read.place)
 
     def _chained(self, node: Node, read: _Read, op: str, value: float | _Read, reverse: bool) -> Selected:
-        """Return a tensor_scalar ``x op value``. If ``x`` is made by such a step, too, one instruction does both."""
+        """Return a tensor_scalar ``x op value``. If ``x`` itself is such a step, one instruction does the two steps."""
         data, steps = read, [(op, value, reverse)]
         if (inner := self._absorbable(read)) is not None:
             step = self._step(inner)

@@ -21,10 +21,10 @@ from acceld.lowering.statements import HbmTensor, Kernel
 from acceld.lowering.stores import COMPUTED
 
 LESS_TRAFFIC = 0.7
-"""Regions with one product each are chosen if they move at most this share of the bytes that joint regions
-move.
+"""Regions with one product each are chosen if they move at most this share of the bytes that larger regions
+would move.
 
-They have to save that much, because they exchange results through HBM, which takes time. Fitted.
+Such regions exchange results through HBM, which takes time, so they have to save that much. Fitted.
 """
 RESERVED = ("nki", "nisa", "nl")
 """Names that every kernel's file defines already."""
@@ -293,7 +293,7 @@ def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
 
 
 def _place(view: View) -> tuple[int, ...]:
-    """Return the position of a view's first element along each axis of its node's result."""
+    """Return the position of a view's first element along each axis of the result that it is a view of."""
     return (view.offset,) if view.node is INDEX else coordinates(view.offset, view.node.shape)
 
 

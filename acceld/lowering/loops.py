@@ -47,7 +47,7 @@ def vectorized(graph: Graph) -> Graph:
 
 
 def _put(view: View, replaced: dict[int, View]) -> View:
-    """Return ``view`` as a view of the tensor that replaces its node; unchanged if no tensor does."""
+    """Return a view of a replaced node as a view of the tensor that replaces the node; any other view unchanged."""
     found = replaced.get(id(view.node))
     return view if found is None else View(found.node, view.shape, view.strides, view.offset)
 

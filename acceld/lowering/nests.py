@@ -556,7 +556,9 @@ class Nest(Choices):
         return copied
 
     def _where(self, dst: Piece, data: list[Value]) -> None:
-        """Write a selection between two values as a copy of one, and a predicated copy of the other over it."""
+        """Write a choice between two values: a copy of the second one, and over it a predicated copy of the
+        first one.
+        """
         condition, first, second = (self._gathered(one) if isinstance(one, Strided) else one for one in data)
         if isinstance(second, Piece):
             self.build.call("tensor_copy", dst, src=second)
@@ -609,8 +611,9 @@ class Nest(Choices):
         return spread
 
     def _negative(self, operand: Operand) -> Piece:
-        """Return an operand of one number in each row with its sign changed. It is computed once, before the
-        group's chunks.
+        """Return an operand that has one number in each row, with its sign changed.
+
+        The instruction that changes the sign stands before the chunks of the group, so it runs once.
         """
         key = ("negative", operand.node.args[operand.place])
         if key not in self.rows_loaded:
@@ -749,7 +752,7 @@ class Nest(Choices):
     def _fetch_turned(self, dst: Piece, tensor: HbmTensor, offset: Affine, axis: tuple[int, int]) -> None:
         """Load columns whose elements lie far apart, while rows are contiguous.
 
-        They are loaded transposed, and transposed back on the chip.
+        The data are loaded transposed, and transposed back on the chip.
         """
         extent, stride = axis
         for count, first, size in blocks_of(extent):
@@ -841,7 +844,7 @@ class Nest(Choices):
     ) -> None:
         """Load a right operand that is contiguous along the axis that the product sums over.
 
-        It is loaded transposed, and transposed back on the chip.
+        The data are loaded transposed, and transposed back on the chip.
         """
         *outer, (extent, stride) = columns
         names: list[str | None] = []

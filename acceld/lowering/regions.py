@@ -1,8 +1,8 @@
 """Divide a graph into regions.
 
-A region is a set of nodes that work on the same rows, so that each value is a tile [rows, columns] on the chip.
-A value stays inside of a region if its reader uses each row where it lies. Any other value goes through HBM. By
-this one rule softmax, norms, attention, gated layers and epilogues become single regions.
+A region is a set of nodes that work on the same rows. Each of its values is a tile [rows, columns] on the chip.
+A value stays inside of a region if its reader uses each row where it lies. Any other value goes through HBM.
+This one rule makes single regions of softmax, norms, attention, gated layers and epilogues.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class Region:
 def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) -> Layout | None:
     """Return the rows that ``nodes`` share, and their columns; None if they can not be one region.
 
-    ``read_outside`` has the ids of nodes whose result is needed in HBM. ``rows_in_all`` is a number of rows
-    greater than that of the products: leading axes of their columns then become rows, such as the image rows of
-    a convolution.
+    ``read_outside`` has the ids of nodes whose result is needed in HBM. ``rows_in_all`` is a number of rows,
+    and makes more rows than the products have: leading axes of columns become rows, such as the image rows of a
+    convolution.
     """
     inside = {id(node) for node in nodes}
     folds: dict[int, int] = {}
@@ -268,11 +268,11 @@ def in_place(access: Access, width: int) -> bool:
 
 
 def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOST_NODES) -> tuple[list[Region], Graph]:
-    """Return the regions of a graph in an order in which they can run, and the graph with the copies that its
-    stores need.
+    """Return the regions of a graph in an order in which they can run. The graph is returned, too: stores may
+    need copies.
 
-    A region has at most ``most_nodes`` nodes and ``most_products`` matrix products, because the right operands
-    of all its products are loaded for each row tile.
+    A region has at most ``most_nodes`` nodes and ``most_products`` matrix products. The limit on products is
+    there because the right operands of all products of a region are loaded for each row tile.
     """
     graph, nodes, before = in_order(graph)
     return _Division(graph, nodes, before, most_products, most_nodes).result(), graph
@@ -417,7 +417,8 @@ class _Division:
     def _needs(self, nodes: Sequence[Node]) -> list[Region]:
         """Return the regions that have to run before ``nodes``.
 
-        They make values that the nodes read, or they read or store elements that the nodes overwrite.
+        These are regions that make values which the nodes read, and regions that use elements which the nodes
+        overwrite.
         """
         found = [region for node in nodes for view in node.views for region in self._writers(view)]
         return found + [self.home[id(one)] for node in nodes for one in self.before.get(id(node), ())]
@@ -433,8 +434,9 @@ class _Division:
         return through_hbm or any(id(region) in self._above(other) for other in needs)
 
     def _join(self) -> bool:
-        """Join two regions that can share rows, one of which has to run before the other. Return False if there
-        are none left.
+        """Join two regions that can share rows, and return True; return False if there are no such regions.
+
+        One of the two regions has to run before the other.
         """
         by_id = {id(region): region for region in self.regions}
         for later in self.regions:

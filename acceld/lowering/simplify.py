@@ -100,12 +100,12 @@ def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
 
 
 def _moved(arg: Operand, made: dict[int, View]) -> Operand:
-    """Return an operand as a view of the value that replaces its node; a number is returned unchanged."""
+    """Return an operand after replacements: a view of the value that replaces the old one. Numbers stay unchanged."""
     return _moved_view(arg, made) if isinstance(arg, View) else arg
 
 
 def _moved_view(view: View, made: dict[int, View]) -> View:
-    """Return a view as a view of the value that replaces its node. ``made`` has replacements by the id of the
+    """Return a view of a replaced node as a view of its replacement. ``made`` has replacements by the id of the
     old node.
     """
     base = made.get(id(view.node))
@@ -322,10 +322,9 @@ def _small_fold(node: Node, once: set[int]) -> View | None:
 
 
 def _through(view: View, argument: View) -> View | None:
-    """Return the elements of ``argument`` from which the elements of ``view`` are computed. Its node is
-    element-wise.
+    """Return the elements of ``argument`` from which an element-wise node computes the elements of ``view``.
 
-    Return None if no strided view has them.
+    Return None if no strided view has these elements.
     """
     base = {id(view.node): argument}
     found = _moved_view(view, base)

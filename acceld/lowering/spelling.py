@@ -35,7 +35,7 @@ _TYPED = frozenset("activation reciprocal scalar_tensor_tensor tensor_reduce ten
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The differences between the source of this API and that of the other API."""
+    """The ways in which an API writes a kernel's source, where the two APIs differ."""
 
     imports: tuple[str, ...]
     returns_results: bool
@@ -267,7 +267,7 @@ class _Printer:
     def _transfer(self, call: Call) -> str:
         """Return a load or store of the legacy API as text.
 
-        If slices can not select the elements in HBM, both sides are written with index grids.
+        If slices can not select the elements in HBM, source and destination are written with index grids.
         """
         source = dict(call.args)["src"]
         block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
@@ -493,9 +493,7 @@ def walks(block: Block) -> list[tuple[int, int]]:
 
 
 def _gridded_piece(piece: Piece, counts: list[int]) -> str:
-    """Return a piece of a tile as text with index grids: one for partitions, then those of columns in the shape
-    ``counts``.
-    """
+    """Return a piece of a tile as text with index grids: partitions first, then columns in the shape ``counts``."""
     rank = len(counts)
     *fixed, columns = piece.spans[1:]
     steps = dense(counts[1:])

@@ -29,13 +29,13 @@ Change = Callable[[Node, tuple[Operand, ...]], tuple[Operand, ...]]
 
 
 def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
-    """Return the graph, its nodes in an order in which they can run, and for each node those that have to run
-    before it.
+    """Return the graph, its nodes in an order in which they can run, and the nodes that have to run before each
+    node.
 
-    The latter are given by the node's id, and do not repeat its operands. In the returned graph, each output
-    and each stored value is a whole computed node or a buffer. Values are copied where no order would be right
-    without a copy: arrays that are read after a store to them, and values that are needed before their store
-    may happen.
+    The last result is a dict by the node's id, and does not repeat the node's operands. In the returned graph,
+    each output and each stored value is a whole computed node or a buffer. Two kinds of values are copied, if
+    no order is right without a copy: arrays that are read after a store to them, and values that are needed
+    before they may be stored.
     """
     graph = _with_computed_outputs(_apart(graph))
     if all(len(chain) < 2 for chain in _Memory(graph).chains):
@@ -189,7 +189,9 @@ class _Memory:
 
 
 def _boxes(chain: list[Node]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return the first and the last position of every store along each axis, in an array [stores, 2, axes]."""
+    """Return the range of positions that each store writes along each axis, in an array [stores, (first, end),
+    axes].
+    """
     found = []
     for node in chain:
         assert node.target is not None
@@ -199,7 +201,9 @@ def _boxes(chain: list[Node]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def _overlapping(boxes: np.ndarray[tuple[int, ...], np.dtype[np.int64]], view: View, first: int, end: int) -> list[int]:
-    """Return the numbers of the stores that may write elements of a view, of those from ``first`` to before ``end``."""
+    """Return the numbers of stores that may write elements of a view. Only stores from ``first`` to before
+    ``end`` count.
+    """
     ranges = box(view) or [(0, extent) for extent in view.node.shape]
     low, high = (np.array([one[at] for one in ranges], dtype=np.int64) for at in (0, 1))
     part = boxes[first:end]
@@ -220,8 +224,10 @@ def _ancestors(node: Node) -> set[int]:
 
 
 def _with_kept_reads(graph: Graph) -> Graph:
-    """Return the graph with a copy of each value that a node reads in its state before a store, if the node
-    also needs the store's result.
+    """Return the graph with copies of values that a store would overwrite too early.
+
+    A node may read an array as it was before a store, and also need the result of that store. The old value is
+    then copied.
     """
     above: dict[int, set[int]] = {}
     kept: dict[int, list[View]] = {}

@@ -349,10 +349,10 @@ def _line(tx: Transaction, candidate: int, most: int = MOST_ANCESTORS) -> list[s
 
 
 def _gain(own: sqlite3.Row, other: sqlite3.Row | None, line: Sequence[sqlite3.Row]) -> Gain | None:
-    """Return the gain of the candidate ``own`` over ``other``; None unless both passed.
+    """Return the gain of the candidate ``own`` over ``other``; None unless both candidates passed.
 
-    ``line`` has ``own`` and its ancestors. If ``other`` is one of them, the measurements of each step between
-    the two count.
+    ``line`` has ``own`` and its ancestors. If ``other`` is an ancestor, the measurements of each step in
+    between count.
     """
     if other is None or own["id"] == other["id"] or not own["status"] == other["status"] == Status.PASSED:
         return None

@@ -273,7 +273,7 @@ _LOOKING = frozenset(
     "table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list user_version application_id "
     "page_count page_size freelist_count compile_options data_version function_list".split()
 )
-"""Pragmas that a query may use. They only read, as long as they are given no value."""
+"""Pragmas that a query may use. A pragma of this set only reads, as long as it is given no value."""
 
 
 def _only_reading(action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:

@@ -215,12 +215,12 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 
 
 def tree(connection: sqlite3.Connection, run: int) -> Json:
-    """Return a run's candidates as short lists, with the ids of the baseline, the best candidate and the newest
-    beam.
+    """Return the tree of a run: ``nodes``, and the ids of the baseline, the best candidate and the newest beam.
 
-    Each list has: id, parent, iteration, status, latency in us, speed-up, gate, plan, title, second parent of a
-    crossover, 1 if the candidate is faster than the baseline beyond a tie, 1 if it is faster than its parent
-    beyond a tie, and the verdicts on the two speed-ups. Raise NotFoundError if there is no such run.
+    A node is a list with these values of a candidate: id, parent, iteration, status, latency in us, speed-up,
+    gate, plan, title, second parent of a crossover, 1 if it is faster than the baseline beyond a tie, 1 if it
+    is faster than its parent beyond a tie, verdict on the speed-up over the baseline, verdict on the speed-up
+    over the parent. Raise NotFoundError if there is no such run.
     """
     row = connection.execute(
         "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
@@ -312,7 +312,8 @@ def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
 def plan_rows(connection: sqlite3.Connection, run: int, *, after: int = 0, limit: int = 500) -> list[Json]:
     """Return one page of a run's plans in the order of their ids.
 
-    Each has the number of its attempts, how many of those gave no code, and the ids of its candidates.
+    A plan has the number of its attempts, the number of its attempts without code, and the ids of its
+    candidates.
     """
     found = connection.execute(
         "SELECT p.*, (SELECT count(*) FROM attempts a WHERE a.plan = p.id) AS attempts, "
@@ -347,10 +348,10 @@ def call_rows(
     after: int = 0,
     limit: int = 500,
 ) -> list[Json]:
-    """Return model calls without their texts: all calls that made one candidate, or one page of the calls of a
-    run or of all runs.
+    """Return model calls, without their texts: of a candidate, of a run, or of all runs.
 
-    The calls that made a candidate are those of its plan, its attempt and its fixes.
+    ``candidate`` selects the calls for its plan, its attempt and its fixes, all of them. Without it, one page
+    is returned.
     """
     if candidate is not None:
         found = connection.execute(
@@ -434,14 +435,13 @@ _MADE = "SELECT count(*) FROM candidates WHERE run = ? AND parent IS NOT NULL AN
 
 
 def savings(connection: sqlite3.Connection, insights: Sequence[int]) -> dict[int, Json]:
-    """Return how many ``candidates`` each insight saved, and the number of ``runs`` with which that was
-    compared.
+    """Return, by insight, the number of ``candidates`` that it saved, and the number of ``runs`` that this was
+    compared with.
 
-    A run counts in which a plan that cites the insight won. Its number of candidates up to the win is compared
-    with runs on the same problem, by models to which the insight was not shown. In each of those, candidates
-    are counted up to the first that is as fast as the win; if there is none, all candidates count. The saving
-    is the difference to the median of these counts. An insight has no entry if there are no runs to compare
-    with.
+    For example, a plan that cites the insight won with the 5th candidate of its run. Other runs on the same
+    problem, by models to which the insight was not shown, needed 9, 12 and 20 candidates for a kernel as fast.
+    The insight saved 12 - 5 candidates, by the median. All candidates of a run count if no kernel of the run
+    was as fast. An insight has no entry if there are no runs to compare with.
     """
     found: dict[int, Json] = {}
     marks = ", ".join("?" * len(insights))

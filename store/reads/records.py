@@ -70,8 +70,9 @@ def load_runs(
     limit: int = 100,
     before: int | None = None,
 ) -> list[Run]:
-    """Return runs, newest first: those in one of ``states`` (empty: any), of ``workload``, with ids below
-    ``before``.
+    """Return runs, newest first.
+
+    ``states`` (empty: any), ``workload`` and ``before`` (only runs with smaller ids) narrow the choice.
     """
     where, values = ["1"], list[Any]()
     if states:
@@ -415,10 +416,10 @@ def stored_answer(connection: sqlite3.Connection, key: str) -> CallOutcome | Non
 def spent_usd(
     connection: sqlite3.Connection, run: int | None = None, since: float = 0.0, *, settled: bool = False
 ) -> float:
-    """Return the most that model calls can have cost, in USD: those of ``run``, or of all runs since a time.
+    """Return the most that model calls can have cost, in USD.
 
-    ``since`` is in seconds since the epoch. The amounts reserved for calls that are still running count, too,
-    unless ``settled`` is True.
+    The calls are those of ``run``, or of all runs, since a time in seconds since the epoch. Amounts reserved
+    for calls that are still running count, too, unless ``settled`` is True.
     """
     row = connection.execute(
         "SELECT sum(ifnull(cost_usd + uncertain_usd, CASE WHEN outcome IS NULL AND NOT ? THEN reserved_usd END)) FROM llm_calls "

@@ -39,7 +39,7 @@ class Compiler:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Return the folders that the compiler needs: its own, and those of the programs that it starts."""
+        """Return the folder of the compiler and the folders of the programs that it starts."""
         own = str(Path(os.path.realpath(self.path)).parents[1])
         listed = ("/usr", "/lib", "/lib64", "/bin", own)
         return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path) and not _below(path, listed)))

@@ -23,7 +23,7 @@ IMPORTABLE = (
     "math functools itertools operator typing dataclasses enum collections.abc numbers ml_dtypes numpy.fft "
     "numpy.lib.stride_tricks numpy.linalg numpy.ma numpy.polynomial"
 ).split()
-"""Modules that a numpy kernel may import besides numpy. They are imported before the jail closes, when files
+"""Modules that a numpy kernel may import besides numpy. acceld imports them before the jail closes, when files
 can be read.
 """
 for _name in IMPORTABLE:
@@ -80,7 +80,7 @@ def _build_c(job: Job) -> Built:
 def _complaint(said: str, declared: str) -> BuildRefused:
     """Return a BuildRefused with the first error message of the compiler or the linker.
 
-    It has the line of the kernel if the compiler names a line.
+    If the message names a line of the kernel, the BuildRefused has that line.
     """
     found = _MESSAGE.search(said)
     if found:

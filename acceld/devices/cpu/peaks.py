@@ -43,7 +43,7 @@ class HostRates:
     shared_bytes_per_s: float
     """Bytes read plus bytes written per second, in copies of arrays of 2 MiB.
 
-    Arrays of workloads have this size. They fit the last-level cache of most machines.
+    Arrays of workloads are about this large. On most machines such arrays fit the last-level cache.
     """
     cache_bytes_per_s: float
     """Bytes read plus bytes written per second, in copies of arrays of 16 KiB."""
@@ -91,7 +91,7 @@ def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -
 
 
 def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
-    """Return the rates that are stored in ``folder``; None if there are none, or only those of another machine."""
+    """Return the rates of this machine that are stored in ``folder``; None if ``folder`` has none of this machine."""
     try:
         stored = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if stored["machine"] == _machine(compiler) and stored["version"] == VERSION:

@@ -229,7 +229,8 @@ def _message(error: BaseException) -> str:
 def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRefused:
     """Return the refusal with a line number of the kernel's file.
 
-    It is the last line of that file in the traceback, or else the line that Triton's message names.
+    The number is that of the file's last line in the traceback. Without such a line, it comes from Triton's
+    message.
     """
     line = 0
     node: Any = getattr(error, "node", None)

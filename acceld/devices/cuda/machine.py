@@ -147,10 +147,11 @@ def _number(text: str) -> int | None:
 
 
 def minor_numbers(ask: Ask = ask_nvidia_smi, proc: Path = _PROC) -> dict[str, int]:
-    """Return the number in the name of each GPU's device file, by UUID. It may differ from the GPU's index.
+    """Return the number in the name of each GPU's device file, by UUID. This number may differ from the GPU's
+    index.
 
-    The numbers come from the driver's files in ``proc``, or else from ``nvidia-smi``. If neither has them, the
-    mapping is empty.
+    The numbers come from the driver's files in ``proc``, or else from ``nvidia-smi``. Without these sources,
+    the mapping is empty.
     """
     found = _minors(_read(one) for one in sorted(proc.glob("*/information")))
     if found:

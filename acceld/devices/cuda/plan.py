@@ -46,7 +46,7 @@ class PlanRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory that host code allocates. It is filled with the byte ``fill``; None leaves it uninitialized."""
+    """Memory that host code allocates. ``fill`` is the byte that fills it; None leaves it uninitialized."""
 
     size_bytes: int
     fill: int | None = None

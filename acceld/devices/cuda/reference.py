@@ -23,8 +23,7 @@ with contextlib.suppress(ImportError):
 def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
     """Return the workload's expected outputs in the reference's layout.
 
-    They are computed on the host if the workload has no torch reference, or if there is no GPU with enough
-    memory.
+    The host computes the outputs if the workload has no torch reference, or if no GPU has enough memory.
     """
     import torch
 

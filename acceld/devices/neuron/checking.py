@@ -135,7 +135,7 @@ class Checker:
         """Return the errors that the workload's baseline makes on this chip with this data; None if they can
         not be measured.
 
-        They are measured once, with the baseline in a second slot of the runner, and stored.
+        The errors are measured once, with the baseline in a second slot of the runner, and then stored.
         """
         request, loaded = case.request, case.workload
         stored = await asyncio.to_thread(self._floors.of_kernel, loaded, self._backend, request.chip, trial.variant)

@@ -1,8 +1,8 @@
 """Run the compile worker in the sandbox: with AWS's interpreter, the kernel's text and an empty folder.
 
-The jail shows the interpreter's folders and the system's libraries read-only. It has no device, no network and
-no home folder. A small program in the jail starts the worker, gives it one record, and returns its answer
-without reading it.
+The jail shows the interpreter's folders and the system's libraries read-only. There is no device, no network
+and no home folder in the jail. A small program in the jail starts the worker, gives it one record, and returns
+its answer without reading it.
 """
 
 from __future__ import annotations
@@ -137,9 +137,10 @@ class JailedExchange:
         return {**found, "reported": str(reported[0].get("reported", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:
-        """Return the folders that a worker needs: those of its interpreter, of the system, and of acceld's scripts.
+        """Return the folders that a worker may read: of its interpreter, of the system, and of acceld's
+        scripts.
 
-        Raises DeviceError if ``python`` is not a working interpreter.
+        Raise DeviceError if ``python`` is not a working interpreter.
         """
         if python not in self._paths:
             self._paths[python] = await asyncio.to_thread(_paths_of, python)

@@ -1,13 +1,14 @@
 """Evaluate on the Neuron backends: compile in the jail, run on leased cores, time while neighboring cores are
 idle.
 
-A kernel is compiled while the simulator predicts its latency. It is then checked on one leased core, for the
-search gate and the strict gate together, because its NEFF is loaded once. Then it is timed. At the strict gate
-it is timed interleaved with its competitors, and checked once more on a fresh data set.
+A kernel is compiled while the simulator predicts its latency. The kernel is then checked on one leased core.
+Its NEFF is loaded once, so the checks of the search gate and of the strict gate follow each other. Then the
+kernel is timed. At the strict gate it is timed interleaved with its competitors, and checked once more on a
+fresh data set.
 
-If a core is lost while a kernel runs, a canary (a known-good kernel) is run on that core, and the kernel runs
-again on another core. The kernel is at fault if canaries fail on two cores after it, or if three cores are lost
-under it.
+If a core is lost while a kernel runs, a canary (a known-good kernel) is run on that core, and the kernel is run
+again on another core. The kernel is at fault if canaries fail behind it on two cores, or if three cores are
+lost under it.
 """
 
 from __future__ import annotations

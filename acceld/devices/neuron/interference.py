@@ -35,7 +35,8 @@ WORKLOAD = "silu"
 """A workload whose kernel is bound by HBM, so that traffic of other cores shows in its latency."""
 DEADLINE_S = 300.0
 KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "another chip": None}
-"""Kinds of neighbors, nearest first, each with the smallest isolation group that contains both cores.
+"""Kinds of neighbors, nearest first. The value is the smallest isolation group with the core and such a
+neighbor.
 
 Cores of two chips are never in one group.
 """

@@ -128,7 +128,9 @@ RAN = "it compiles; "
 async def attempt(
     compiler: NeuronCompiler, request: CompileRequest, accept: Accept | None, *, anew: bool = True
 ) -> Attempt:
-    """Compile with the compiler's present jail and route, try the NEFF with ``accept``, and return a record of both."""
+    """Compile with the compiler's present jail and route, and try the NEFF with ``accept``. Return a record of
+    the attempt.
+    """
     jail, route, began, hopeless = compiler.jail, compiler.route, time.monotonic(), False
     try:
         found = await (compiler.compile_anew(request, deadline_s=CANARY_S) if anew else compiler.compile(request))

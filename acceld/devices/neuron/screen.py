@@ -33,7 +33,7 @@ class Choice:
     measured: bool
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the record as data for JSON."""
         return {"predicted_ratio": self.ratio, "band_percent": self.band_percent, "measured": self.measured}
 
 
@@ -56,7 +56,7 @@ class Screen:
         return f"{self.dropped} dropped, {self.sampled} measured nevertheless, {self.wrong} of these were wins"
 
     def plain(self) -> dict[str, object]:
-        """Return the state and the counts as JSON-able data."""
+        """Return the state and the counts as data for JSON."""
         return {"on": self.on, "dropped": self.dropped, "sampled": self.sampled, "wrong": self.wrong}
 
     def choose(self, request: EvaluationRequest, mine: Profile, parents: Profile | None) -> Choice | None:

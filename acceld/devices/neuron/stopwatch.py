@@ -63,8 +63,8 @@ class Stopwatch:
 
         At the strict gate, on request, and outside of runs, the kernel is timed interleaved with its
         competitors. That takes as many sessions as a win needs, each in its own process, on any free core.
-        After the last timing at the strict gate, the kernel has to be right on a fresh data set, so that a
-        kernel that returns old outputs fails.
+        After the last timing at the strict gate, the kernel has to be right on a fresh data set. A kernel that
+        returns old outputs fails there.
         """
         strict = case.request.gate is Gate.STRICT
         others = await self._others(case) if strict or case.request.interleave or not case.request.run else []

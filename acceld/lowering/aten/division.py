@@ -122,7 +122,7 @@ class _Division:
         self.arrays = {one.name: one.array for one in program.inputs}
         self.arrays |= {one.name: one.array for one in program.constants}
         self.free = {one.name for one in program.constants}
-        """Names of values that depend on no argument and no weight. Each region computes those that it reads."""
+        """Names of values that depend on no argument and no weight. Each region that reads such a value computes it."""
         self.calls: list[Call] = []
         taken = {one.name: [other for other in calls if _takes(other, one)] for one in calls if len(one.results) > 1}
         for call in calls:
@@ -214,11 +214,11 @@ class _Division:
         return groups
 
     def _joins(self, call: Call, behind: set[int], group: Sequence[int]) -> bool:
-        """Return True if the product ``call`` belongs to the region of the products in ``group``.
+        """Return True if the matrix product ``call`` belongs to the region of the products in ``group``.
 
-        This is so in two cases. It reads the same value as one of them, in the same member of a list of
-        modules. Or it reads a result of one of them, and neither it nor that one multiplies by weights, as in
-        attention.
+        There are two cases. The call reads the same value as a product of the group, in the same member of a
+        list of modules. Or the call reads the result of a product of the group, and these two products have no
+        weights, as in attention.
         """
         inside = behind & set(group)
         if inside:

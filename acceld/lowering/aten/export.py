@@ -458,7 +458,7 @@ def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
 
 
 def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments that forward takes by position, and those that it takes by name.
+    """Return forward's arguments: a tuple of those passed by position, and a dict of those passed by name.
 
     An argument with a generated name gets its parameter's name. Raise NotLowered for a name that forward does
     not have.
@@ -577,8 +577,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
     """Return the module of a request and its program.
 
-    If a module with reduced sizes fails, it is tried again with the extents of images and sequences left as
-    they are up to 127.
+    If this fails with reduced sizes, it is tried again with larger images and sequences: extents up to 127.
     """
     try:
         subject = subject_of(request)

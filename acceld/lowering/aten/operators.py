@@ -377,7 +377,7 @@ for _name in ("max", "min"):
 
 
 def _spread(root: bool) -> Writer:
-    """Return the writer of the standard deviation, if ``root``, or of the variance."""
+    """Return the writer of the standard deviation (``root``) or of the variance (not ``root``)."""
 
     def written(
         out: Sequence[Array],

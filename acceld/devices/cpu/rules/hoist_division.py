@@ -14,7 +14,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class HoistDivision(Rule):
-    """Rewrite ``x / s`` in a loop as ``x * (1 / s)``, where s is a float that the loop does not change."""
+    """Rewrite ``x / s`` in a loop as ``x * (1 / s)``. The divisor s is a float that the loop does not change."""
 
     name = "hoist_division"
     reason = (

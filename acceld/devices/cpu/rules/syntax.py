@@ -101,7 +101,7 @@ class Pragma(Statement):
 
 @dataclass(eq=False)
 class Opaque(Statement):
-    """Any statement that rules do not understand. They prove nothing about code that contains one."""
+    """Any statement that rules do not understand. Rules prove nothing about code that contains an Opaque."""
 
 
 @dataclass(eq=False)

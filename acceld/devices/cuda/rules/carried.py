@@ -13,10 +13,10 @@ _POWERS = ("tl.exp2", "tl.exp", "tl.math.exp2", "tl.math.exp")
 
 @dataclass(frozen=True)
 class Carried:
-    """Values that a loop carries.
+    """Values that a loop carries from one iteration to the next.
 
-    ``peak`` is the running maximum of an online softmax: when it grows, the other values are rescaled. It is
-    empty for plain sums.
+    ``peak`` is the running maximum of an online softmax: when it grows, all carried sums are rescaled. For
+    plain sums, ``peak`` is empty.
     """
 
     names: tuple[str, ...]
@@ -32,8 +32,8 @@ class Carried:
 def carried(kernel: TritonModule, function: FunctionNode, loop: ast.For) -> Carried | None:
     """Return what ``loop`` carries between iterations.
 
-    Return None if the loop stores anything, or if a value is carried that is neither a sum nor part of an
-    online softmax.
+    Every carried value has to be a sum, or a part of an online softmax. Return None for any other loop, and for
+    a loop that stores.
     """
     place = function.body.index(loop)
     starts: dict[str, ast.Assign] = {}

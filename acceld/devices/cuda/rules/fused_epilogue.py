@@ -17,7 +17,9 @@ _WIDTH = 120
 
 
 class FusedEpilogue(Rule):
-    """Join two launches on one grid. The value that one stores for the other then stays in registers."""
+    """Join two consecutive launches on one grid. A value that went from the earlier to the later kernel stays
+    in registers.
+    """
 
     name = "fused_epilogue"
     reason = (
@@ -102,7 +104,9 @@ def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) ->
 
 
 def _consumer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Return the statements of the later kernel, in which values that both compute have the earlier kernel's names."""
+    """Return the statements of the later kernel. Values that the earlier kernel computes, too, get their names
+    from there.
+    """
     edits, values = Edits(kernel.source), {**joined.renamed}
     replaced: set[int] = set()
     for access in accesses(function):

@@ -134,9 +134,10 @@ def _array(pointer: ast.expr) -> str:
 
 
 def _prefix(first: ast.For, later: ast.For) -> list[ast.stmt]:
-    """Return the statements with which both loops begin, so that ``later`` need not repeat them.
+    """Return the statements with which ``first`` and ``later`` begin alike, so that ``later`` need not repeat
+    them.
 
-    Statements whose names ``first`` changes afterwards are left out.
+    Statements are left out if ``first`` changes their names afterwards.
     """
     same = 0
     for one, other in zip(first.body, later.body, strict=False):

@@ -194,8 +194,8 @@ class TritonModule(SourceText):
     def _axes_tied_to(self, name: str, kernel: str) -> set[int]:
         """Return the axes of the grid whose size has to change when the constant ``name`` changes.
 
-        On such an axis, the kernel multiplies the program number by the constant or adds them, or passes both
-        to a device function.
+        On such an axis, the kernel multiplies or adds the program number and the constant, or passes the two to
+        one device function.
         """
         function = self.kernels[kernel]
         numbers: dict[str, set[int]] = {}
@@ -243,7 +243,7 @@ class TritonModule(SourceText):
 
 
 def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield every statement in order, those inside of blocks included."""
+    """Yield every statement in order, also the statements inside of blocks."""
     for statement in body:
         yield statement
         for inner in ("body", "orelse", "finalbody"):

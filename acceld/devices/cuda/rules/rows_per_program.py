@@ -29,7 +29,9 @@ _FOLDS = ("tl.sum", "tl.max", "tl.min")
 
 @dataclass(frozen=True)
 class _Rows:
-    """A kernel in which each program works on one row. Its program number, the row, is assigned to ``name``."""
+    """A kernel in which each program works on one row. ``name`` is the variable with the row's number, the
+    program number.
+    """
 
     launch: Launch
     row: ast.Assign

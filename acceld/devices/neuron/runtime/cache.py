@@ -16,7 +16,9 @@ RECORD = "record.json"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A NEFF on disk. Traces of its executions lie beside it, so that the profiler's own viewer can open both."""
+    """A NEFF on disk. Traces of its executions lie beside it, so that the profiler's own viewer can open NEFF
+    and trace.
+    """
 
     key: str
     neff: Path

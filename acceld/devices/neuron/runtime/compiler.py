@@ -212,7 +212,7 @@ class NeuronCompiler:
     def _not_compiled(self, message: str, reported: str, request: CompileRequest) -> Failed:
         """Return a failure with the compiler's error and output.
 
-        It has a hint if the error names a facility that the jail refused.
+        If the error names a facility that the jail refused, the failure has a hint.
         """
         failure = compile_failure(message, request.kernel.filename)
         facility = missing_in(message)

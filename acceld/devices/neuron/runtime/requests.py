@@ -11,7 +11,7 @@ from acceld.model import Kernel
 
 Scalar = int | float | bool | str
 FLAGS: Mapping[str, tuple[str, ...]] = {"nki_legacy": ("--disable-dge", "--auto-cast=none"), "nki": ()}
-"""Compiler options by API. They are those of the published measurements."""
+"""Compiler options by API: the options of the published measurements."""
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "nki_legacy": ("neuronxcc.nki.baremetal", "neuronxcc.nki.benchmark"),
     "nki": (
@@ -33,7 +33,7 @@ class Tensor:
     shape: tuple[int, ...]
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the record as data for JSON."""
         return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
 
 

@@ -83,7 +83,7 @@ class Clock:
         )
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the record as data for JSON."""
         return {
             "method": self.method,
             "resolution_us": self.resolution_us,

@@ -90,9 +90,7 @@ class OperatorCost:
     The longer one counts of the time for the bytes that it moves and the time for its products.
     """
     bound: str
-    """``DMA`` or ``tensor``, whichever decides ``least_us``; ``neither`` if the operator moves and multiplies
-    nothing.
-    """
+    """What decides ``least_us``: ``DMA``, ``tensor``, or ``neither`` if the operator moves and multiplies nothing."""
     engines_us: Mapping[str, float]
     """Time of the operator's instructions by engine, without waiting."""
     hbm_bytes: int
@@ -126,9 +124,9 @@ class Captured:
 
 
 def read_captured(place: Path) -> Captured:
-    """Return the program in a folder of Parquet tables or in a JSON file.
+    """Return the program in a profile: a folder of Parquet tables or a JSON file.
 
-    Raise UsageError if ``place`` is neither, or if the profile lacks data that are needed.
+    Raise UsageError if ``place`` is something else, or if the profile lacks data that are needed.
     """
     if place.is_dir():
         return _assembled(*_understood(_of_tables, place))
@@ -351,7 +349,7 @@ def _ranked(steps: Sequence[ExecutedInstruction], chip: ChipSpec, cores: int) ->
 
 
 def divided(steps: Sequence[ExecutedInstruction]) -> dict[str, float]:
-    """Return the nanoseconds of each operator. They add up to the time from the first start to the last end.
+    """Return the nanoseconds of each operator. Together they are the time from the first start to the last end.
 
     Instructions that only wait, or take no time, get nothing.
     """

@@ -20,7 +20,10 @@ LAST_BLOCK_SDK = 26
 2.25 on.
 """
 COMPILER_TO_SDK = 5
-"""Minor version of an SDK minus that of its neuronx-cc: 2.27.5334 came with 2.32, and 2.28.7631 with 2.33."""
+"""Minor version of an SDK minus the minor version of its neuronx-cc.
+
+2.27.5334 came with SDK 2.32, and 2.28.7631 with SDK 2.33.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ OnErrors = Callable[[int, int], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class MonitorReport:
-    """One report of neuron-monitor: sums over all processes that use the chips, also those of other programs."""
+    """One report of neuron-monitor: sums over all processes that use the chips, including processes of other
+    programs.
+    """
 
     utilization_percent: Mapping[int, float]
     """Utilization of each logical core, 0-100."""
@@ -56,7 +58,7 @@ class MonitorReport:
     """Physical cores of a logical one; 1 if not reported."""
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as JSON-able data."""
+        """Return the record as data for JSON."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values}
 

@@ -294,10 +294,10 @@ _LINE = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+)')
 
 
 def compile_failure(text: str, filename: str) -> Failure:
-    """Return a compiler's error as a failure. Its line is the innermost line of the kernel's file, or 0 without
-    a line.
+    """Return a compiler's error as a failure.
 
-    The failure's rule is the simulator's name for the error; ``compiler`` if the error is unknown.
+    The failure's line is the innermost line of the kernel's file in the error; 0 if the error has no such line.
+    Its rule is the simulator's name for the error, or ``compiler`` for an unknown error.
     """
     rule = next((rule for pattern, rule in _COMPILE_RULES if pattern.search(text)), "compiler")
     lines = [int(match["line"]) for match in _LINE.finditer(text) if match["file"].endswith(filename)]

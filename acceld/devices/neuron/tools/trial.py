@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Trial:
-    """Run all steps once. After a failed step, those steps still run that do not need it."""
+    """Run all steps once. A step is left out if it needs a step that has failed."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class Trial:
         )
 
     async def _time(self, runtime: str, core: Core, compiled: Compiled, request: CompileRequest) -> bool:
-        """Run and time the known-good kernel with one runtime. Return True if both steps worked."""
+        """Run and time the known-good kernel with one runtime. Return True if running and timing worked."""
 
         async def check() -> str:
             wrong = await canary.fails(core, compiled, lambda core, folder: self._start(runtime, core, folder))

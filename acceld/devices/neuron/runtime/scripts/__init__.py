@@ -1,4 +1,4 @@
 """Programs that run under AWS's interpreters.
 
-They need Python >= 3.8, the standard library, numpy and Neuron's packages, and nothing else.
+These programs need Python >= 3.8, the standard library, numpy and Neuron's packages, and nothing else.
 """

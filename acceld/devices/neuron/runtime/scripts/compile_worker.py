@@ -1,17 +1,22 @@
-"""Compile one kernel from shapes to a NEFF, or run it in AWS's simulator, under the interpreter that has the Neuron
-compiler.
+"""Compile one kernel from shapes to a NEFF, or run it in AWS's simulator, under the interpreter that has the
+Neuron compiler.
 
-The process reads one record, writes one record, and ends. A request with the op ``compile`` has ``text``, ``filename``,
-``closure``, ``entry``, ``api`` (``nki_legacy`` or ``nki``), ``grid``, ``lnc``, ``target``, ``flags``, ``arguments``
-(name, dtype, shape), ``scalars``, ``folder`` (empty, private), ``device_pattern`` and ``route`` (empty: the first
-available). A reply with ``ok: true`` has ``route``, ``outputs`` (names, if the compiler reports them), ``signatures``,
-versions and the NEFF as bytes. A reply with ``ok: false`` has ``kind`` (``kernel``, ``missing``, ``route``,
-``protocol``, ``devices``) and ``message``. A request with the op ``simulate`` has ``values`` (a number, or an array's
-dtype, shape and file) in place of ``arguments``; the bytes of its reply are the outputs. A request with only the op
-``hello`` gets the versions, with only the op ``facilities`` the system facilities that this process can not use.
+The process reads one record, writes one record, and ends. The record names the operation in ``op``:
 
-The kernel's own Python runs in this process, so the reply is not trusted: the NEFF is checked on data later. Devices
-are hidden first. If a device is still visible, nothing is compiled or simulated.
+- ``compile`` has ``text``, ``filename``, ``closure``, ``entry``, ``api`` (``nki_legacy`` or ``nki``), ``grid``,
+  ``lnc``, ``target``, ``flags``, ``arguments`` (name, dtype, shape), ``scalars``, ``folder`` (empty, private),
+  ``device_pattern`` and ``route`` (empty: the first available). The reply has ``route``, ``outputs`` (names, if the
+  compiler reports them), ``signatures``, versions, and the NEFF as bytes.
+- ``simulate`` has ``values`` (a number, or an array's dtype, shape and file) in place of ``arguments``. The bytes of
+  the reply are the outputs.
+- ``hello`` gets the versions.
+- ``facilities`` gets the system facilities that this process can not use.
+
+A reply has ``ok: true``, or ``ok: false`` with ``kind`` (``kernel``, ``missing``, ``route``, ``protocol``,
+``devices``) and ``message``.
+
+The kernel's own Python runs in this process, so the reply is not trusted: the NEFF is checked on data later.
+Devices are hidden first. If a device is still visible, nothing is compiled or simulated.
 """
 
 from __future__ import annotations
@@ -187,7 +192,7 @@ def signature_of(function: Any) -> str:
 
 
 def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Return those of ``options`` that this version of a callable accepts; all of them if Python can not find out."""
+    """Return the options that this version of a callable accepts; all ``options`` if Python can not find out."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -1,7 +1,8 @@
-"""Run a NEFF through AWS's runtime library, if neither nrtpy nor spike is installed.
+"""Run a NEFF through AWS's runtime library, for machines without nrtpy and spike.
 
-The documented calls of libnrt have no device clock. So this module runs kernels on data, and the profiler times them.
-Runs on Python >= 3.8, standard library only. Calls and the layout of a tensor's record are those of ``nrt/nrt.h``.
+The documented calls of libnrt have no device clock. So this module runs kernels on data, and the profiler times
+them. Runs on Python >= 3.8, standard library only. Calls and the layout of a tensor's record are as in
+``nrt/nrt.h``.
 """
 
 from __future__ import annotations
