@@ -71,7 +71,11 @@ def _build_c(job: Job) -> Built:
             raise BuildRefused(message, rule=rule)
     artefact = (scratch / "kernel.so").read_bytes()
     if len(artefact) > _MOST_BYTES:
-        raise BuildRefused(f"the compiled kernel has {len(artefact)} bytes", rule="size")
+        raise BuildRefused(
+            f"the compiled kernel has {len(artefact)} bytes, and {_MOST_BYTES} are allowed",
+            rule="size",
+            hint="Unroll less.",
+        )
     kept = static_bytes(scratch / "kernel.o")
     vectorized = [f"line {line}: {what}" for line, what in _VECTORIZED.findall(said)]
     return Built(artefact, "\n".join(vectorized)[:_MOST_LOG], {STATIC_BYTES: float(kept)} if kept else {})
@@ -91,7 +95,7 @@ def _complaint(said: str, declared: str) -> BuildRefused:
         return BuildRefused(text, line=int(found.group(1)), hint=hint)
     linker = _LINKER.search(said)
     if linker:
-        return BuildRefused(linker.group(1), rule="link", hint=f"the kernel must define {declared}")
+        return BuildRefused(linker.group(1), rule="link", hint=f"Define {declared}.")
     lines = [line for line in said.splitlines() if line.strip()]
     return BuildRefused(lines[-1] if lines else "the compiler failed without a message")
 
@@ -105,7 +109,7 @@ def _build_numpy(job: Job) -> Built:
     except (ValueError, RecursionError) as error:
         raise BuildRefused(f"the source can not be parsed: {error}", rule="syntax") from error
     if not any(isinstance(node, ast.FunctionDef) and node.name == entry for node in tree.body):
-        raise BuildRefused(f"there is no function {entry}", rule="entry", hint=f"define {entry}({_names(job)})")
+        raise BuildRefused(f"there is no function {entry}", rule="entry", hint=f"Define {entry}({_names(job)}).")
     return Built(text.encode())
 
 

@@ -85,7 +85,12 @@ def _plan(torch: BlankTorch, recorder: _Recorder, returned: Any, job: Job) -> La
     tensors = list(returned) if isinstance(returned, tuple | list) else [returned]
     wanted = job["outputs"]
     if len(tensors) != len(wanted):
-        raise BuildRefused(f"the kernel returns {len(tensors)} values instead of {len(wanted)}", rule="outputs")
+        names = ", ".join(str(one["name"]) for one in wanted)
+        raise BuildRefused(
+            f"the kernel returns {len(tensors)} values instead of {len(wanted)}",
+            rule="outputs",
+            hint=f"Return {names}.",
+        )
     outputs = []
     for got, want in zip(tensors, wanted, strict=True):
         if not isinstance(got, Tensor):
@@ -95,10 +100,16 @@ def _plan(torch: BlankTorch, recorder: _Recorder, returned: Any, job: Job) -> La
             message = f"output {want['name']} is {found} instead of {tuple(want['shape'])} {want['dtype']}"
             raise BuildRefused(message, rule="outputs")
         if got.allocation.kind != "buffer" or not got.is_contiguous():
-            raise BuildRefused(f"output {want['name']} must be a contiguous tensor the host code made", rule="outputs")
+            raise BuildRefused(
+                f"output {want['name']} is not a contiguous tensor that the host code allocated",
+                rule="outputs",
+                hint="Allocate each output, for example with torch.empty, and return it without a transposition.",
+            )
         outputs.append(_pointer(got))
     if not recorder.launches:
-        raise BuildRefused("the host code launches nothing", rule="outputs")
+        raise BuildRefused(
+            "the host code launches nothing", rule="outputs", hint="Launch a triton.jit function: kernel[grid](...)."
+        )
     buffers = tuple(Buffer(one.size_bytes, one.fill) for one in torch.allocations)
     kernels, launches = tuple(recorder.kernels), tuple(recorder.launches)
     return LaunchPlan(recorder.capability, buffers, kernels, launches, tuple(outputs))

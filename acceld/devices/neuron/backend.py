@@ -24,7 +24,7 @@ from acceld.workloads import find_workloads, workload
 def evaluator(workplace: Workplace, backend: str) -> Evaluator:
     """Return the evaluator of a Neuron backend. Raise DeviceError if no simulator runs beside the backend."""
     if workplace.simulator is None:
-        raise DeviceError(f"backend {backend} needs the simulator beside it, to predict and to verify")
+        raise DeviceError(f"backend {backend} needs the simulator too, which predicts and verifies kernels")
     return NeuronEvaluator(
         backend,
         workplace.config,

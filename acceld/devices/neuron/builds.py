@@ -46,14 +46,17 @@ def compile_request(request: Requested, kernel: Kernel, loaded: Workload) -> Com
     """Return the request to compile a kernel of a workload. The NEFF's inputs get the names of the kernel's
     parameters.
 
-    Arguments are matched with parameters by position. Raise UsageError if their numbers differ, and
-    KernelFailure if the file lacks the kernel's function.
+    Arguments are matched with parameters by position. Raise UsageError if the function has fewer parameters
+    than the workload has arguments, and KernelFailure if the file lacks the function.
     """
     entry = find_entry(kernel.text, kernel.entry or None)
     names = _parameters(kernel.text, entry)
     given = loaded.kernel_arguments()
     if names and len(names) < len(given):
-        raise UsageError(f"{entry} takes {len(names)} arguments, but the workload gives {len(given)}")
+        raise UsageError(
+            f"{entry} takes {len(names)} arguments, but the workload gives {len(given)}",
+            hint="Change the parameters of the function, or the arguments in workload.toml.",
+        )
     names = names or [argument.name for argument in loaded.arguments]
     tensors: list[Tensor] = []
     scalars: dict[str, Scalar] = {}

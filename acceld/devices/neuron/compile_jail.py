@@ -154,7 +154,8 @@ def _paths_of(python: str) -> tuple[str, ...]:
         reported = [str(path) for path in json.loads(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise DeviceError(
-            f"{python} is not a working Python interpreter: {error}", hint="see devices.compile_python"
+            f"{python} is not a working Python interpreter: {error}",
+            hint="Set devices.compile_python to an interpreter that starts.",
         ) from error
     wanted = (*SYSTEM, *reported, str(Path(python).parent), str(SCRIPTS))
     there = {path for path in wanted if os.path.exists(path) and path != "/"}

@@ -210,7 +210,7 @@ class Machine:
         if lnc > lease.core.lnc:
             raise DeviceError(
                 f"the kernel needs {lnc} physical cores in one logical core, but this machine has {lease.core.lnc}",
-                hint="set NEURON_LOGICAL_NC_CONFIG for the machine, or the kernel's LNC",
+                hint="Set NEURON_LOGICAL_NC_CONFIG for the machine, or change the kernel's LNC.",
             )
         # the runtime's processes may still write to the folder while they end
         with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:

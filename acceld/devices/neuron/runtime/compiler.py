@@ -189,7 +189,7 @@ class NeuronCompiler:
         if record.get("compiler_version") != request.compiler_version:
             raise DeviceError(
                 f"the compiler is {record.get('compiler_version')!r}, not {request.compiler_version!r} as asked for",
-                hint="it was changed while the daemon ran; restart it: acceld restart",
+                hint="The compiler was changed while the daemon ran: acceld restart",
             )
         if not neff:
             return Failed(Status.COMPILE_ERROR, Failure("compiler", "the compiler wrote an empty NEFF"))

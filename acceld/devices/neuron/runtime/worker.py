@@ -65,7 +65,10 @@ class Worker:
                 start_new_session=True,
             )
         except OSError as error:
-            raise DeviceError(f"{python} can not be started: {error}", hint="set devices.compile_python") from error
+            raise DeviceError(
+                f"{python} can not be started: {error}",
+                hint="Set devices.compile_python to an interpreter that starts.",
+            ) from error
         return cls(process, script)
 
     @property

@@ -285,18 +285,18 @@ def _assembled(
     fields: dict[str, Any], steps: list[ExecutedInstruction], tensors: list[InterfaceTensor], warnings: list[str]
 ) -> Captured:
     if not steps:
-        raise UsageError("the profile holds no instruction", hint="capture the program again while it runs")
+        raise UsageError("the profile holds no instruction", hint="Capture the program again while it runs.")
     instance = str(fields.get("instance_type") or "")
     chip = CHIP_OF_INSTANCE.get(instance.split(".")[0])
     if chip is None:
         raise UsageError(
             f"the profile is of {instance or 'an unnamed instance'}, whose chip acceld does not know",
-            hint=f"known are {', '.join(CHIP_OF_INSTANCE)}",
+            hint=f"acceld knows the instances {', '.join(CHIP_OF_INSTANCE)}.",
         )
     if not isinstance(fields.get("total_time"), int | float) or fields["total_time"] <= 0:
         fields["total_time"] = (max(one.end for one in steps) - min(one.start for one in steps)) / 1e9
     if fields["total_time"] <= 0:
-        raise UsageError("no instruction of the profile takes time", hint="capture the program again while it runs")
+        raise UsageError("no instruction of the profile takes time", hint="Capture the program again while it runs.")
     cores = max(1, len({one.core for one in steps if one.hbm_bytes or one.flops}))
     kernels = [msgspec.structs.replace(one, operator=one.line) for one in steps if one.line]
     counts: Counter[tuple[str, str]] = Counter()
