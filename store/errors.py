@@ -1,4 +1,4 @@
-"""Define errors of the store in addition to :class:`acceld.errors.StoreError`."""
+"""Define the errors that only the store raises, besides :class:`acceld.errors.StoreError`."""
 
 from __future__ import annotations
 

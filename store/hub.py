@@ -32,12 +32,12 @@ class Hub:
 
     @property
     def last_seq(self) -> int:
-        """Number of the newest committed event."""
+        """Return the number of the newest committed event."""
         return self._last_seq
 
     @property
     def subscribers(self) -> int:
-        """Number of current subscribers."""
+        """Return the number of current subscribers."""
         return len(self._wakers)
 
     def publish(self, events: list[Event]) -> None:

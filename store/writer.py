@@ -166,7 +166,7 @@ class Writer:
             return await asyncio.shield(future)
 
     def waiting(self) -> int:
-        """Number of changes in the queue."""
+        """Return the number of changes in the queue."""
         return self._queue.qsize()
 
     def close(self) -> None:

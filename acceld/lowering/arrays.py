@@ -94,9 +94,9 @@ FOLDS: dict[tuple[str, str], str] = {
     ("maximum", "accumulate"): "cummax",
     ("minimum", "accumulate"): "cummin",
 }
-"""The numpy function that does the same as a method of a ufunc, such as ``sum`` for ``np.add.reduce``.
+"""Names of numpy functions, by a ufunc and a method of the ufunc that do the same.
 
-Keys are the names of the ufunc and of its method.
+For example, ``np.add.reduce`` does the same as ``np.sum``: ``("add", "reduce")`` has ``"sum"``.
 """
 Function = Callable[..., Any]
 
@@ -580,7 +580,7 @@ def forwarded(view: View) -> View:
             return view
         if value.dtype != view.node.dtype and (view.node.dtype != "float32" or value.dtype in NARROW):
             return view  # the store converts the value to another type
-        # The stored value has the shape of the target, so the same steps walk both.
+        # The stored value has the shape of the target, so steps in the target are steps in the value.
         start = tuple(r[0] - h[0] for r, h in zip(read, held, strict=True))
         places = steps_of(view, view.node.shape)
         if places is None:

@@ -393,7 +393,7 @@ class _Regions:
         )
 
     def output(self, value: int = 0) -> Region:
-        """Return the region of the output product of attention, to whose result the residual is added.
+        """Return the region of attention's output product. The residual is added to the result of the product.
 
         ``value`` is the width of a head's values; 0 means the width of its keys.
         """
@@ -428,8 +428,8 @@ class _Regions:
         )
 
     def down(self, width: int = 0, layers: int = 0) -> Region:
-        """Return the region of the down product of the feed-forward layer, to whose result the residual is
-        added.
+        """Return the region of the feed-forward layer's down product. The residual is added to the result of
+        the product.
 
         ``width`` and ``layers`` are the width and the number of gated layers; 0 means the model's own.
         """

@@ -450,7 +450,9 @@ class Choices:
         return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return False. Only a loop nest knows the chunk and can tell whether one pattern counts a node's positions."""
+        """Return False: whether one pattern counts a node's positions depends on the chunk, which only a loop
+        nest knows.
+        """
         return False
 
     def stores_of(self, node: Node) -> list[int]:

@@ -155,7 +155,7 @@ def _sine_of_sum(x: Any, more: float) -> Any:
 
 @lowers("arctan", ufunc=True)
 def _arc_tangent(x: Any) -> Any:
-    # The scalar engine's arctan takes at most half of pi; that of a greater number follows from its reciprocal's.
+    # The scalar engine takes arctangents of numbers up to pi / 2. For a greater x, arctan(x) = pi / 2 - arctan(1 / x).
     x = x.astype(np.float32) if x.kind == "b" else x
     held = x.known()
     if held is not None and held.size == 1:

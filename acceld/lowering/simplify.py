@@ -113,8 +113,8 @@ def _moved_view(view: View, made: dict[int, View]) -> View:
         return view
     if base.whole:
         return View(base.node, view.shape, view.strides, view.offset)
-    # The replacement is a strided view itself. Its strides and those of ``view`` are combined by coordinates of the old
-    # result.
+    # The replacement is a strided view itself. Coordinates of the old result combine its strides with the strides of
+    # ``view``.
     strides = dense(base.shape)
     offset, rest = base.offset, view.offset
     for stride, step in zip(strides, base.strides, strict=True):

@@ -12,10 +12,10 @@ Before each timed sequence of launches, everything that could carry data from an
 After each sequence the inputs are compared with what was written. Device memory outside of the plan holds only
 the inputs of this sequence.
 
-The device works through a queue. All launches are queued behind the write of that buffer, before the device
-reaches the first event. Otherwise the time would count that the host takes to queue the launches. After each
-sequence the runner checks that the launches were queued in time. If the device was faster than the host, the
-sequence is repeated behind more writes.
+The device works through a queue. All launches have to be in the queue before the device reaches the first
+event, or else the time would include the host's time for queueing them. So they are queued behind the write of
+the large buffer. After each sequence the runner checks that they were queued in time. If the device was faster
+than the host, the sequence is repeated behind more writes.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from acceld.evaluate.correctness.datasets import DataSet
 from acceld.model import Failure, Status
 
 TRIES = 3
-"""Number of cores on which a kernel is tried if the runner or the device is lost."""
+"""Number of cores on which a kernel is tried, if the runner or the device is lost each time."""
 CHECK_S = 60.0
 """Deadline in seconds of one load or one execution, unless ``evaluate.check_s`` is set.
 

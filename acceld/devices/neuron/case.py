@@ -1,4 +1,4 @@
-"""Hold the state of one evaluation on Trainium."""
+"""Define the state of one evaluation on Trainium."""
 
 from __future__ import annotations
 

@@ -295,7 +295,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._measured[self._name(case, case.request.kernel)] = evaluation.latency_us
 
     async def _predicted(self, request: EvaluationRequest, kernel: Kernel) -> Evaluation | None:
-        """Return the simulator's evaluation without data; None if it does not simulate this API on this chip."""
+        """Return the simulator's evaluation without data; None if the simulator does not support this API on
+        this chip.
+        """
         if request.chip not in TARGETS[SIMULATOR].chips.get(kernel.api, ()):
             return None
         simulator = await self._simulator()

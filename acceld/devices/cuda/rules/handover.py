@@ -112,11 +112,11 @@ def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]
 def _loaded(
     first: Launch, consumer: FunctionNode, made: _Given, taken: _Given, stored: Mapping[str, ast.Call]
 ) -> dict[str, str] | None:
-    """Return, for each parameter through which the consumer loads a stored array, the producer's parameter for
-    that array.
+    """Return by which parameter the producer knows each array that the consumer loads: a dict by the consumer's
+    parameter.
 
-    Return None unless each stored array is loaded once, and exactly the elements that were stored. The
-    consumer's own stores have to use the same mask, and arrays that the producer does not see.
+    Return None unless the consumer loads each stored array once, and exactly the elements that were stored. The
+    consumer itself has to store under the same mask, to arrays that the producer does not use.
     """
     hosts = {made.host(parameter): parameter for parameter in stored}
     limit = made.expanded(mask(next(iter(stored.values()))))

@@ -25,7 +25,7 @@ from acceld.model import Failure, Status
 SCRIPT = "compile_worker.py"
 MAX_NEFF = 1 << 30
 OUTPUT_CHARACTERS = 8000
-"""Number of characters kept of a compiler's output, from its end."""
+"""Characters of a compiler's output that are kept: the last ones."""
 _HELLO_S = 60.0
 
 

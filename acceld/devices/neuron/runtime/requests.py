@@ -1,4 +1,4 @@
-"""Define a request to compile, and the cache key of its NEFF."""
+"""Define a request to compile a kernel, and the key under which its NEFF is cached."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class NeuronRunner:
     async def round(
         self, chip: str, *, slot: int = 0, deadline_s: float, warmups: int = WARMUPS, iterations: int = ITERATIONS
     ) -> Round | Failed:
-        """Return one round of timed executions, or the failure. Raises the errors that :meth:`time` raises."""
+        """Return one round of timed executions, or the failure. Raise the errors that :meth:`time` raises."""
         record = {"op": "time", "slot": slot, "warmups": warmups, "iterations": iterations}
         got = await self._ask(record, b"", deadline_s)
         if isinstance(got, Failed):

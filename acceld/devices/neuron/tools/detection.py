@@ -1,4 +1,4 @@
-"""Find AWS's Neuron software on this machine: packages, placeholders, tools, devices. Imports none of these packages."""
+"""Find AWS's Neuron software on this machine: packages, placeholders, tools, devices. No Neuron package is imported."""
 
 from __future__ import annotations
 

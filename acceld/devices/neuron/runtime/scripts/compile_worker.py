@@ -270,8 +270,8 @@ def frontend(*, disabled: bool) -> Callable[[CompileInputs], Path]:
 def front_end_class() -> Any:
     """Return the frontend class that the compiler itself uses when a kernel is called.
 
-    Versions without the function ``resolve_frontend_cls`` have only the class ``ParserFrontend``, which version
-    0.7 replaces.
+    The compiler's function ``resolve_frontend_cls`` names the class. Versions without that function have only
+    one class, ``ParserFrontend``, which is gone in version 0.7.
     """
     try:
         return named("nki.compiler.frontend", "resolve_frontend_cls")()
