@@ -74,7 +74,7 @@ def _counts_rows(known: Any, rows: int) -> bool:
 
 
 def _within(indices: Traced, extent: int) -> Any:
-    """Return positions after ``extent`` was added to negative ones. Those count from the end of the axis."""
+    """Return positions that count from the start of an axis: ``extent`` is added to negative ones."""
     if indices.kind != "i":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     return indices if _from_start(indices.view) else np.where(indices < 0, indices + extent, indices)

@@ -116,9 +116,10 @@ def _planned(
 
 
 def _names(graph: Graph) -> dict[int, str]:
-    """Return names for values, by node id.
+    """Return names for the values of a graph, by node id.
 
-    The last value that a line of the reference makes gets the name of the variable that the line assigns.
+    A value that a line of the reference assigns to a variable gets the name of the variable. If the line makes
+    several values, its last one gets the name.
     """
     last: dict[int, Node] = {}
     for node in graph.nodes():

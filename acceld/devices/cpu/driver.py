@@ -59,8 +59,9 @@ class CpuDriver:
         self._rates: HostRates | None = None
 
     def check(self, api: str | None = None) -> None:
-        """Raise DeviceError if kernels can not be timed here: the machine is not Linux, or there is no C
-        compiler for ``api`` C.
+        """Raise DeviceError if kernels can not be timed here.
+
+        The machine has to be Linux. For kernels in C (``api``), it needs a C compiler.
         """
         if sys.platform != "linux":
             raise DeviceError("kernels are timed on the host's processor on Linux only")

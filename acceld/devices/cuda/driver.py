@@ -1,4 +1,4 @@
-"""Drive the GPU backend: lease whole GPUs, run Triton in the builder, replay the plan in the worker."""
+"""Implement the GPU backend: lease whole GPUs, build launch plans with Triton, replay the plans in the worker."""
 
 from __future__ import annotations
 

@@ -258,9 +258,7 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
 
 
 def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:
-    """Return the least and the greatest value of an array of integers; (None, None) for another array or
-    without values.
-    """
+    """Return the least and the greatest value of an array of integers. For any other array, return (None, None)."""
     if value.dtype.is_floating_point or not value.numel() or isinstance(value, FakeTensor):
         return None, None
     return float(value.min()), float(value.max())
