@@ -530,7 +530,7 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
         exponent = given[1]
         assert isinstance(exponent, View)
         if given[0] <= 0:
-            refused("a power of a number that is not positive")
+            refused("a power of a number that is not positive", "use a positive base")
         return applied("exp", [Traced(applied("mul", [Traced(exponent), math.log(given[0])]))])
     dtypes = {view.dtype for view in given if isinstance(view, View)}
     narrow = dtypes <= _INTEGERS | {"bool"} and (kind != "i" or not dtypes <= _INTEGERS)

@@ -195,7 +195,9 @@ def read_config(path: Path, parts: int = 1) -> Shape:
     intermediate = whole("moe_intermediate_size" if moe else "intermediate_size")
     for what, number in (("num_attention_heads", heads), ("the intermediate size", intermediate)):
         if number % parts:
-            raise UsageError(f"{path}: {what} {number} has no {parts} equal parts", hint="Choose another --tp.")
+            raise UsageError(
+                f"{path}: {what} {number} can not be divided into {parts} equal parts", hint="Choose another --tp."
+            )
     if kv_heads % parts and parts % kv_heads:
         raise UsageError(
             f"{path}: {kv_heads} heads of keys do not fit {parts} equal parts", hint="Choose another --tp."
@@ -217,7 +219,10 @@ def read_config(path: Path, parts: int = 1) -> Shape:
             raise UsageError(f"{path}: n_routed_experts has no {raw['n_group']} equal groups")
         for key in ("intermediate_size", "moe_intermediate_size"):
             if whole(key) % parts:
-                raise UsageError(f"{path}: {key} {whole(key)} has no {parts} equal parts", hint="Choose another --tp.")
+                raise UsageError(
+                    f"{path}: {key} {whole(key)} can not be divided into {parts} equal parts",
+                    hint="Choose another --tp.",
+                )
         nope, rope = whole("qk_nope_head_dim"), whole("qk_rope_head_dim")
         latent = Latent(
             whole("q_lora_rank"), whole("kv_lora_rank"), nope, rope, whole("v_head_dim"), _scale(path, raw, nope + rope)

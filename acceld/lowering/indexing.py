@@ -107,7 +107,7 @@ def _from_start(view: View | float, depth: int = 8) -> bool:
 @lowers("take")
 def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
     if mode != "raise":
-        refused(f"np.take(mode={mode!r})")
+        refused(f"np.take(mode={mode!r})", "clip the positions by np.clip first")
     a = wrapped(a)
     if axis is None:
         a, axis = a.reshape(-1), 0

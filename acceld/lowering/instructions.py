@@ -353,7 +353,9 @@ class Selection:
         if node.name == "pow":
             power = self._number(args[1])
             if power is None:
-                raise NotLowered("a power of two arrays is not lowered", node.line)
+                raise NotLowered(
+                    "a power of two arrays is not lowered; for a positive base use np.exp(y * np.log(x))", node.line
+                )
             data = self._operand(0, args[0])
             return Selected("tensor_scalar", (data,), (("data", data), ("op0", "power"), ("operand0", power)))
         step = self._step(node)

@@ -91,12 +91,12 @@ def _complaint(token: re.Match[str]) -> Failure | None:
         included = _INCLUDE.match(rest)
         if directive == "include" and included is not None and included.group(1) in HEADERS:
             return None
-        hint = f"allowed: {', '.join(sorted(HEADERS))}"
+        hint = f"The allowed headers are {', '.join(sorted(HEADERS))}."
         return Failure("include", f"a candidate may not have #{directive}{rest}", hint=hint)
     if token.group("raw"):
-        return Failure("raw_string", "a candidate may not have raw strings")
+        return Failure("raw_string", "a candidate may not have raw strings; write the string with escapes")
     if token.group("paste") or (directive is not None and "##" in rest):
-        return Failure("token_pasting", "a candidate may not paste tokens")
+        return Failure("token_pasting", "a candidate may not paste tokens by ##; write the whole name")
     if directive in ("error", "warning"):
         return None
     words = _WORD.findall(token.group("name") or token.group("pragma") or rest)

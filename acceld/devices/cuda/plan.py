@@ -198,24 +198,30 @@ def _grid(raw: Any) -> tuple[int, int, int]:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise PlanRefused(f"{str(value)[:80]!r} is not a whole number")
+        raise PlanRefused(f"{str(value)[:80]!r} is not a whole number of 0 or more")
     return value
 
 
 def _verify(plan: LaunchPlan, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> None:
     if len(plan.buffers) > MAX_BUFFERS or len(plan.launches) > MAX_LAUNCHES or len(plan.kernels) > MAX_LAUNCHES:
-        raise PlanRefused("the plan has more buffers or launches than are allowed")
-    if plan.scratch_bytes > MAX_SCRATCH_BYTES or any((one.fill or 0) > 255 for one in plan.buffers):
-        raise PlanRefused("the plan allocates more memory than a kernel may")
+        raise PlanRefused(
+            f"the plan has more buffers or launches than are allowed: {len(plan.buffers)} buffers of {MAX_BUFFERS}, "
+            f"{len(plan.launches)} launches of {MAX_LAUNCHES}"
+        )
+    if plan.scratch_bytes > MAX_SCRATCH_BYTES:
+        raise PlanRefused(f"the plan allocates {plan.scratch_bytes} bytes, and {MAX_SCRATCH_BYTES} are allowed")
+    if any((one.fill or 0) > 255 for one in plan.buffers):
+        raise PlanRefused("the plan fills a buffer with a number above 255, which is not a byte")
     sizes = {"input": list(input_bytes), "buffer": [one.size_bytes for one in plan.buffers]}
     for launch in plan.launches:
         if launch.kernel >= len(plan.kernels) or len(launch.arguments) > MAX_ARGUMENTS:
             raise PlanRefused(f"the plan launches kernel {launch.kernel}, which it does not have")
         for argument in launch.arguments:
             if isinstance(argument, Pointer) and argument.offset_bytes > _size(sizes, argument):
-                raise PlanRefused("the plan has a pointer behind its array")
-    if any(not 1 <= one.warps <= 32 for one in plan.kernels):
-        raise PlanRefused("the plan has a kernel of no or too many warps")
+                raise PlanRefused(f"the plan has a pointer behind the end of {argument.kind} {argument.number}")
+    for one in plan.kernels:
+        if not 1 <= one.warps <= 32:
+            raise PlanRefused(f"the plan has a kernel with {one.warps} warps, and 1 to 32 are allowed")
     if len(plan.outputs) != len(output_bytes):
         raise PlanRefused(f"the plan has {len(plan.outputs)} outputs instead of {len(output_bytes)}")
     for output, size in zip(plan.outputs, output_bytes, strict=True):

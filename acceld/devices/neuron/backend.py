@@ -73,7 +73,7 @@ def _second_opinion(config: Config) -> Finding:
     """
     asked, name = config.evaluate.second_opinion, "second opinion"
     if asked == "off":
-        return Finding(name, "note", 'none: evaluate.second_opinion = "off"')
+        return Finding(name, "note", 'AWS\'s tools are not asked: evaluate.second_opinion = "off"')
     stages = stages_of(tools_of(config.evaluate.second_python))
     if not stages.simulator:
         missing = "no interpreter with the package nki: kernels of nki are judged by acceld's own rules alone"
@@ -114,7 +114,10 @@ def _backend(target: Target, settings: DevicesConfig) -> Finding:
     python, package = found.tools.compile_python, NEEDS[target.apis[0]]
     if package not in {one.name for one in find_neuron((python,)).packages}:
         return Finding(
-            backend, "note", f"{python} has no {package}", "see devices.compile_python, and docs/trainium-sdks.md"
+            backend,
+            "note",
+            f"{python} has no {package}",
+            "set devices.compile_python; docs/trainium-sdks.md has the versions",
         )
     chip = found.chip or "a chip that the firmware does not name"
     cores = f"{len(found.cores)} logical cores of {chip}, LNC {found.cores[0].lnc}"

@@ -80,8 +80,8 @@ class Bench:
         if isinstance(last, ProofError):
             if not await machine.proves_time():
                 raise last
-            return Failed(Status.RUNTIME_ERROR, Failure("no_proof", f"it can not be timed {on}"))
-        return Failed(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost under it {on}"))
+            return Failed(Status.RUNTIME_ERROR, Failure("no_proof", f"the kernel can not be timed {on}"))
+        return Failed(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost while the kernel ran {on}"))
 
     async def _recover(self) -> None:
         """Run canaries on the cores that are out of service, unless this was done in the last RECOVER_S."""

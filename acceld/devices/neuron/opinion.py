@@ -276,7 +276,7 @@ class Simulator:
             outputs = list(_read(answer["outputs"], raw))
             return outputs, tuple(str(one)[:500] for one in answer.get("warnings") or ())[:20]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Refusal(Failure("outputs", f"its outputs can not be read: {error}")) from error
+            raise Refusal(Failure("outputs", f"the kernel's outputs can not be read: {error}")) from error
 
 
 def _request(
@@ -342,7 +342,8 @@ def _compared(outputs: Sequence[NDArray[Any]], loaded: Workload, data: DataSet) 
     """Compare outputs with the expected ones. Return the failure (None if they are right) and the relative L2 error."""
     wanted = loaded.outputs
     if len(outputs) != len(wanted):
-        return Failure("output_count", f"{len(outputs)} outputs, the workload has {len(wanted)}"), None
+        message = f"the kernel has {len(outputs)} outputs, but the workload has {len(wanted)}"
+        return Failure("output_count", message), None
     for got, want in zip(outputs, wanted, strict=True):
         if got.size != math.prod(want.shape):
             return Failure("output_shape", f"output {want.name} has shape {got.shape}, not {want.kernel_shape}"), None

@@ -213,7 +213,7 @@ def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
         ({"rms_norm_eps": None}, "rms_norm_eps must be a number, not None"),
         ({"num_attention_heads": 6, "num_key_value_heads": 3}, "3 heads of keys do not fit 2 equal parts"),
         ({"torch_dtype": "int4"}, "torch_dtype 'int4' is not described here"),
-        ({"num_attention_heads": 3}, "num_attention_heads 3 has no 2 equal parts"),
+        ({"num_attention_heads": 3}, "num_attention_heads 3 can not be divided into 2 equal parts"),
         ({"model_type": "qwen3_moe", **EXPERTS, "mlp_only_layers": [0]}, "layers of two kinds"),
         ({**LATENT, "scoring_func": "softmax"}, "scoring_func 'softmax' is not described here"),
         ({**LATENT, "q_lora_rank": None}, "q_lora_rank must be a whole number of 1 or more, not None"),

@@ -73,7 +73,7 @@ def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Worklo
     """
     sdk, name = sdk_of(compiler_version), f"{api} on {chip}"
     if sdk is None:
-        yield Finding(name, "note", f"which SDK neuronx-cc {compiler_version} came with is not known")
+        yield Finding(name, "note", f"acceld does not know which SDK neuronx-cc {compiler_version} came with")
         return
     found = runs(api, chip, sdk)
     if found.reason:
@@ -89,5 +89,8 @@ def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Worklo
     if unable:
         reported = f"block dimensions, which compile up to SDK 2.{LAST_BLOCK_SDK}: {', '.join(unable)}"
         yield Finding(
-            name, "note", f"not with their own baselines: {reported}", "give another kernel: --workload W KERNEL.py"
+            name,
+            "note",
+            f"some baselines do not compile here, because of {reported}",
+            "give another kernel: --workload W KERNEL.py",
         )
