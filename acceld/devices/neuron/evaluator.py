@@ -7,7 +7,7 @@ kernel is timed. At the strict gate it is timed interleaved with its competitors
 fresh data set.
 
 If a core is lost while a kernel runs, a canary (a known-good kernel) is run on that core, and the kernel is run
-again on another core. The kernel is at fault if canaries fail behind it on two cores, or if three cores are
+again on another core. The kernel is at fault if canaries fail after it on two cores, or if three cores are
 lost under it.
 """
 

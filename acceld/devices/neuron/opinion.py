@@ -39,7 +39,7 @@ from acceld.nki.frontend.entry import find_entry
 from acceld.workloads import ArraySpec, Workload
 
 SIMULATE_S, COMPILE_S = 300.0, 600.0
-"""Least deadlines of the two stages in seconds; a longer ``evaluate.build_s`` replaces them."""
+"""Least deadlines in seconds, of simulating and of compiling a kernel. A longer ``evaluate.build_s`` replaces them."""
 _JAILS = (CompileJail.STRICT, CompileJail.WIDE)
 
 
@@ -130,7 +130,7 @@ class NeuronJudge:
             await exchange.stop()
 
     async def _start(self, chip: str) -> None:
-        """Start the jail, and find out which of the two stages work in it."""
+        """Start the jail, and find out whether AWS's simulator and compiler work in it."""
         self._stages = stages = stages_of(await asyncio.to_thread(tools_of, self._config.second_python))
         exchange = JailedExchange(
             self._report.level,
@@ -321,8 +321,8 @@ def _written(values: Sequence[Any], folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read(described: Sequence[Mapping[str, Any]], raw: bytes) -> Iterator[NDArray[Any]]:
-    """Yield the output arrays of an answer. Raise ValueError if their shapes do not fit the bytes, or for
-    another dtype.
+    """Yield the output arrays of an answer. Raise ValueError for a shape that does not fit the bytes, or a
+    dtype of objects.
     """
     at = 0
     for one in described:

@@ -127,7 +127,9 @@ def _aliased(function: FunctionNode, launch: Launch) -> bool:
 
 
 def _array(pointer: ast.expr) -> str:
-    """Return the name from which a pointer expression starts; a fixed word if there is no such name."""
+    """Return the name from which a pointer expression starts. All expressions without such a name get the same
+    fixed word.
+    """
     while isinstance(pointer, ast.BinOp):
         pointer = pointer.left
     return pointer.id if isinstance(pointer, ast.Name) else ""

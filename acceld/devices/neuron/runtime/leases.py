@@ -28,7 +28,7 @@ OnChange = Callable[[Core, bool, str], Awaitable[object]]
 """Function that is told of a core, whether it is in service now, and the reason."""
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
-"""A candidate is at fault after canaries failed behind it on so many cores."""
+"""Number of cores on which canaries have to fail after a candidate ran there, before the candidate is at fault."""
 
 
 @dataclass(slots=True)
@@ -205,9 +205,8 @@ class CoreLeases:
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
-        """Return the failure of a candidate behind which canaries failed on two or more cores.
-
-        Return None for any other candidate.
+        """Return the failure of a candidate after which canaries failed on FAULTY_CORES cores; None for any
+        other candidate.
         """
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
@@ -290,8 +289,10 @@ class CoreLeases:
         return busy_s / max(now - self._started, 1e-9)
 
     def statistics(self) -> dict[str, object]:
-        """Return the cores by state, the number of waiting requests, and the share of time (0 to 1) in which
-        each was leased.
+        """Return figures for the screens: cores by state (numbers, or lists of cores), waiting requests,
+        utilization.
+
+        Shares of time, 0 to 1, count the time in which cores were leased.
         """
         now = self._clock()
         leased_us = sum(self._busy_us.values()) + sum(int((now - since) * 1_000_000) for since in self._since.values())
