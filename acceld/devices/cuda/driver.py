@@ -33,7 +33,7 @@ from acceld.roofline import Peaks
 
 _BUILD_BYTES, _BUILD_PROCESSES = 12 << 30, 64
 _RUN_BYTES, _RUN_PROCESSES = 1 << 46, 64
-"""Limits of a worker. CUDA maps addresses for all memory of the host and all GPUs, but uses few of them."""
+"""Limits of a worker on address space (bytes) and processes. CUDA reserves addresses for all memory, but uses few."""
 _FLUSH = 4
 """Size of the buffer that is written before each timed sequence of launches, in multiples of the L2 cache."""
 _LEAST_FLUSH_BYTES = 256 << 20

@@ -248,8 +248,8 @@ class CModule(SourceText):
         """Return True if the loops ``outer`` and ``inner`` may be exchanged. ``inner`` has to be the whole body
         of ``outer``.
 
-        Each element that is written has to be touched in iterations of one of the two loops only. Then the
-        order of the accesses to the element stays the same.
+        For each element that is written, repeated accesses have to come from one of the two loops only. Then
+        the exchange keeps the order of these accesses.
         """
         if not self.plain(inner.body) or self.carried(inner) or self._mentions(inner, outer.var):
             return False
