@@ -235,7 +235,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         found = self.known()
         if found is None:
-            raise NotLowered("a numpy function that reads the values of an array is not lowered", line_now())
+            raise NotLowered("this numpy function reads the values of an array, so it is not lowered", line_now())
         return found if dtype is None else found.astype(dtype)
 
     def __getattr__(self, name: str) -> Any:

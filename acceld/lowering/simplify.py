@@ -137,7 +137,10 @@ def _moved_view(view: View, made: dict[int, View]) -> View:
 
 
 def _held(node: Node, made: dict[int, View]) -> View | None:
-    """Return the part of a buffer to which the store ``node`` writes, as a view of the buffer's newest version."""
+    """Return the target of a store, as a view of the node that replaces the target's old node.
+
+    Return None for a node that is not a store.
+    """
     if node.target is None:
         return None
     base = made.get(id(node.target.node))

@@ -56,9 +56,9 @@ class CompileRequest:
 
     def __post_init__(self) -> None:
         if not self.kernel.entry:
-            raise ValueError("an entry is missing: a kernel is compiled by the name of its function")
+            raise ValueError("the kernel has no entry: set it to the name of the kernel's function")
         if not self.target or not self.compiler_version:
-            raise ValueError("a target or a compiler version is missing")
+            raise ValueError("the request has no target or no compiler version: set both")
 
     @property
     def key(self) -> str:

@@ -335,7 +335,10 @@ def _user() -> str:
 async def try_machine(
     *, api: str, target: str, lnc: int, compile_python: str, runner_python: str, memory_bytes: int, folder: Path
 ) -> tuple[bool, dict[str, Any]]:
-    """Run the trial on this machine. Return the report, and before it True if one way leads from source to time."""
+    """Run the trial on this machine. Return (worked, report).
+
+    ``worked`` is True if at least one way leads from a kernel's source to its time.
+    """
     from acceld.devices.neuron.compile_jail import JailedExchange
     from acceld.devices.neuron.tools.toolchain import likely_toolchain
     from acceld.evaluate.sandbox.ladder import probe_level

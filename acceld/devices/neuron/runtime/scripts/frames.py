@@ -71,7 +71,7 @@ def read(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> tuple[dict[str, Any], 
 def _exactly(stream: BinaryIO, length: int) -> bytes:
     data = stream.read(length)
     if len(data) != length:
-        raise FrameError(f"the stream ended {length - len(data)} bytes before a record did")
+        raise FrameError(f"the stream ended inside a record, {length - len(data)} bytes of which are missing")
     return data
 
 
