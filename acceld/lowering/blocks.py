@@ -180,7 +180,9 @@ def read_config(path: Path, parts: int = 1) -> Shape:
         raise UsageError(f"{path} is no config.json: {error}", hint=FORM) from error
     kind = raw.get("model_type") if isinstance(raw, dict) else None
     if kind not in KINDS:
-        raise UsageError(f"{path}: model_type {kind!r} is not described here", hint=f"known: {', '.join(KINDS)}")
+        raise UsageError(
+            f"{path}: acceld has no regions for model_type {kind!r}", hint=f"It has regions for {', '.join(KINDS)}."
+        )
     deep = kind == "deepseek_v3"
     moe = kind == "qwen3_moe" or deep
 
@@ -207,16 +209,21 @@ def read_config(path: Path, parts: int = 1) -> Shape:
         raise UsageError(f"{path}: rms_norm_eps must be a number, not {eps!r}")
     dtype = raw.get("torch_dtype", raw.get("dtype", "bfloat16"))
     if dtype not in ("bfloat16", "float16", "float32"):
-        raise UsageError(f"{path}: torch_dtype {dtype!r} is not described here", hint="bfloat16, float16 or float32")
+        raise UsageError(f"{path}: torch_dtype {dtype!r} is not supported", hint="Use bfloat16, float16 or float32.")
     if moe and (raw.get("mlp_only_layers") or raw.get("decoder_sparse_step", 1) != 1):
-        raise UsageError(f"{path}: layers of two kinds are not described here", hint="all layers have experts, or none")
+        raise UsageError(
+            f"{path}: layers of two kinds are not supported",
+            hint="Give a model in which all layers have experts, or none has.",
+        )
     if deep:
         check = {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "norm_topk_prob": True, "moe_layer_freq": 1}
         for key, known in check.items():
             if raw.get(key, known) != known:
-                raise UsageError(f"{path}: {key} {raw[key]!r} is not described here", hint=f"{known!r} is")
+                raise UsageError(
+                    f"{path}: {key} {raw[key]!r} is not supported", hint=f"The supported value is {known!r}."
+                )
         if whole("n_routed_experts") % whole("n_group", 1):
-            raise UsageError(f"{path}: n_routed_experts has no {raw['n_group']} equal groups")
+            raise UsageError(f"{path}: n_routed_experts can not be divided into {raw['n_group']} equal groups")
         for key in ("intermediate_size", "moe_intermediate_size"):
             if whole(key) % parts:
                 raise UsageError(

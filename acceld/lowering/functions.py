@@ -145,7 +145,10 @@ def _sine_of_sum(x: Any, more: float) -> Any:
     if held is not None and held.size and np.abs(held + more).max() <= math.pi:
         return Traced(applied("sin", [x + more if more else x]))
     if held is not None and held.size and np.abs(held).max() > _MOST_TURNS * _TURN_TOP:
-        refused(f"a sine or cosine of {np.abs(held).max():.3g}, which is more than {_MOST_TURNS} turns")
+        refused(
+            f"a sine or cosine of {np.abs(held).max():.3g}, which is more than {_MOST_TURNS} turns,",
+            "subtract whole turns first",
+        )
     wide = x.astype(np.float32) if x.dtype != np.float32 else x
     turns = _below(wide * (0.5 / math.pi) + (0.5 + more * 0.5 / math.pi))
     rest = wide - turns * _TURN_TOP - turns * _TURN_REST

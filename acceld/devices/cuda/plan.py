@@ -148,7 +148,7 @@ def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int])
     except PlanRefused:
         raise
     except (struct.error, ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError) as error:
-        raise PlanRefused(f"this is no plan: {type(error).__name__}: {error}"[:300]) from error
+        raise PlanRefused(f"the bytes are not a launch plan: {type(error).__name__}: {error}"[:300]) from error
     _verify(plan, input_bytes, output_bytes)
     return plan
 

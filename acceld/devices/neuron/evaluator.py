@@ -181,7 +181,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
             if machine.certain:
                 raise UsageError(
                     f"this machine's chip is {machine.chip}, and the kernel was to run on {request.chip}",
-                    hint=f"--chip {machine.chip}",
+                    hint=f"Use --chip {machine.chip}.",
                 )
             # the firmware does not name the chip, so the first request's chip is used for as long as the backend runs
             machine.chip, machine.certain = request.chip, True

@@ -1043,7 +1043,7 @@ def _upsample(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expressi
     for axis in range(2, self.rank):
         times, rest = divmod(out[0].shape[axis], self.shape[axis])
         if rest:
-            raise NotLowered("an enlargement by no whole number is not lowered")
+            raise NotLowered("an enlargement by a factor that is not a whole number is not lowered")
         text = f"np.repeat({text}, {times}, axis={axis})" if times != 1 else text
     return text
 

@@ -69,7 +69,7 @@ def parse_monitor(line: str) -> MonitorReport:
     """
     raw = json_of(line, "neuron-monitor", lambda one: isinstance(one, dict))
     if not isinstance(raw, dict):
-        raise DeviceError("neuron-monitor printed no object")
+        raise DeviceError("neuron-monitor printed a line that is not a JSON object")
     try:
         return _report(raw)
     except (AttributeError, TypeError, ValueError) as error:

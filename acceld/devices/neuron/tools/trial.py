@@ -196,7 +196,9 @@ class Trial:
             said = "; ".join(f"process {one.pid} ({one.command}) uses one" for one in strangers.values())
             raise DeviceError(f"there is no free chip: {said or 'neuron-ls lists no chip'}")
         if self.lnc > free[0].lnc:
-            raise DeviceError(f"this machine's logical cores have LNC {free[0].lnc}, not {self.lnc}", hint="--lnc 1")
+            raise DeviceError(
+                f"this machine's logical cores have LNC {free[0].lnc}, not {self.lnc}", hint="Use --lnc 1."
+            )
         return free[0]
 
     def _request(self, versions: Versions) -> CompileRequest:

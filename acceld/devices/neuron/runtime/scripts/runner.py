@@ -380,7 +380,7 @@ class Runner:
             python = "{}.{}.{}".format(*sys.version_info[:3])
             return {"runtime": runtime.name, "python": python, "version": version_of(runtime.name)}, b""
         if self.wanted is None:
-            raise RunnerError("protocol", "the first request is hello")
+            raise RunnerError("protocol", "the first request has to be hello")
         if operation == "load":
             Path(request["folder"]).mkdir(parents=True, exist_ok=True)
             self.slots.pop(slot, None)
