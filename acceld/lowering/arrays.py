@@ -104,7 +104,8 @@ Function = Callable[..., Any]
 def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
     """Register a function as the lowering of the numpy functions ``names``.
 
-    A call with an argument that the function has no parameter for is refused.
+    The function has the parameters that are lowered. If a reference passes any other argument, NotLowered is
+    raised.
     """
 
     def entered(function: Function) -> Function:

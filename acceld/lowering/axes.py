@@ -95,7 +95,8 @@ def merged(axes: Iterable[Axes]) -> list[Axes]:
 
 
 def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
-    """Return the row axes of each operand, divided so that each lies on one axis of the operand's tensor.
+    """Return the row axes of each operand, divided so that every row axis lies on one axis of the operand's
+    tensor.
 
     Slices can then select the rows. ``shapes`` has the shape of each operand's tensor.
     """

@@ -58,7 +58,9 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def finite(value: float) -> float:
-    """Return ``value``, or :data:`LARGEST` with its sign for infinity, because kernels do not use infinities."""
+    """Return ``value``; for an infinity, return :data:`LARGEST` with its sign, because kernels do not use
+    infinities.
+    """
     return math.copysign(LARGEST, value) if math.isinf(value) else value
 
 

@@ -254,7 +254,7 @@ def _with_kept_reads(graph: Graph) -> Graph:
 
 
 def _with_late_stores(graph: Graph, *, every: bool) -> Graph:
-    """Return the graph with copies of values that are needed before they may be stored.
+    """Return the graph with copies of stored values, where a node needs the value before its store may happen.
 
     With ``every``, all stored values are copied.
     """

@@ -179,8 +179,8 @@ class _Division:
         return cuts
 
     def _layers(self) -> list[tuple[int, int]]:
-        """Return ranges (first, end) of calls: each has the calls of one layer in a list of layers, or calls of
-        no layer.
+        """Return ranges (first, end) of calls. A range has the calls of one layer of the module, or calls that
+        belong to no layer.
         """
         keys = [_layer(call.module) for call in self.calls]
         products = [key for key, call in zip(keys, self.calls, strict=True) if call.operator in PRODUCTS]
