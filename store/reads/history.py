@@ -244,7 +244,7 @@ def _nearest(connection: sqlite3.Connection, message: str) -> str:
 
 
 def _connect_indexes(connection: sqlite3.Connection) -> None:
-    """Open the full-text indexes before :func:`_only_reading` watches.
+    """Open the full-text indexes before :func:`_only_reading` decides what SQLite may do.
 
     When SQLite first opens an index, it asks for the right to create tables, which would be denied.
     """
