@@ -90,7 +90,9 @@ class OperatorCost:
     The longer one counts of the time for the bytes that it moves and the time for its products.
     """
     bound: str
-    """What decides ``least_us``: ``DMA``, ``tensor``, or ``neither`` if the operator moves and multiplies nothing."""
+    """Name of the limit behind ``least_us``: ``DMA`` or ``tensor``; ``neither`` if the operator moves and
+    multiplies nothing.
+    """
     engines_us: Mapping[str, float]
     """Time of the operator's instructions by engine, without waiting."""
     hbm_bytes: int
