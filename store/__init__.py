@@ -1,1 +1,1 @@
-"""Store the history in one database file with one writer and typed rows."""
+"""Keep the history of all runs in one SQLite file: one writer, many readers, typed records."""

@@ -1,8 +1,8 @@
 """Open connections: one that writes and checkpoints, and any number that only read.
 
-SQLite from 3.7.0 to 3.51.2 can corrupt a database when two connections write or checkpoint the same write-ahead log at
-once. So exactly one read-write connection exists, which a lock beside the file ensures. Readers open the file with
-``mode=ro``, which never checkpoints.
+SQLite 3.7.0 to 3.51.2 can corrupt a database if two connections write or checkpoint the same write-ahead log at
+once. So only one read-write connection may exist. A lock on a file beside the database ensures this. Readers
+open the database with ``mode=ro``, which never checkpoints.
 """
 
 from __future__ import annotations
@@ -23,11 +23,16 @@ APPLICATION_ID = 0x61636C64
 NEWEST_SCHEMA = 10
 """The newest schema version of this acceld: the number of its migrations."""
 READER_LIMIT_S = 5.0
-"""Limit in seconds on a reader's snapshot, because an old snapshot keeps the write-ahead log from being reset."""
+"""Longest time in seconds for which a reader may hold a snapshot. An old snapshot keeps the write-ahead log
+from being reset.
+"""
 
 
 class WriterLock:
-    """The right to write one database, held while this object is open."""
+    """Exclusive lock of the one process that writes a database.
+
+    The lock is taken when the object is made; StoreError if another process has it.
+    """
 
     def __init__(self, path: Path) -> None:
         place = path.with_name(path.name + ".lock")
@@ -42,12 +47,12 @@ class WriterLock:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise StoreError(
                     f"another process writes {path}",
-                    hint="Let the running daemon do it (acceld status), or stop it first (acceld stop).",
+                    hint="A daemon has it open (acceld status shows it): use that daemon, or end it with acceld stop.",
                 ) from error
             raise _cannot_write(path, error) from error
 
     def release(self) -> None:
-        """Give the right to write back, so that another process can take it."""
+        """Release the lock, so that another process can write the database."""
         os.close(self._descriptor)
 
 
@@ -59,44 +64,47 @@ def _cannot_write(path: Path, error: OSError) -> StoreError:
 
 
 def refuse_other_kinds(path: Path) -> None:
-    """Raise StoreError if something other than a file lies at the path, such as a folder."""
+    """Raise StoreError if the path is something other than a regular file, such as a folder."""
     if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "no regular file"
+        kind = "a folder" if path.is_dir() else "not a regular file"
         raise StoreError(
-            f"{path} is {kind}, and acceld keeps its database there",
-            hint="Move it away, or use another state folder: --home DIR.",
+            f"{path} is {kind}, but acceld keeps its database there",
+            hint=f"Move {path.name} away, or use another state folder: --home DIR.",
         )
 
 
 def refuse_emptied(path: Path) -> None:
-    """Raise StoreError for an empty file with copies beside it, because a new database there would hide a loss."""
+    """Raise StoreError if the database file is empty although backups lie beside it.
+
+    A new database in this file would hide that a history was lost.
+    """
     copies = path.parent / "backups"
     if path.exists() and not path.stat().st_size and not _logged(path) and any(copies.glob("*.db")):
         raise StoreError(
             f"{path} is empty, and there are copies of it in {copies}",
-            hint="`acceld db restore FILE` replaces it by a copy; delete the empty file to start a new history.",
+            hint="`acceld db restore FILE` puts a copy there. To start a new history, delete the empty file.",
         )
 
 
 def _logged(path: Path) -> bool:
-    """Return True if there are changes in the write-ahead log."""
+    """Return True if the write-ahead log holds changes that may not be in the database file yet."""
     log = path.with_name(path.name + "-wal")
     return log.exists() and log.stat().st_size > 0
 
 
 def refuse_damaged(path: Path) -> None:
-    """Raise StoreError if the log that a killed process left does not fit the file: the file was replaced, or the log
-    is torn or was deleted.
+    """Raise StoreError if the write-ahead log of a killed process does not fit the database file.
 
-    The check is read-only, because a writer that closes would write the log into the file.
+    This happens if the file was replaced, or if the log is torn or was deleted. The check opens the file
+    read-only, because a connection that may write would copy the log into the file when it closes.
     """
     index = path.with_name(path.name + "-shm")
     log = path.with_name(path.name + "-wal")
     if path.exists() and index.exists() and not log.exists():  # SQLite deletes the index before the log
         raise StoreError(
-            f"{log} was deleted after a daemon was killed: what was written last is missing in {path.name}",
-            hint=f"`acceld db restore FILE` replaces it by a copy (see {path.parent / 'backups'}); delete {index} to go "
-            "on without what is missing.",
+            f"{log} was deleted after a daemon was killed, so the newest changes are missing in {path.name}",
+            hint=f"`acceld db restore FILE` puts a copy there (copies lie in {path.parent / 'backups'}). To go on without "
+            f"the newest changes, delete {index}.",
         )
     if not _logged(path):
         return
@@ -112,7 +120,10 @@ def refuse_damaged(path: Path) -> None:
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """Return the only read-write connection. Raise StoreError if the file can not be opened or is not a database."""
+    """Return the read-write connection of this process. The caller has to hold the :class:`WriterLock`.
+
+    Raise StoreError if the file can not be opened or is not a database.
+    """
     refuse_other_kinds(path)
     refuse_damaged(path)
     try:
@@ -139,27 +150,33 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWEST_SCHEMA) -> int:
-    """Return the file's schema version. Raise StoreError for a version newer than ``newest``, and for another program's
-    database.
+    """Return the schema version of the database file; 0 for a new file.
+
+    Raise StoreError if the version is newer than ``newest``, or if the database belongs to another program.
     """
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     application: int = connection.execute("PRAGMA application_id").fetchone()[0]
     tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if version > newest:
         raise StoreError(
-            f"{path} has schema version {version}; this acceld knows {newest}",
-            hint="It was written by a newer acceld: upgrade acceld, or use another state folder with --home.",
+            f"{path} has schema version {version}, but this acceld knows none above {newest}",
+            hint="A newer acceld wrote the file: upgrade acceld, or use another state folder with --home DIR.",
         )
     if tables and application not in (0, APPLICATION_ID):
-        raise StoreError(f"{path} is a database of another program", hint="Use another state folder with --home.")
+        raise StoreError(f"{path} is the database of another program", hint="Use another state folder with --home DIR.")
     return version
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Return a connection that can only read. Raise StoreError if there is no database that this acceld can read."""
+    """Return a connection that can only read. Raise StoreError if there is no database, or none that this
+    acceld can read.
+    """
     refuse_other_kinds(path)
     if not path.exists():
-        raise StoreError(f"there is no database at {path}", hint="Nothing has run here yet: acceld optimize WORKLOAD.")
+        raise StoreError(
+            f"there is no database at {path}",
+            hint="Nothing has run in this state folder yet: start with acceld optimize WORKLOAD.",
+        )
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     wal = path.with_name(path.name + "-wal")
     if not os.access(path.parent, os.W_OK) and not wal.exists():
@@ -171,7 +188,10 @@ def connect_reader(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA query_only = ON")
         if not check_version(connection, path):
             refuse_emptied(path)
-            raise StoreError(f"{path} holds no history", hint="Nothing has run here yet: acceld optimize WORKLOAD.")
+            raise StoreError(
+                f"{path} holds no history",
+                hint="Nothing has run in this state folder yet: start with acceld optimize WORKLOAD.",
+            )
     except sqlite3.Error as error:
         raise opening_error(path, error) from error
     except StoreError:
@@ -181,18 +201,18 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def damage(path: Path, error: sqlite3.Error) -> StoreError | None:
-    """Return the error for a damaged file; None if ``error`` means something else."""
+    """Return an error with advice if ``error`` says that the file is damaged or not a database; otherwise None."""
     text = str(error)
     if "not a database" not in text and "malformed" not in text:
         return None
     copies = path.parent / "backups"
-    hint = f"`acceld db restore FILE` replaces it by a copy and keeps the damaged file; copies are in {copies}."
+    hint = f"`acceld db restore FILE` puts a copy there and keeps the damaged file; copies lie in {copies}."
     if not any(copies.glob("*.db")):
-        hint = f"`acceld db restore FILE` replaces it by a copy; {copies} holds none. Move it away to begin anew."
-    return StoreError(f"{path} is damaged or no database: {text}", hint=hint)
+        hint = f"`acceld db restore FILE` puts a copy there, but {copies} holds none. To begin anew, move {path.name} away."
+    return StoreError(f"{path} is damaged or is not a database: {text}", hint=hint)
 
 
 def opening_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return the error for a failed opening, with advice."""
+    """Return the StoreError, with advice, for an ``error`` that SQLite raised while the file was opened."""
     hint = "Check the folder's permissions and free space."
     return damage(path, error) or StoreError(f"can not open {path}: {error}", hint=hint)

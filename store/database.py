@@ -1,4 +1,4 @@
-"""Provide the database to the rest of acceld: one writer, many readers, events.
+"""Open the history for the daemon: one writer, many readers, and a stream of events.
 
 Open it with ``store = await asyncio.to_thread(Store.open, path)`` and end with ``await store.close()``::
 
@@ -6,11 +6,13 @@ Open it with ``store = await asyncio.to_thread(Store.open, path)`` and end with 
     await store.change(set_run_state, run.id, RunState.RUNNING)
     candidates = await store.read(load_candidates, run.id)
 
-``change`` takes a function of :mod:`acceld.store.changes` and runs it as one transaction together with the events it
-reports; it returns after the commit; the events are sent to subscribers after it, too. Everything that a search writes
-may be written twice: the second time changes nothing and returns the first row's id. ``read`` takes a function of
-:mod:`acceld.store.reads` and runs it on a reader thread with a read-only connection. ``subscribe(after_seq)`` yields
-events: the backlog, then live, without a gap.
+``change`` runs a function of :mod:`acceld.store.changes` as one transaction, together with the events that the
+function reports. ``change`` returns after the commit; the events reach subscribers after the commit, too.
+Everything that a search writes may be written twice: the second time nothing changes, and the caller gets the
+id of the first row.
+
+``read`` runs a function of :mod:`acceld.store.reads` on a reader thread with a read-only connection.
+``subscribe(after_seq)`` yields the stored events after a number, then each new event, without a gap.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """Hold an open database."""
+    """The open history of one state folder."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock, writer_options: Any) -> None:
         self.path = path
@@ -54,11 +56,12 @@ class Store:
         reserve_bytes: int = 0,
         redact: Callable[[str], str] | None = None,
     ) -> Store:
-        """Open or create the database, and migrate it to this acceld's schema. Blocks; call it outside the event loop.
+        """Open or create the database, and migrate it to this acceld's schema. Blocks; call it outside the
+        event loop.
 
-        ``reserve_bytes`` of disk space are reserved beside the file, and freed when the disk is full. ``redact`` is
-        applied to every text that is written. Raise StoreError if the file can not be opened, has a newer schema, or is
-        being written by another process.
+        A file of ``reserve_bytes`` lies beside the database and is deleted when the disk is full. ``redact`` is
+        applied to every text before it is written. Raise StoreError if the file can not be opened, has a newer
+        schema, or is being written by another process.
         """
         path = Path(path).absolute()
         refuse_emptied(path)
@@ -107,7 +110,7 @@ class Store:
         return await self.read(load_events, after, None, limit)
 
     def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """Yield events as :meth:`subscribe` does, in batches."""
+        """Yield the same events as :meth:`subscribe`, as lists of consecutive events."""
         return self.hub.pages(after_seq)
 
     async def subscribe(self, after_seq: int) -> AsyncIterator[Event]:

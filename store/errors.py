@@ -1,4 +1,4 @@
-"""Define errors of the store in addition to :class:`acceld.errors.StoreError`."""
+"""Define the errors that only the store raises, besides :class:`acceld.errors.StoreError`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ WHERE_LISTED = {
     "evaluation": "acceld query 'select id, candidate from evaluations' lists them",
     "call": "acceld query 'select id, run, role from llm_calls' lists them",
 }
-"""Commands that list the existing ids, by kind of record."""
+"""Hint for each kind of record: the command that lists the ids that exist."""
 
 
 class NotFoundError(StoreError):
-    """Report that a run, candidate, insight, evaluation or call does not exist."""
+    """Report that a run, plan, candidate, insight, evaluation or call does not exist."""
 
     exit_code = UsageError.exit_code
 

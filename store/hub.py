@@ -1,7 +1,7 @@
 """Send committed events to all subscribers.
 
-The newest events stay in memory. A subscriber holds only the number of its last event, and reads older events from the
-database. So a slow subscriber costs no memory and misses no event.
+The newest events stay in memory. A subscriber only remembers the number of the last event it got, and reads
+events that have left the memory from the database. So a slow subscriber costs no memory and misses no event.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAGE = 200
 
 
 class Hub:
-    """Publish from the writer's thread to subscribers on the event loop."""
+    """Hand events from the writer's thread to subscribers on event loops."""
 
     def __init__(self, read: Callable[[int, int], Awaitable[list[Event]]], last_seq: int) -> None:
         self._read = read
@@ -32,17 +32,17 @@ class Hub:
 
     @property
     def last_seq(self) -> int:
-        """Number of the newest committed event."""
+        """Return the number of the newest committed event."""
         return self._last_seq
 
     @property
     def subscribers(self) -> int:
-        """Number of current subscribers."""
+        """Return the number of current subscribers."""
         return len(self._wakers)
 
     def publish(self, events: list[Event]) -> None:
-        """Publish the events of one commit in the order of their numbers. The writer's thread calls this after the
-        commit.
+        """Publish the events of one commit, in the order of their numbers. The writer's thread calls this after
+        each commit.
         """
         with self._lock:
             if events[0].seq != self._last_seq + 1:
@@ -52,7 +52,7 @@ class Hub:
         self._wake()
 
     def close(self) -> None:
-        """End every subscription after its remaining events."""
+        """End every subscription as soon as its subscriber has got all events."""
         self._closed = True
         self._wake()
 

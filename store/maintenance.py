@@ -18,7 +18,9 @@ from acceld.store.writer import Transaction
 
 
 def compare_totals(connection: sqlite3.Connection) -> list[str]:
-    """Return a message for each stored total that differs from the rows it counts; empty when all agree."""
+    """Return one message for each stored total that differs from the rows that it counts; empty if all totals
+    are right.
+    """
     found: list[str] = []
     for name, query in EXPECTED.items():
         table = name.strip()
@@ -40,7 +42,9 @@ def compare_totals(connection: sqlite3.Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Hold the findings of ``acceld doctor database``; ``problems`` is empty for a healthy file."""
+    """Result of ``acceld doctor database``: problems (none for a healthy file), rows by table, size and
+    duration of the check.
+    """
 
     problems: tuple[str, ...]
     rows: dict[str, int]
@@ -49,9 +53,10 @@ class CheckReport:
 
 
 def check(path: Path, quick: bool = False) -> CheckReport:
-    """Return the findings about integrity, references, totals, and gaps in the events.
+    """Check a database: its integrity, the references between tables, the totals, and that no event is missing.
 
-    Raise StoreError if there is no database.
+    ``quick`` leaves out SQLite's comparison of tables with their indexes. Raise StoreError if there is no
+    database.
     """
     started = time.monotonic()
     connection = connect_reader(path)
@@ -84,32 +89,33 @@ def check(path: Path, quick: bool = False) -> CheckReport:
 
 
 def size_bytes(path: Path) -> int:
-    """Return the size of the database with its write-ahead log."""
+    """Return the size in bytes of the database with its write-ahead log."""
     return sum(part.stat().st_size for part in (path, path.with_name(path.name + "-wal")) if part.exists())
 
 
 def backup(path: Path, target: Path) -> int:
-    """Write a consistent, checked copy of the database into one file, and return the size of the copy in bytes.
+    """Write a consistent, checked copy of the database to ``target``, and return the size of the copy in bytes.
 
-    The daemon may write meanwhile. Raise StoreError if the target exists, because a copy never overwrites.
+    The daemon may write at the same time. Raise StoreError if ``target`` exists, because a backup overwrites
+    nothing.
     """
     if target.exists():
-        raise StoreError(f"{target} exists", hint="Name another file; a copy never overwrites.")
+        raise StoreError(f"{target} exists already", hint="Name another file, because a backup overwrites nothing.")
     with _copy(path, target.with_name(target.name + ".part")) as part:
         _rename(part, target)
     return target.stat().st_size
 
 
 def restore(path: Path, copy: Path) -> Path | None:
-    """Put a copy in the database's place, and return the folder with the former file; None if there was no file.
+    """Replace a database by ``copy``. Return the folder with the replaced files; None if there was no database.
 
-    A log that a killed daemon left belongs to the former file and would damage the copy, so it is moved, too. Raise
-    StoreError for an incomplete copy, and while a daemon writes.
+    The write-ahead log of a killed daemon belongs to the replaced database and would damage the copy, so it is
+    moved, too. Raise StoreError if the copy is incomplete or if a daemon has the database open.
     """
     problems = check(copy).problems
     if problems:
         hint = f"Other copies may be in {path.parent / 'backups'}."
-        raise StoreError(f"{copy} is not complete: {problems[0].splitlines()[-1]}", hint=hint)
+        raise StoreError(f"{copy} is not a complete copy: {problems[0].splitlines()[-1]}", hint=hint)
     lock = WriterLock(path)
     try:
         with _copy(copy, path.with_name(path.name + ".part")) as part:
@@ -122,11 +128,11 @@ def restore(path: Path, copy: Path) -> Path | None:
 
 @contextlib.contextmanager
 def _copy(path: Path, part: Path) -> Iterator[Path]:
-    """Copy a database to ``part``, check the copy, and yield ``part``.
+    """Copy a database to the file ``part``, check the copy, and yield ``part``.
 
-    ``part`` is removed after the block if it still exists.
+    If the caller has not renamed ``part`` in the ``with`` block, it is deleted after the block.
     """
-    hint = "Is there space, and may you write there?"
+    hint = "Check the free space and the permissions of the folder."
     connection = connect_reader(path)
     try:
         part.unlink(missing_ok=True)
@@ -143,7 +149,7 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
         if found != "ok":
             raise StoreError(
                 f"{path} is damaged, so it was not copied: {found.splitlines()[-1]}",
-                hint="An older copy may be complete: acceld db restore FILE.",
+                hint="Put an older copy there with acceld db restore FILE.",
             )
         yield part
     except sqlite3.Error as error:
@@ -157,9 +163,9 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
 
 
 def _put_aside(path: Path) -> Path | None:
-    """Copy the present database, which stays in place, and move its log aside. Return the folder that holds both.
+    """Link the present database into a new folder, and move its write-ahead log there. Return the folder.
 
-    Return None if there is no database.
+    The database also stays at ``path``. Return None if there is no database.
     """
     parts = [one for one in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))) if one.exists()]
     if not parts:
@@ -176,7 +182,7 @@ def _put_aside(path: Path) -> Path | None:
 
 
 def _rename(part: Path, target: Path) -> None:
-    """Rename a file durably: sync its content before the rename, and its folder after it."""
+    """Rename a file so that the rename survives a power cut: sync its content before, and its folder after it."""
     _sync(part)
     part.rename(target)
     _sync(target.parent)
@@ -191,9 +197,9 @@ def _sync(path: Path) -> None:
 
 
 def vacuum(path: Path) -> None:
-    """Give unused pages of the file back to the file system.
+    """Return the unused pages of the database file to the file system.
 
-    Raise StoreError while a daemon writes, or if there is too little free space.
+    Raise StoreError if a daemon has the database open, or if there is too little free space.
     """
     lock = WriterLock(path)
     try:
@@ -205,14 +211,16 @@ def vacuum(path: Path) -> None:
             connection.close()
     except sqlite3.Error as error:
         raise StoreError(
-            f"can not vacuum {path}: {error}", hint="It needs as much free space as the file has."
+            f"can not vacuum {path}: {error}", hint="Free as much disk space as the file has, then try again."
         ) from error
     finally:
         lock.release()
 
 
 def old_runs(path: Path, ended_before: float) -> dict[str, int]:
-    """Return how many runs and candidates :func:`forget_runs` would delete."""
+    """Return how many ``runs`` and ``candidates`` :func:`forget_runs` would delete. ``ended_before``: seconds
+    since the epoch.
+    """
     connection = connect_reader(path)
     try:
         runs, candidates = connection.execute(
@@ -226,7 +234,8 @@ def old_runs(path: Path, ended_before: float) -> dict[str, int]:
 
 
 def forget_runs(tx: Transaction, ended_before: float) -> dict[str, int]:
-    """Delete the runs that ended before a time (epoch seconds), and return the counts of deleted rows.
+    """Delete the runs that ended before ``ended_before`` (seconds since the epoch), and return the numbers of
+    deleted rows.
 
     Insights are kept.
     """

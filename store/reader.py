@@ -1,4 +1,4 @@
-"""Read with a few threads, each with its own read-only connection, with or without a running daemon."""
+"""Read the database on a few threads, each with its own read-only connection. A daemon is not needed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ T = TypeVar("T")
 
 THREADS = 3
 PROGRESS_STEPS = 10_000
-"""Number of SQLite's virtual machine steps between two checks of the clock."""
+"""Steps of SQLite's virtual machine between two looks at the clock, which ends a query at its time limit."""
 
 
 class Readers:
-    """Hold one read-only connection for each reader thread. No read holds a snapshot longer than ``READER_LIMIT_S``."""
+    """Threads that read one database, each with a read-only connection. A read ends after ``READER_LIMIT_S`` at
+    the latest.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,14 +57,16 @@ class Readers:
             raise damage(self.path, error) or error from error
 
     def close(self) -> None:
-        """End the threads and close their connections. Blocks."""
+        """Wait for the reads that are running, then end the threads and close the connections. Blocks."""
         self._pool.shutdown()
         for connection in self._connections:
             connection.close()
 
 
 class HistoryFile:
-    """A database without its daemon, for the history server. It may change, but not through this object."""
+    """A history that is read without its daemon, for the history server. Another process may change the file
+    meanwhile.
+    """
 
     POLL_S = 0.5
 
@@ -74,11 +78,13 @@ class HistoryFile:
     async def read(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run ``function(connection, ...)`` on a reader thread."""
+        """Run ``function(connection, ...)`` on a reader thread, and return its result."""
         return await self._readers.read(function, *args, **kwargs)
 
     async def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """Yield every event after ``after_seq``, in batches. Checks for new ones twice a second."""
+        """Yield every event after ``after_seq``, as lists of consecutive events. New events are looked for
+        twice a second.
+        """
         while True:
             page = await self.read(records.load_events, after_seq, None, PAGE)
             if page:

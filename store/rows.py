@@ -1,4 +1,4 @@
-"""Convert records to rows and back. Every record that is written reads back equal (a property test).
+"""Convert records to rows and back. A property test checks that every record reads back equal.
 
 Numbers that are not finite become NULL in JSON. A ``rel_l2`` of NaN is stored as NULL and reads back as NaN.
 """
@@ -41,7 +41,7 @@ Row = sqlite3.Row
 
 
 def dump(value: Any) -> str:
-    """Return compact JSON that SQLite's json functions accept."""
+    """Return a value as compact JSON that SQLite's JSON functions accept. Numbers that are not finite become null."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=_plain)
     except ValueError:
@@ -49,7 +49,7 @@ def dump(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert values that JSON lacks: mappings, sets and paths."""
+    """Convert a value that JSON lacks: a mapping, a set, a number of numpy, or a path."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, set | frozenset):
@@ -70,18 +70,20 @@ def _finite(value: Any) -> Any:
 
 
 def load(text: str | None) -> Any:
-    """Return the value from the result of :func:`dump`."""
+    """Return the value that :func:`dump` wrote; None for None."""
     return None if text is None else json.loads(text)
 
 
 def mapping(text: str | None) -> dict[str, Any]:
-    """Return a JSON object; empty if there is no text."""
+    """Return the JSON object that :func:`dump` wrote; empty for None."""
     value: dict[str, Any] = load(text) or {}
     return value
 
 
 def text_value(text: str) -> str | bytes:
-    """Return ``text`` in a form that SQLite can hold: one with lone surrogates becomes bytes."""
+    """Return ``text`` in a form that SQLite can store. A text with lone surrogates, which UTF-8 can not hold,
+    becomes bytes.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -90,17 +92,19 @@ def text_value(text: str) -> str | bytes:
 
 
 def text_of(value: str | bytes) -> str:
-    """Return the text from the result of :func:`text_value`."""
+    """Return the text that :func:`text_value` made storable."""
     return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
 def clean(text: str) -> str:
-    """Return ``text`` for a plain column: lone surrogates replaced."""
+    """Return ``text`` with each lone surrogate, which SQLite can not store, replaced by ``?``."""
     return text.encode("utf-8", "replace").decode()
 
 
 def run_of(row: Row, root: Kernel | None) -> Run:
-    """Return a row of ``runs`` as a record."""
+    """Return a row of ``runs`` as a record. ``root`` is the kernel that the run starts from; None for the
+    workload's own.
+    """
     search = SearchParameters(**load(row["search"]))
     spec = RunSpec(
         workload=row["workload"],
@@ -151,15 +155,17 @@ def plan_of(row: Row) -> Plan:
 
 
 def attempt_of(row: Row, text: str | None) -> Attempt:
-    """Return a row of ``attempts`` as a record, with its text."""
+    """Return a row of ``attempts`` as a record. ``text`` is its code; None if the attempt gave no code."""
     return Attempt(
         plan=row["plan"], index=row["number"], text=text, reason=row["reason"], fix_of=row["fix_of"], id=row["id"]
     )
 
 
 def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
-    """Return a row with the columns of ``sources`` and ``filename``, ``trusted`` as a record. Raises StoreError if it
-    is not the kernel that was stored: a text in the file was changed.
+    """Return a row of ``sources``, with the columns ``filename`` and ``trusted`` added, as a record.
+
+    Raise StoreError if the kernel's hash is not the stored one, because another program changed a text in the
+    database.
     """
     kernel = Kernel(
         text=text,
@@ -174,7 +180,7 @@ def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
     if kernel.sha256 != row["sha256"]:
         raise StoreError(
             f"the text of {kernel.filename} is not the one that was evaluated: its hash is not {row['sha256'][:12]}",
-            hint="The database was changed by another program: `acceld db restore FILE` replaces it by a copy.",
+            hint="Another program changed the database: `acceld db restore FILE` puts a copy there.",
         )
     return kernel
 
@@ -277,7 +283,7 @@ def insight_of(row: Row) -> Insight:
 
 
 def insight_values(insight: Insight) -> dict[str, Any]:
-    """Return the columns of ``insights`` for a record."""
+    """Return the columns of ``insights`` for a record, without the id."""
     values = {field.name: getattr(insight, field.name) for field in fields(insight) if field.name != "id"}
     values["run"] = insight.run or None
     values["slow_candidate"] = insight.slow_candidate or None
@@ -289,7 +295,7 @@ def insight_values(insight: Insight) -> dict[str, Any]:
 
 
 def held_values(held: Sequence[Held]) -> str:
-    """Return the places where an insight held as JSON."""
+    """Return as JSON on which chips, APIs and workloads an insight's rewrite made kernels faster."""
     return dump([asdict(place) for place in held])
 
 

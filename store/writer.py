@@ -1,10 +1,11 @@
-"""Write with one thread and one connection from a bounded queue; a change is acknowledged after its commit.
+"""Write the database with one thread and one connection. A caller gets its answer after the commit.
 
-Changes that wait together share one commit (at most ``GROUP`` of them). Each is inside its own savepoint, so that a
-failing change takes no other with it. A group's events are one list in the order of their rows, published whole and
-once, so the order of publication is the order of seq. A full disk or an I/O error does not lose a change: the group is
-rolled back, the reserve file is freed, and the group is tried again until it commits or the store closes. Until then
-callers wait, and with them the search.
+Changes that wait at the same time share one commit, at most ``GROUP`` of them. Each runs in a savepoint of its
+own, so a failing change undoes no other. The events of a commit are published after it, in the order of their
+numbers.
+
+A full disk or an I/O error loses no change. The writer rolls the group back, deletes the reserve file and tries
+the group again, until it commits or the store closes. Until then the callers wait, and with them the search.
 """
 
 from __future__ import annotations
@@ -32,30 +33,33 @@ CAPACITY = 1024
 GROUP = 64
 RETRY_S = 1.0
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
-"""Primary result codes of errors that may pass."""
+"""SQLite's primary result codes for errors that may go away, such as a full disk."""
 
 
 class Transaction:
-    """A change's access to the database: SQL, and the events it publishes."""
+    """Access of one change to the database: it runs SQL and writes events."""
 
     def __init__(
         self, connection: sqlite3.Connection, at: float, redact: Callable[[str], str] | None, events: list[Event]
     ) -> None:
         self.connection = connection
         self.at = at
-        """Seconds since the epoch, one for the whole change."""
+        """Time of the change in seconds since the epoch."""
         self._events = events
-        """Events of the commit so far; each new one is appended as its row is written."""
+        """Events of the whole commit. Each event is appended when its row is written."""
         self._redact = redact
 
     def execute(self, sql: str, values: Any = ()) -> sqlite3.Cursor:
-        """Run one statement."""
+        """Run one statement. In its text values, each key of a model provider is replaced by a fingerprint."""
         if self._redact is not None:
             values = self._redacted(values, self._redact)
         return self.connection.execute(sql, values)
 
     def redacted(self, text: str) -> str:
-        """Return a text as it is stored: without keys. The hash of a stored text is that of what is stored."""
+        """Return a text as it will be stored: each key of a model provider is replaced by a fingerprint.
+
+        Hash this text, not the original, because a stored hash is the hash of the stored text.
+        """
         return text if self._redact is None else self._redact(text)
 
     def insert(self, table: str, values: dict[str, Any]) -> int:
@@ -67,18 +71,18 @@ class Transaction:
         return row
 
     def update(self, table: str, row_id: int, **values: Any) -> None:
-        """Change columns of one row. Raises StoreError if there is no such row."""
+        """Change columns of the row with this id. Raise StoreError if there is no such row."""
         sets = ", ".join(f"{name} = ?" for name in values)
         if self.execute(f"UPDATE {table} SET {sets} WHERE id = ?", (*values.values(), row_id)).rowcount != 1:
-            raise StoreError(f"there is no row {row_id} in {table}")
+            raise StoreError(f"the table {table} has no row {row_id}")
 
     def one(self, sql: str, values: Any = ()) -> sqlite3.Row | None:
-        """Return the first row; None if there is none."""
+        """Return the first row of the result; None if the result is empty."""
         row: sqlite3.Row | None = self.execute(sql, values).fetchone()
         return row
 
     def event(self, data: EventData, run: int | None = None) -> Event:
-        """Write an event in this transaction; it is published after the commit."""
+        """Write an event in this transaction, and return it. Subscribers get it after the commit."""
         text = clean(dump(to_json(data)))
         if self._redact is not None:
             text = self._redact(text)
@@ -129,13 +133,17 @@ class Writer:
         self._places = asyncio.Semaphore(CAPACITY)
         self._closing = threading.Event()
         self.degraded = ""
-        """Reason why writing does not work at the moment; empty if it does."""
+        """Error because of which nothing can be written at the moment; empty if writing works."""
         self.commits = 0
         self._thread = threading.Thread(target=self._work, name="acceld-store", daemon=True)
         self._thread.start()
 
     async def submit(self, change: Change) -> Any:
-        """Run ``change`` in a transaction, and return its result after the commit."""
+        """Run ``change`` in a transaction, and return its result after the commit. Errors of ``change`` are
+        raised here.
+
+        Waits while ``CAPACITY`` changes are queued. Raise StoreError if the database is closed.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         future.add_done_callback(_retrieve)
@@ -158,7 +166,7 @@ class Writer:
             return await asyncio.shield(future)
 
     def waiting(self) -> int:
-        """Number of changes in the queue."""
+        """Return the number of changes in the queue."""
         return self._queue.qsize()
 
     def close(self) -> None:
@@ -187,7 +195,9 @@ class Writer:
             self._settle(group)
 
     def _settle(self, group: list[_Item]) -> None:
-        """Commit the group, and try again while the error may be temporary. Then publish, and answer all callers."""
+        """Commit the group, then publish its events and answer all its callers. An error that may go away is
+        retried.
+        """
         events: list[Event] = []
         while True:
             try:
@@ -197,7 +207,7 @@ class Writer:
                 self._roll_back()
                 if not self._may_pass(error) or self._closing.is_set():
                     failure = damage(self._path, error) or StoreError(
-                        f"the database refused a change: {error}", hint="acceld doctor database has details."
+                        f"the database refused a change: {error}", hint="acceld doctor database checks the file."
                     )
                     for item in group:
                         item.result, item.error = None, failure
@@ -214,7 +224,7 @@ class Writer:
             item.done(item.result, item.error)
 
     def _commit(self, group: list[_Item]) -> list[Event]:
-        """Apply the group in one commit. Return its events in the order of their rows."""
+        """Run the changes of the group in one commit. Return their events in the order of the rows."""
         connection = self._connection
         events: list[Event] = []
         connection.execute("BEGIN IMMEDIATE")
@@ -251,7 +261,7 @@ class Writer:
         return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING
 
     def _suffer(self, error: sqlite3.Error) -> None:
-        """Handle an error of storage: free the reserve and wait, so that the caller can try again."""
+        """Prepare another try after an error of the disk: delete the reserve file, or wait if it is gone already."""
         if not self.degraded:
             log.error("storage is degraded: %s", error)
         self.degraded = str(error)
@@ -261,7 +271,9 @@ class Writer:
         self._closing.wait(RETRY_S)
 
     def _fill_reserve(self) -> None:
-        """Reserve some space, to free when the disk is full."""
+        """Write the reserve file, whose space is freed when the disk is full. Without space for it, only log a
+        warning.
+        """
         if self._reserve is None or not self._reserve_bytes or self._reserve.exists():
             return
         try:
@@ -276,7 +288,7 @@ class Writer:
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Ignore the error of a change whose caller was cancelled."""
+    """Mark the error of a change as seen, so that asyncio does not report it if the caller was cancelled."""
     if not future.cancelled():
         future.exception()
 

@@ -1,1 +1,1 @@
-"""Hold the devices that candidates run on, one folder for each."""
+"""Devices that candidates run on: one folder for each."""

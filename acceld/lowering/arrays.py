@@ -1,4 +1,4 @@
-"""Record what a numpy reference does: arrays that build a graph, with numpy's views, stores and result types."""
+"""Record what a numpy reference computes, by arrays that build a graph. Views, stores and result types are numpy's."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from acceld.lowering.graph import (
 )
 
 Kind = Literal["b", "i", "f"]
-"""The kind of an array's type: truth values, integers or floats.
+"""Kind of an array's type: truth values, integers or floats.
 
-numpy's arithmetic depends on the kind, while a graph may hold truth values and integers in float32.
+A graph may hold truth values and integers in float32, so the kind is kept beside the dtype. numpy's arithmetic
+depends on it.
 """
 
 ELEMENTWISE = {
@@ -68,16 +69,19 @@ ELEMENTWISE = {
     "tanh": "tanh",
     "true_divide": "div",
 }
-"""Names of element-wise graph nodes, by the name of numpy's function."""
+"""Names of element-wise graph nodes, by the names of numpy's functions."""
 COMPARISONS = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
 _TYPES: dict[str, np.dtype[Any]] = {"b": np.dtype(np.bool_), "i": np.dtype(np.int64), "f": np.dtype(np.float32)}
 NARROW = frozenset({"bfloat16", "float16"})
 _INTEGERS = frozenset({"int32", "uint32", "int16", "uint16", "int8", "uint8"})
 
 UFUNCS: dict[str, Callable[..., Any]] = {}
-"""Element-wise numpy functions that are lowered as several nodes, by numpy's name."""
+"""Element-wise numpy functions that become several nodes of the graph, by numpy's name."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""Lowered numpy functions of arrays, by numpy's name. They serve as methods too where numpy has such a method."""
+"""Functions that lower numpy's functions of arrays, by numpy's name.
+
+Where numpy has a method of the same name, the function is used for the method, too.
+"""
 FOLDS: dict[tuple[str, str], str] = {
     ("add", "reduce"): "sum",
     ("multiply", "reduce"): "prod",
@@ -90,14 +94,18 @@ FOLDS: dict[tuple[str, str], str] = {
     ("maximum", "accumulate"): "cummax",
     ("minimum", "accumulate"): "cummin",
 }
-"""numpy functions that do the same as a method of a ufunc, such as ``np.add.reduce``, by ufunc and method."""
+"""Names of numpy functions, by a ufunc and a method of the ufunc that do the same.
+
+For example, ``np.add.reduce`` does the same as ``np.sum``: ``("add", "reduce")`` has ``"sum"``.
+"""
 Function = Callable[..., Any]
 
 
 def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
     """Register a function as the lowering of the numpy functions ``names``.
 
-    The function has only the parameters that are lowered. Any other parameter is refused.
+    The function has the parameters that are lowered. If a reference passes any other argument, NotLowered is
+    raised.
     """
 
     def entered(function: Function) -> Function:
@@ -108,9 +116,10 @@ def lowers(*names: str, ufunc: bool = False) -> Callable[[Function], Function]:
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
-    """Represent an array of the reference while the reference is traced.
+    """An array of the reference while the reference is traced.
 
-    A view of another array is computed anew at each use, so that it shows later stores to that array.
+    An array that is a view of another one has no value of its own. The value is looked up at each use, so later
+    stores to the other array are seen.
     """
 
     __array_priority__ = 1000
@@ -190,7 +199,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def real(self) -> Traced:
-        """Return the array itself, because no complex numbers are lowered."""
+        """Return the array itself, because there are no complex numbers."""
         return self
 
     def __len__(self) -> int:
@@ -202,7 +211,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return (self[index] for index in range(len(self)))
 
     def _number(self, refusal: str) -> Any:
-        """Return the array's one value as a number. NotLowered with the message ``refusal`` if it depends on an input."""
+        """Return the one value of the array as a number. Raise NotLowered, with ``refusal``, if the value
+        depends on an input.
+        """
         found = self.known()
         if found is None:
             raise NotLowered(refusal, line_now())
@@ -225,7 +236,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         found = self.known()
         if found is None:
-            raise NotLowered("a numpy function that reads the values of an array is not lowered", line_now())
+            raise NotLowered("this numpy function reads the values of an array, so it is not lowered", line_now())
         return found if dtype is None else found.astype(dtype)
 
     def __getattr__(self, name: str) -> Any:
@@ -236,8 +247,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         raise NotLowered(f"ndarray.{name} is not lowered", line_now())
 
     def part(self, of: Callable[[Any], Any]) -> Traced:
-        """Return a view of this array, made by ``of`` from a numpy array. A store to the array or to the view changes
-        both.
+        """Return a view of this array. ``of`` makes the view from a numpy array of the same shape.
+
+        A later store to the array or to the view changes both.
         """
         return Traced(None, None, self, of)
 
@@ -248,7 +260,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return self.part(lambda array: array[key if isinstance(key, tuple) and Ellipsis in key else _kept(array, key)])
 
     def _named(self, key: Any) -> Traced:
-        """Return a copy of the elements at the positions that the arrays in ``key`` hold."""
+        """Return a copy of the elements that ``key`` selects by arrays of positions."""
         found: Traced = FUNCTIONS["__getitem__"](self, key if isinstance(key, tuple) else (key,))
         return found
 
@@ -274,7 +286,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             part.assign(value)
 
     def assign(self, value: Any) -> None:
-        """Store ``value`` to all elements of this array, and so to the array of which it is a view."""
+        """Store ``value`` to all elements of this array. If it is a view of another array, the store changes
+        that array.
+        """
         line = line_now()
         given = operand(cast(value, self.kind))
         if self._base is None:
@@ -343,19 +357,21 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _into(out: Any, found: Any) -> Any:
-    """Return ``found``, or ``out`` after ``found`` was stored there."""
+    """Return ``found``. If ``out`` is given, store ``found`` to it and return ``out``, as numpy does."""
     if out is not None:
         out.assign(found)
     return found if out is None else out
 
 
 def _kept(array: Any, key: Any) -> Any:
-    """Return an index that selects an array even where numpy's result would be a number."""
+    """Return an index like ``key`` that gives an array where numpy would give a number."""
     return key if isinstance(array[key], np.ndarray) else (*(key if isinstance(key, tuple) else (key,)), Ellipsis)
 
 
 def called(name: str, *args: Any, **further: Any) -> Any:
-    """Return the result of a lowered numpy function. NotLowered if it does not have one of the arguments."""
+    """Return the result of the lowered numpy function ``name``. Raise NotLowered for an argument that is not
+    lowered.
+    """
     function = FUNCTIONS[name]
     out = further.pop("out", None)
     known = inspect.signature(function).parameters
@@ -369,13 +385,13 @@ def called(name: str, *args: Any, **further: Any) -> Any:
     return _into(out, function(*args, **further))
 
 
-def refused(what: str) -> Any:
-    """Raise NotLowered for the construct ``what`` at the running line of the reference."""
-    raise NotLowered(f"{what} is not lowered", line_now())
+def refused(what: str, instead: str = "") -> Any:
+    """Raise NotLowered for the construct ``what``, with the line of the reference that is running."""
+    raise NotLowered(f"{what} is not lowered{instead and f'; {instead}'}", line_now())
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype of this name, also for bfloat16."""
+    """Return numpy's dtype of this name. ``bfloat16`` is known, too."""
     if name == "bfloat16":
         import ml_dtypes
 
@@ -388,17 +404,20 @@ def dtype_named(name: str) -> np.dtype[Any]:
 def held_as(dtype: np.dtype[Any]) -> str:
     """Return the name of the dtype in which a graph holds values of ``dtype``.
 
-    Types of 64 bits become types of 32 bits, because no kernel has wider ones. Truth values are 0.0 and 1.0 in float32.
+    64-bit types become 32-bit types, because kernels have nothing wider. Truth values are 0.0 and 1.0 in
+    float32.
     """
     return {"float64": "float32", "int64": "int32", "uint64": "uint32", "bool": "float32"}.get(dtype.name, dtype.name)
 
 
 SOURCE = [""]
-"""The file of the reference that is being traced, as the only element."""
+"""File of the reference that is being traced, in a list of one element. The list can be changed while functions
+hold it.
+"""
 
 
 def line_now() -> int:
-    """Return the line of the reference that is running; 0 outside of it."""
+    """Return the line of the reference that is running; 0 if no line of it is."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != SOURCE[0]:
         frame = frame.f_back  # type: ignore[assignment]
@@ -406,7 +425,7 @@ def line_now() -> int:
 
 
 def kind_named(letter: str) -> Kind:
-    """Return the kind of type for numpy's letter, such as ``f`` for floats."""
+    """Return the kind of a type from numpy's letter for it, such as ``f`` for floats."""
     return "b" if letter == "b" else "i" if letter in ("i", "u") else "f"
 
 
@@ -421,7 +440,7 @@ def kind_of(value: Any) -> Kind:
 
 
 def wrapped(value: Any) -> Traced:
-    """Return a value of the reference as a Traced array."""
+    """Return a value of the reference (an array, a list or a number) as a Traced array."""
     if isinstance(value, Traced):
         return value
     if isinstance(value, list | tuple) and any(isinstance(one, Traced) for one in value):
@@ -432,7 +451,10 @@ def wrapped(value: Any) -> Traced:
 
 
 def operand(value: Any) -> Operand:
-    """Return a value of the reference as a graph's operand: a view or a number. NotLowered if it is neither."""
+    """Return a value of the reference as an operand of a graph node: a view or a number.
+
+    Raise NotLowered for anything else.
+    """
     if isinstance(value, Traced):
         view = settled(value.view, line_now())
         return view if view.node is not INDEX or any(view.strides) or view.shape else float(view.offset)
@@ -444,19 +466,21 @@ def operand(value: Any) -> Operand:
         array = np.asarray(value)
         if array.dtype.kind in "biuf" or array.dtype.name in ("bfloat16", "float16"):
             return placed(array, held_as(array.dtype) if array.dtype.kind not in "biu" else "float32", line_now())
-    raise NotLowered(f"an operand of type {type(value).__name__} is not lowered", line_now())
+    raise NotLowered(f"an operand of type {type(value).__name__} is not lowered; use arrays and numbers", line_now())
 
 
 def array_of(value: Any) -> View:
-    """Return a value of the reference as a view. NotLowered for a number."""
+    """Return a value of the reference as a view. Raise NotLowered for a number."""
     found = operand(value)
     if not isinstance(found, View):
-        raise NotLowered("a product of a number; multiply instead", line_now())
+        raise NotLowered("a matrix product of a number is not lowered; multiply by * instead", line_now())
     return found
 
 
 def cast(value: Any, kind: Kind) -> Any:
-    """Return ``value`` converted to a kind as numpy does: integers drop the fraction, and every number but 0 is true."""
+    """Return ``value`` converted to a kind as numpy does: integers drop the fraction, and every number except 0
+    is true.
+    """
     found = kind_of(value)
     if kind == "b" and found != "b":
         return np.not_equal(value, 0)
@@ -466,9 +490,9 @@ def cast(value: Any, kind: Kind) -> Any:
 
 
 def computed(ufunc: np.ufunc, *args: Any) -> Any:
-    """Return the result of an element-wise numpy function, with the kind that numpy gives it.
+    """Return the result of an element-wise numpy function, with the kind that numpy would give it.
 
-    Arguments whose types the function does not take raise numpy's own TypeError.
+    Raise numpy's own TypeError if the function does not take arguments of these types.
     """
     name = ufunc.__name__
     if name == "divmod":
@@ -493,7 +517,7 @@ def computed(ufunc: np.ufunc, *args: Any) -> Any:
 
 
 def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
-    """Return the result of the element-wise function that a graph calls ``name``, as a view."""
+    """Return, as a view, the result of the element-wise function that graph nodes call ``name``."""
     line = line_now()
     given = [operand(arg) for arg in args]
     if not any(isinstance(arg, View) for arg in given):
@@ -507,7 +531,7 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
         exponent = given[1]
         assert isinstance(exponent, View)
         if given[0] <= 0:
-            refused("a power of a number that is not positive")
+            refused("a power of a number that is not positive", "use a positive base")
         return applied("exp", [Traced(applied("mul", [Traced(exponent), math.log(given[0])]))])
     dtypes = {view.dtype for view in given if isinstance(view, View)}
     narrow = dtypes <= _INTEGERS | {"bool"} and (kind != "i" or not dtypes <= _INTEGERS)
@@ -515,7 +539,7 @@ def applied(name: str, args: Sequence[Any], kind: Kind = "f") -> View:
 
 
 def evaluated(function: Callable[..., Any], name: str, args: Any, further: Any) -> Any:
-    """Return the result of a numpy function that is computed now. NotLowered if an argument depends on an input."""
+    """Call a numpy function now, and return its result. Raise NotLowered if an argument depends on an input."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Traced):
@@ -536,7 +560,10 @@ def known(*args: Any) -> bool:
 
 
 def forwarded(view: View) -> View:
-    """Return a view of a buffer as a view of the value that was stored there, if one store wrote all of its elements."""
+    """Return the value of a view of a buffer without the buffer, if one store wrote all elements of the view.
+
+    Any other view is returned unchanged.
+    """
     while view.node.kind == "buffer" and view.node.target is not None:
         target, value = view.node.target, view.node.args[-1]
         assert isinstance(value, View)
@@ -554,7 +581,7 @@ def forwarded(view: View) -> View:
             return view
         if value.dtype != view.node.dtype and (view.node.dtype != "float32" or value.dtype in NARROW):
             return view  # the store converts the value to another type
-        # The stored value has the shape of the target, so the same steps walk both.
+        # The stored value has the shape of the target, so steps in the target are steps in the value.
         start = tuple(r[0] - h[0] for r, h in zip(read, held, strict=True))
         places = steps_of(view, view.node.shape)
         if places is None:

@@ -1,4 +1,4 @@
-"""Split, merge and order axes, each given by its extent and stride."""
+"""Split, merge and order axes. An axis is a pair of its extent and its stride."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from acceld.lowering.graph import Shape, dense
 
 PARTITIONS = 128
 DEEPEST = 16384
-"""Limit on the terms of a product. A partition holds the left operand twice: by rows, and transposed."""
+"""Most terms of a matrix product. A partition has room for two copies of so long a left operand: by rows, and
+transposed.
+"""
 
 Axes = tuple[tuple[int, int], ...]
-"""Axes as pairs (extent, stride)."""
+"""Axes as pairs (extent, stride); strides count elements."""
 
 
 def squeezed(shape: Sequence[int], strides: Sequence[int]) -> Axes:
-    """Return the axes with more than one element, as pairs (extent, stride)."""
+    """Return the axes that have more than one element, as pairs (extent, stride)."""
     return tuple((n, s) for n, s in zip(shape, strides, strict=True) if n != 1)
 
 
 def refined(first: Sequence[int], second: Sequence[int]) -> Shape | None:
-    """Return the coarsest extents into which both shapes can be split; None if there are no such extents."""
+    """Return the coarsest extents into which the axes of both shapes can be split; None if there are none.
+
+    For example, (6, 4) and (2, 12) can both be split into (2, 3, 4).
+    """
     a, b = list(first), list(second)
     found: list[int] = []
     while a and b:
@@ -49,9 +54,9 @@ def split(axes: Axes, extents: Sequence[int]) -> Axes:
 
 
 def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
-    """Divide axes into leading ones that have ``total`` elements together, and the rest. None if that is not possible.
+    """Divide axes in two: leading axes with ``total`` elements together, and all axes behind them.
 
-    An axis across the border is split.
+    An axis that would belong to both parts is split. Return None if there is no such division.
     """
     lead: list[tuple[int, int]] = []
     rest = list(axes)
@@ -72,9 +77,9 @@ def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
 
 
 def merged(axes: Iterable[Axes]) -> list[Axes]:
-    """Return the axes of each operand with neighboring axes merged where all operands allow it.
+    """Return the axes of each operand, with neighboring axes merged into one where every operand allows it.
 
-    All operands have axes of the same extents. Two axes can merge if one stride walks both of them forward.
+    All operands have the same extents. Two axes can be merged if one stride steps through both of them.
     """
     found = [list(one) for one in axes]
     if not found:
@@ -90,9 +95,10 @@ def merged(axes: Iterable[Axes]) -> list[Axes]:
 
 
 def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
-    """Return the row axes of each operand, divided such that each is part of one axis of the operand's tensor.
+    """Return the row axes of each operand, divided so that every row axis lies on one axis of the operand's
+    tensor.
 
-    Slices can then name the rows. ``shapes`` has the shape of each operand's tensor.
+    Slices can then select the rows. ``shapes`` has the shape of each operand's tensor.
     """
     extents: Shape = tuple(n for n, _ in rows[0]) if rows else ()
     for axes, shape in zip(rows, shapes, strict=True):
@@ -122,7 +128,7 @@ def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
 
 
 def _room(stride: int, shape: Shape) -> int:
-    """Return how many steps of ``stride`` fit on one axis of a tensor of ``shape``; 0 if the stride fits no axis."""
+    """Return how many steps of ``stride`` stay on one axis of a tensor of ``shape``; 0 if the stride fits no axis."""
     for extent, step in zip(shape, dense(shape), strict=True):
         if stride and stride >= step and stride % step == 0:
             return max(1, extent * step // stride)
@@ -130,18 +136,21 @@ def _room(stride: int, shape: Shape) -> int:
 
 
 def largest_divisor(number: int, limit: int, least: int = 1) -> int:
-    """Return the largest divisor of ``number`` up to ``limit``; 0 if it is below ``least``."""
+    """Return the largest divisor of ``number`` that is at most ``limit``; 0 if that divisor is below ``least``."""
     found = next(d for d in range(min(number, limit), 0, -1) if number % d == 0)
     return found if found >= least else 0
 
 
 def block_of(extent: int) -> int:
-    """Return the number of partitions that each step of a contraction over ``extent`` elements uses."""
+    """Return how many partitions each step of a sum over ``extent`` terms uses, in a matrix product."""
     return extent if extent <= PARTITIONS else (largest_divisor(extent, PARTITIONS, 64) or PARTITIONS)
 
 
 def blocks_of(extent: int, part: int = 0) -> list[tuple[int, int, int]]:
-    """Return (trips, first, size) for the loop over the full blocks of an axis, and for the smaller block at its end."""
+    """Return the loops over the blocks of an axis, as (trips, first element, block size).
+
+    One is over the full blocks; a second one, if needed, is for the smaller block at the end.
+    """
     size = part or block_of(extent)
     rest = [(1, extent // size * size, extent % size)] if extent % size else []
     return ([(extent // size, 0, size)] if extent >= size else []) + rest
@@ -150,7 +159,7 @@ def blocks_of(extent: int, part: int = 0) -> list[tuple[int, int, int]]:
 def cut_last(extents: Sequence[int], rows: Sequence[Axes], columns: int) -> tuple[list[int], list[Axes], list[Axes]]:
     """Divide the last row axis of each operand into rows and ``columns`` columns.
 
-    Return the extents of the rows, the row axes of each operand, and the column axes of each operand.
+    Return the extents of the rows, then for each operand its row axes and its column axes.
     """
     if not extents:
         return [], list(rows), [() for _ in rows]
@@ -161,21 +170,24 @@ def cut_last(extents: Sequence[int], rows: Sequence[Axes], columns: int) -> tupl
 
 
 def divided(axes: Axes, at: int, part: int) -> Axes:
-    """Return ``axes`` with the axis at ``at`` split into an outer one and an inner one of ``part`` elements."""
+    """Return ``axes`` with the axis number ``at`` split into an outer axis and an inner axis of ``part`` elements."""
     extent, stride = axes[at]
     return (*axes[:at], (extent // part, stride * part), (part, stride), *axes[at + 1 :])
 
 
 def lying_together(axes: Axes) -> Axes:
-    """Return a single axis for axes that cover neighboring elements, in whatever order; any other axes unchanged."""
+    """Return one axis in place of axes that cover neighboring elements in any order; other axes are returned
+    unchanged.
+    """
     ordered = merged([tuple(sorted(axes, key=lambda axis: -axis[1]))])[0]
     return ordered if len(ordered) == 1 and ordered[0][1] == 1 else axes
 
 
 def on_tile(axes: Axes, held: Axes) -> Axes:
-    """Return ``axes`` with the strides that they have in a tile that stores the elements of ``held`` in its order.
+    """Return ``axes`` with the strides that they have in a tile, which stores elements in the order of
+    ``held``.
 
-    ``axes`` and ``held`` walk the same elements.
+    ``axes`` and ``held`` go through the same elements.
     """
     if not held or lying_together(held) != held or held == ((held[0][0], 1),):
         return axes

@@ -1,7 +1,8 @@
-"""Describe one step of a transformer as regions, each with a numpy reference, its shapes, and its number of runs.
+"""Describe one step of a transformer as regions, each with a numpy reference, its shapes, and its number of
+runs.
 
-A ``config.json`` of Hugging Face has all that is needed; weights and PyTorch are not needed. Regions end where the
-result of a product has to be written to HBM anyway. Equal regions are described once, with a count.
+All facts come from a ``config.json`` of Hugging Face; weights and PyTorch are not needed. A region ends where
+the result of a matrix product has to go through HBM anyway. Equal regions are described once, with a count.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 from acceld.errors import UsageError, no_file
 
 FORM = "give the model's config.json, as Hugging Face has it"
-"""The remedy in the error for a file that is no config.json."""
+"""Hint of the error for a file that is not a config.json."""
 KINDS = ("llama", "qwen3", "qwen3_moe", "deepseek_v3")
-"""Values of ``model_type`` whose layers are described here. The layers of Mistral and Qwen2 differ from these."""
+"""Values of ``model_type`` for which regions can be made. Layers of Mistral and Qwen2 are different."""
 
 _PRELUDE = '''"""{title}"""
 
@@ -74,20 +75,19 @@ _CHOSEN = '''def chosen(scores, count):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Describe an argument of a region. ``high`` is the greatest number in an array of positions."""
+    """An argument of a region. ``high`` is the greatest number in an array of positions."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     high: int | None = None
     spread: float = 1.0
-    """Standard deviation of drawn values. For weights it falls with the number of columns, so that results stay near 1.
-    """
+    """Standard deviation of drawn values. Weights with more columns get a smaller one, so that results stay near 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Describe a part of a step that one kernel computes: its reference as text, its arguments, and its runs in a step."""
+    """A part of a step that one kernel computes: its reference as text, its arguments, and how often a step runs it."""
 
     name: str
     text: str
@@ -97,9 +97,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """Describe the size of a step: ``batch`` sequences of ``length`` tokens.
+    """Size of a step: ``batch`` sequences of ``length`` tokens.
 
-    With ``decode`` a step computes one further token of each sequence.
+    With ``decode``, a step computes one new token of each sequence.
     """
 
     batch: int
@@ -108,24 +108,24 @@ class StepSize:
 
     @property
     def tokens(self) -> int:
-        """Return the number of tokens that go through the layers in a step."""
+        """Return how many tokens go through the layers in a step."""
         return self.batch if self.decode else self.batch * self.length
 
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """Describe the sizes of latent attention: keys and values of all heads are products of one short row, a token's
-    latent.
+    """Sizes of latent attention, in which the keys and values of all heads are computed from one short row for
+    each token.
+
+    This row is the token's latent.
     """
 
     q_rank: int
     kv_rank: int
     nope: int
-    """Number of elements of a head's query and key to which no position is applied."""
+    """Elements of a head's query and key to which no position is applied."""
     rope: int
-    """Number of elements of a head's query and key to which a position is applied. All heads share these elements of
-    the key.
-    """
+    """Elements of a head's query and key to which a position is applied. All heads share these elements of the key."""
     value: int
     scale: float
     """Factor by which attention scores are multiplied."""
@@ -133,23 +133,23 @@ class Latent:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Describe experts in groups: each token uses the best experts of the best groups, and the shared experts."""
+    """Sizes of experts in groups. Each token uses the best experts of the best groups, and the shared experts."""
 
     groups: int
     active_groups: int
     shared: int
-    """Width of all experts together that every token uses."""
+    """Width of all shared experts together, which every token uses."""
     scale: float
     """Factor by which the weights of the chosen experts are multiplied."""
     dense_layers: int
-    """Number of layers at the beginning that have no experts."""
+    """Number of layers without experts, at the beginning."""
     dense: int
     """Width of the gated feed-forward layer in the layers without experts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Describe the shape of a decoder-only transformer, for one of its tensor-parallel parts."""
+    """Shape of a decoder-only transformer, or of one of its tensor-parallel parts."""
 
     kind: str
     hidden: int
@@ -168,9 +168,9 @@ class Shape:
 
 
 def read_config(path: Path, parts: int = 1) -> Shape:
-    """Return the shape of one of ``parts`` equal parts of the model in a config.json of Hugging Face.
+    """Return the shape of the model in a config.json of Hugging Face, for one of ``parts`` equal parts.
 
-    Raises UsageError if the file can not be read or describes a model of an unknown kind.
+    Raise UsageError if the file can not be read, or if its kind of model is unknown.
     """
     if not path.is_file():
         raise no_file(path, hint=FORM)
@@ -180,7 +180,9 @@ def read_config(path: Path, parts: int = 1) -> Shape:
         raise UsageError(f"{path} is no config.json: {error}", hint=FORM) from error
     kind = raw.get("model_type") if isinstance(raw, dict) else None
     if kind not in KINDS:
-        raise UsageError(f"{path}: model_type {kind!r} is not described here", hint=f"known: {', '.join(KINDS)}")
+        raise UsageError(
+            f"{path}: acceld has no regions for model_type {kind!r}", hint=f"It has regions for {', '.join(KINDS)}."
+        )
     deep = kind == "deepseek_v3"
     moe = kind == "qwen3_moe" or deep
 
@@ -195,27 +197,39 @@ def read_config(path: Path, parts: int = 1) -> Shape:
     intermediate = whole("moe_intermediate_size" if moe else "intermediate_size")
     for what, number in (("num_attention_heads", heads), ("the intermediate size", intermediate)):
         if number % parts:
-            raise UsageError(f"{path}: {what} {number} has no {parts} equal parts", hint="choose another --tp")
+            raise UsageError(
+                f"{path}: {what} {number} can not be divided into {parts} equal parts", hint="Choose another --tp."
+            )
     if kv_heads % parts and parts % kv_heads:
-        raise UsageError(f"{path}: {kv_heads} heads of keys do not fit {parts} equal parts", hint="choose another --tp")
+        raise UsageError(
+            f"{path}: {kv_heads} heads of keys do not fit {parts} equal parts", hint="Choose another --tp."
+        )
     eps = raw.get("rms_norm_eps", 1e-6)
     if isinstance(eps, bool) or not isinstance(eps, int | float):
         raise UsageError(f"{path}: rms_norm_eps must be a number, not {eps!r}")
     dtype = raw.get("torch_dtype", raw.get("dtype", "bfloat16"))
     if dtype not in ("bfloat16", "float16", "float32"):
-        raise UsageError(f"{path}: torch_dtype {dtype!r} is not described here", hint="bfloat16, float16 or float32")
+        raise UsageError(f"{path}: torch_dtype {dtype!r} is not supported", hint="Use bfloat16, float16 or float32.")
     if moe and (raw.get("mlp_only_layers") or raw.get("decoder_sparse_step", 1) != 1):
-        raise UsageError(f"{path}: layers of two kinds are not described here", hint="all layers have experts, or none")
+        raise UsageError(
+            f"{path}: layers of two kinds are not supported",
+            hint="Give a model in which all layers have experts, or none has.",
+        )
     if deep:
         check = {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "norm_topk_prob": True, "moe_layer_freq": 1}
         for key, known in check.items():
             if raw.get(key, known) != known:
-                raise UsageError(f"{path}: {key} {raw[key]!r} is not described here", hint=f"{known!r} is")
+                raise UsageError(
+                    f"{path}: {key} {raw[key]!r} is not supported", hint=f"The supported value is {known!r}."
+                )
         if whole("n_routed_experts") % whole("n_group", 1):
-            raise UsageError(f"{path}: n_routed_experts has no {raw['n_group']} equal groups")
+            raise UsageError(f"{path}: n_routed_experts can not be divided into {raw['n_group']} equal groups")
         for key in ("intermediate_size", "moe_intermediate_size"):
             if whole(key) % parts:
-                raise UsageError(f"{path}: {key} {whole(key)} has no {parts} equal parts", hint="choose another --tp")
+                raise UsageError(
+                    f"{path}: {key} {whole(key)} can not be divided into {parts} equal parts",
+                    hint="Choose another --tp.",
+                )
         nope, rope = whole("qk_nope_head_dim"), whole("qk_rope_head_dim")
         latent = Latent(
             whole("q_lora_rank"), whole("kv_lora_rank"), nope, rope, whole("v_head_dim"), _scale(path, raw, nope + rope)
@@ -253,7 +267,7 @@ def read_config(path: Path, parts: int = 1) -> Shape:
 
 
 def _scale(path: Path, raw: Mapping[str, Any], head: int) -> float:
-    """Return the factor for attention scores, which is greater for a model whose context was extended."""
+    """Return the factor for attention scores. It is greater for a model whose context was extended."""
     scaling = raw.get("rope_scaling") or {}
     if not isinstance(scaling, dict):
         raise UsageError(f"{path}: rope_scaling must be a table, not {scaling!r}")
@@ -291,15 +305,17 @@ def _latent_regions(made: _Regions, latent: Latent, grouped: Grouped) -> list[Re
 
 
 class _Regions:
-    """Make the regions of a step, one by each method."""
+    """Make the regions of a step. Each method makes one."""
 
     def __init__(self, shape: Shape, step: StepSize) -> None:
         self.shape = shape
         self.step = step
 
     def _region(self, name: str, title: str, helpers: str, body: str, count: int, *operands: Operand) -> Region:
-        """Return a region with the text of its reference. ``body`` has the statements of ``forward``, ``title`` its
-        docstring.
+        """Return a region with the text of its reference.
+
+        ``title`` is the docstring of ``forward``, ``body`` its statements, and ``helpers`` are functions that
+        it calls.
         """
         values: Mapping[str, Any] = {"eps": self.shape.eps, "dtype": self.shape.dtype}
         names = ", ".join(one.name for one in operands)
@@ -316,7 +332,7 @@ class _Regions:
         return Operand(name, shape, self.shape.dtype)
 
     def projections(self) -> Region:
-        """Return the region of the norm before attention, and of the products for queries, keys and values."""
+        """Return the region of the norm before attention and of the products that give queries, keys and values."""
         s = self.shape
         return self._region(
             "norm_qkv",
@@ -354,7 +370,7 @@ class _Regions:
         )
 
     def attention(self) -> Region:
-        """Return the region of causal attention over whole sequences. Several query heads share a key head."""
+        """Return the region of causal attention over whole sequences. Several query heads may share one key head."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         group = s.heads // s.kv_heads
         scores, seen = "q @ np.swapaxes(k, -1, -2)[:, :, None]", _causal(length)
@@ -371,7 +387,7 @@ class _Regions:
         )
 
     def decoding(self) -> Region:
-        """Return the region of attention of one new token of each sequence over the cached keys and values."""
+        """Return the region of attention in which one new token of each sequence reads the cached keys and values."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         group = s.heads // s.kv_heads
         scores, seen = "q @ np.swapaxes(k, -1, -2)", _cached(length)
@@ -389,9 +405,9 @@ class _Regions:
         )
 
     def output(self, value: int = 0) -> Region:
-        """Return the region of the attention's output product, to which the residual is added.
+        """Return the region of attention's output product. The residual is added to the result of the product.
 
-        ``value`` is the width of a head's values; 0 if it is the width of the head's keys.
+        ``value`` is the width of a head's values; 0 means the width of its keys.
         """
         s, width = self.shape, value or self.shape.head
         return self._region(
@@ -406,9 +422,9 @@ class _Regions:
         )
 
     def gated(self, width: int = 0, layers: int = 0) -> Region:
-        """Return the region of the norm before the feed-forward layer, and of its gate and up products.
+        """Return the region of the norm before the feed-forward layer and of its gate and up products.
 
-        ``width`` and ``layers`` are the width and the number of gated layers, if they differ from the model's.
+        ``width`` and ``layers`` are the width and the number of gated layers; 0 means the model's own.
         """
         s = self.shape
         return self._region(
@@ -424,9 +440,10 @@ class _Regions:
         )
 
     def down(self, width: int = 0, layers: int = 0) -> Region:
-        """Return the region of the feed-forward layer's down product, to which the residual is added.
+        """Return the region of the feed-forward layer's down product. The residual is added to the result of
+        the product.
 
-        ``width`` and ``layers`` are the width and the number of gated layers, if they differ from the model's.
+        ``width`` and ``layers`` are the width and the number of gated layers; 0 means the model's own.
         """
         s = self.shape
         return self._region(
@@ -441,7 +458,7 @@ class _Regions:
         )
 
     def router(self) -> Region:
-        """Return the region of the norm before the experts, and of the choice of experts for each token."""
+        """Return the region of the norm before the experts and of the choice of experts for each token."""
         s = self.shape
         body = (
             "h = normalized(x, g)\n"
@@ -470,7 +487,7 @@ class _Regions:
         )
 
     def expert(self, layers: int = 0) -> Region:
-        """Return the region of one expert for the tokens that chose it, as many as if all experts were chosen equally
+        """Return the region of one expert. It has as many tokens as each expert gets if all are chosen equally
         often.
         """
         s, chosen = self.shape, self.step.tokens * self.shape.active
@@ -493,8 +510,9 @@ class _Regions:
         )
 
     def combined(self, layers: int = 0, *, shared: bool = False) -> Region:
-        """Return the region that adds the results of each token's experts and the residual; with ``shared`` also the
-        shared experts'.
+        """Return the region that adds the results of each token's experts to the residual.
+
+        ``shared`` also adds the result of the shared experts.
         """
         s, tokens = self.shape, self.step.tokens
         return self._region(
@@ -512,8 +530,9 @@ class _Regions:
     # latent attention, and experts in groups
 
     def latents(self, latent: Latent) -> Region:
-        """Return the region of the norm before attention, and of the products for the latents of queries and of keys
-        and values.
+        """Return the region of the norm before attention and of the products that give latents.
+
+        One latent is for queries, the other for keys and values.
         """
         s, rank = self.shape, latent.kv_rank
         return self._region(
@@ -532,22 +551,24 @@ class _Regions:
         )
 
     def latent_queries(self, latent: Latent) -> Region:
-        """Return the region of the product that makes the queries of all heads from their latent."""
+        """Return the region of the product that makes the queries of all heads from the latent of queries."""
         rows = self.shape.heads * (latent.nope + latent.rope)
         return self._product("queries", "Queries of all heads from their latent.", latent.q_rank, rows)
 
     def latent_keys(self, latent: Latent) -> Region:
-        """Return the region of the product that makes the keys and values of all heads from their latent."""
+        """Return the region of the product that makes the keys and values of all heads from their common latent."""
         rows = self.shape.heads * (latent.nope + latent.value)
         return self._product("keys_values", "Keys and values of all heads from their latent.", latent.kv_rank, rows)
 
     def _product(self, name: str, title: str, columns: int, rows: int) -> Region:
-        """Return a region that multiplies rows of ``columns`` elements by a weight of ``rows`` x ``columns``."""
+        """Return a region that multiplies rows of ``columns`` elements by weights of ``rows`` x ``columns``."""
         operands = (self._values("c", self.step.tokens, columns), self._weights("w", rows, columns))
         return self._region(name, title, "", "return c @ w.T", self.shape.layers, *operands)
 
     def latent_positions(self, latent: Latent) -> Region:
-        """Return the region of rotary positions, for the parts of queries and of the shared key that have positions."""
+        """Return the region of rotary positions, for those parts of queries and of the shared key that have
+        positions.
+        """
         s, tokens, half = self.shape, self.step.tokens, latent.rope // 2
         return self._region(
             "rope",
@@ -562,8 +583,9 @@ class _Regions:
         )
 
     def latent_attention(self, latent: Latent) -> Region:
-        """Return the region of causal attention over whole sequences. Scores of the parts with and without positions
-        are added.
+        """Return the region of causal attention over whole sequences.
+
+        A score is the sum of the scores of the parts with and without positions.
         """
         s, batch, length = self.shape, self.step.batch, self.step.length
         scores, seen = "q @ np.swapaxes(k, -1, -2) + qr @ np.swapaxes(kr, -1, -2)[:, None]", _causal(length)
@@ -582,9 +604,7 @@ class _Regions:
         )
 
     def absorbed(self, latent: Latent) -> Region:
-        """Return the region that multiplies queries by the weights that would make keys, so that the cache needs no
-        keys.
-        """
+        """Return the region that multiplies queries by the weights that make keys. With it, keys need not be cached."""
         s = self.shape
         return self._region(
             "absorb_queries",
@@ -597,7 +617,7 @@ class _Regions:
         )
 
     def latent_decoding(self, latent: Latent) -> Region:
-        """Return the region of attention of one new token over the cached latents, which all heads share."""
+        """Return the region of attention in which one new token reads the cached latents. All heads share them."""
         s, batch, length = self.shape, self.step.batch, self.step.length
         scores, seen = "q @ np.swapaxes(c, -1, -2) + qr @ np.swapaxes(kr, -1, -2)", _cached(length)
         body = _attended(scores, latent.scale, seen, "seen[:, None, :]", s.dtype, "c")
@@ -628,8 +648,9 @@ class _Regions:
         )
 
     def grouped_router(self, grouped: Grouped, layers: int) -> Region:
-        """Return the region of the norm before the experts, and of the choice of groups and of experts in them for each
-        token.
+        """Return the region of the norm before the experts and of the choice of experts.
+
+        For each token, groups are chosen first, and then experts of these groups.
         """
         s, tokens = self.shape, self.step.tokens
         of = s.experts // grouped.groups
@@ -723,8 +744,9 @@ def _drawn(operands: tuple[Operand, ...]) -> str:
 
 
 def _attended(scores: str, scale: float, seen: str, mask: str, dtype: str, values: str) -> str:
-    """Return statements that weight ``values`` by a softmax of scaled scores. Positions where ``mask`` is False get no
-    weight.
+    """Return statements that weight ``values`` by a softmax of scaled scores.
+
+    ``seen`` is the name of the mask, and ``mask`` its text. Where the mask is False, the weight is 0.
     """
     return (
         f"scores = cast({scores}, 'float32') * {scale!r}\n"
@@ -736,10 +758,10 @@ def _attended(scores: str, scale: float, seen: str, mask: str, dtype: str, value
 
 
 def _causal(length: int) -> str:
-    """Return the text of a mask that is True for the tokens up to the query's own."""
+    """Return the text of a mask that is True for the query's own token and all tokens before it."""
     return f"np.arange({length})[:, None] >= np.arange({length})[None, :]"
 
 
 def _cached(length: int) -> str:
-    """Return the text of a mask that is True for the tokens in a sequence's cache."""
+    """Return the text of a mask that is True for the tokens that a sequence has in the cache."""
     return f"np.arange({length})[None, :] < lengths[:, None]"

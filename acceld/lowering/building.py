@@ -10,14 +10,14 @@ from acceld.lowering.statements import ZERO, Block, Call, Declaration, Loop, Pie
 
 
 class KernelBuilder:
-    """Hold a kernel under construction: the names in use, and the open blocks of statements."""
+    """A kernel under construction: the names in use, and the blocks of statements that are not complete yet."""
 
     def __init__(self, taken: Sequence[str]) -> None:
         self.taken = {*taken, *keyword.kwlist}
         self.blocks: list[list[Statement]] = [[]]
 
     def fresh(self, base: str) -> str:
-        """Return ``base``, or ``base`` with a number, as a name that nothing in the kernel has yet."""
+        """Return a name that the kernel does not have yet: ``base``, or ``base`` with a number."""
         name, number = base, 1
         while name in self.taken:
             number += 1
@@ -26,11 +26,11 @@ class KernelBuilder:
         return name
 
     def put(self, statement: Statement) -> None:
-        """Append a statement to the innermost open block."""
+        """Append a statement to the innermost block under construction."""
         self.blocks[-1].append(statement)
 
     def call(self, operation: str, dst: Piece | Block, **args: Value) -> None:
-        """Append an instruction. The value of a memset of integers is converted to an integer."""
+        """Append an instruction. The value of a ``memset`` of integers is converted to an integer."""
         if operation == "memset" and isinstance(dst, Piece) and "int" in dst.tile.dtype:
             args = {"value": int(float(args["value"]))}  # type: ignore[arg-type]
         self.put(Call(operation, dst, tuple(args.items())))
@@ -43,7 +43,11 @@ class KernelBuilder:
 
     @contextmanager
     def loop(self, base: str, count: int, ordered: bool = False) -> Iterator[str | None]:
-        """Open a loop of ``count`` trips and yield its variable. For one trip no loop is written, and None is yielded."""
+        """Append a loop of ``count`` trips and yield its variable. Statements of the ``with`` block go into the
+        loop.
+
+        For one trip no loop is written, and None is yielded.
+        """
         if count == 1:
             yield None
             return
@@ -55,5 +59,5 @@ class KernelBuilder:
 
 
 def full(tile: Tile) -> Piece:
-    """Return the whole of a tile as a piece."""
+    """Return a piece that is the whole of a tile."""
     return Piece(tile, tuple(Span(ZERO, extent) for extent in tile.shape))

@@ -1,6 +1,8 @@
-"""Lower a reference in a process of its own, because tracing runs a user's code and replaces numpy's constructors.
+"""Lower a reference in a process of its own, because tracing runs a user's code and replaces numpy's
+constructors.
 
-``python -m acceld.lowering.child REF.py`` reads a request from its standard input and answers with one line of JSON.
+``python -m acceld.lowering.child REF.py`` reads one request from its standard input and answers with one line
+of JSON.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from acceld.lowering.spelling import SPELLINGS, printed_by_shape
 
 
 def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[str, int]] = ()) -> dict[str, Any]:
-    """Return the lowered kernel for each API, or the reason why there is none, and the work of the reference.
+    """Return, for each API, the lowered kernel or the reason why there is none, and the work of the reference.
 
-    The work is counted at the first of ``shapes``. ``plainer`` asks for further kernels of each API, with pieces of at
-    most these sizes.
+    Each shape has ``arguments`` and ``output_shapes``. Arguments have ``name`` and ``value``, or ``name``,
+    ``shape``, ``dtype`` and ``kernel_shape``, the shape in the kernel. ``output_shapes`` are those of the
+    kernel. The reference is traced once for each shape, and the kernel branches on the shapes.
 
-    Each shape has ``arguments`` and ``output_shapes``. Arguments have ``name`` and ``value``, or ``name``, ``shape``,
-    ``dtype`` and the kernel's shape as ``kernel_shape``; ``output_shapes`` are the kernel's. The reference is traced at
-    each shape, so a branch on shapes goes into the kernel.
+    The work is counted at the first of ``shapes``. ``plainer`` asks for more kernels of each API, whose pieces
+    have at most these sizes.
     """
     sys.dont_write_bytecode = True  # so that no __pycache__ is made in the user's folder
     spec = importlib.util.spec_from_file_location("reference", path)
@@ -80,8 +82,8 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
 
 
 def _doc(module: Any) -> str:
-    """Return the docstring of the kernel: the first paragraph of the reference's docstring, and where the kernel comes
-    from.
+    """Return the docstring of the kernel: the first paragraph of the reference's docstring, and a line about
+    the lowering.
     """
     text = (module.forward.__doc__ or module.__doc__ or "").strip().split("\n\n")[0]
     words = " ".join(text.split())
@@ -89,7 +91,7 @@ def _doc(module: Any) -> str:
 
 
 def main() -> None:
-    """Answer the one request on the standard input."""
+    """Read the one request from the standard input, and write its answer to the standard output."""
     gc.disable()  # collecting garbage would free nothing, because all nodes are in use until the process ends
     request = json.loads(sys.stdin.read())
     print(json.dumps(answer(Path(sys.argv[1]), request["shapes"], request.get("plainer", ()))))  # noqa: T201

@@ -1,7 +1,10 @@
-"""Decide how a region runs: which rows lie on partitions, the order of loops, what stays on the chip, when each node
-runs.
+"""Decide how a region runs: which rows lie on partitions, the order of loops, what stays on the chip, when
+nodes run.
 
-The level of a node is the number of passes over the columns that must be complete before the node can run.
+A *fold* is a reduction, such as a sum. The *level* of a node is the number of passes over the columns that have
+to be complete before the node can run. Nodes of one level and one width are a *group*; they are computed
+together, in *chunks* of columns. A matrix product (dot) has a *left* operand, with the rows, and a *right*
+operand, with the columns.
 """
 
 from __future__ import annotations
@@ -32,15 +35,15 @@ from acceld.lowering.statements import (
 BANK = 512
 """Number of float32 columns of a PSUM bank."""
 SBUF = 176 * 1024
-"""Bytes of a partition that tiles may take together: 192 KiB, less 16 KiB for other loop nests."""
+"""Bytes of a partition that tiles of one loop nest may take: 192 KiB, less 16 KiB for other loop nests."""
 CHUNK_BYTES = 16 * 1024
-"""Limit on the bytes of a partition for one chunk of element-wise work."""
+"""Most bytes of a partition for one chunk of columns in element-wise work."""
 WIDEST = CHUNK_BYTES // 4
-"""Limit on the float32 columns of one chunk of element-wise work."""
+"""Most float32 columns of one chunk in element-wise work."""
 VECTORS = 96 * 1024
-"""Limit on the bytes of a partition for rows that are copied to all partitions."""
+"""Most bytes of a partition for rows that are copied to all partitions, such as a bias."""
 RESIDENT = 100 * 1024
-"""Limit on the bytes of a partition for a right operand that stays on the chip."""
+"""Most bytes of a partition for a right operand that stays on the chip."""
 BYTES = {
     "float32": 4,
     "int32": 4,
@@ -57,8 +60,10 @@ BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class HbmPlacement:
-    """Hold where values lie in HBM: the tensor of each node, the parts of tensors to which its result is stored, and
-    its name.
+    """Places of values in HBM.
+
+    ``tensors`` has the tensor of each node, ``targets`` the parts of tensors to which its result is stored, and
+    ``names`` its name.
     """
 
     tensors: dict[int, HbmTensor]
@@ -72,9 +77,10 @@ class HbmPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Describe equal regions as one region inside of loops.
+    """Equal regions as one region inside of loops.
 
-    ``counts`` has the trips of each loop, ``steps`` for each access how far it moves in each loop.
+    ``counts`` has the number of trips of each loop. ``steps`` has, for each access, how many elements it moves
+    in each loop.
     """
 
     region: Region
@@ -84,7 +90,9 @@ class Rolled:
 
 @dataclass(slots=True)
 class Reach:
-    """Describe an access of HBM with its rows merged: its stride along each row axis of the loop nest, and its columns."""
+    """An access of HBM by a loop nest: its stride along each row axis of the nest, its columns, and the axes it
+    sums over.
+    """
 
     access: Access
     strides: list[int]
@@ -108,7 +116,7 @@ class Reach:
 
 
 class Choices:
-    """Make all decisions about a region before its statements are written."""
+    """The decisions about one region, which are made before its statements are written."""
 
     def __init__(
         self, memory: HbmPlacement, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool, sums_beside: bool
@@ -128,7 +136,7 @@ class Choices:
         self._residents()
 
     def _rows(self, accesses: Sequence[Access]) -> None:
-        """Merge the region's row axes, and choose the columns of a region that is element-wise."""
+        """Merge the row axes of the region. If the region is element-wise, also choose which elements are columns."""
         counts, steps = self.rolled.counts, self.rolled.steps
         rows = [access.rows for access in accesses]
         extents = list(self.region.layout.rows)
@@ -152,8 +160,10 @@ class Choices:
             self.folds = {key: axis + len(counts) for key, axis in self.folds.items()}
 
     def _pure_columns(self, extents: list[int], accesses: int) -> int:
-        """Return how many elements of the last axis are columns of an element-wise region. Filling 128 partitions comes
-        first.
+        """Return how many elements of the last axis become columns of an element-wise region.
+
+        The choice makes the number of partitions in use times the number of columns (up to 512 count) as large
+        as possible. Among equal choices, the one with most columns is taken.
         """
         if not extents:
             return 1
@@ -168,8 +178,10 @@ class Choices:
         return max((d for d in range(1, min(last, limit) + 1) if last % d == 0), key=worth)
 
     def _levels(self) -> None:
-        """Give each node its level. A fold over columns and a left operand need whole rows, so they come one level
-        later.
+        """Give each node its level.
+
+        A fold over columns, and a product that reads a value as its left operand, need whole rows. So what they
+        read has to be complete one level before.
         """
         self.level: dict[int, int] = {}
         self.attached: dict[int, tuple[int, int]] = {}
@@ -197,8 +209,9 @@ class Choices:
         self._fit()
 
     def _part_of(self, node: Node, view: View) -> Access | None:
-        """Return how an element-wise node reads a part of each row of another node; None if it reads whole rows or
-        other data.
+        """Return how an element-wise node reads only a part of each row of another node of the region.
+
+        Return None if it reads whole rows, or a value from elsewhere.
         """
         if node.kind != "elementwise" or id(view.node) not in self.inside or self.region.pure:
             return None
@@ -206,14 +219,15 @@ class Choices:
         return None if conforms(found, self.width[id(view.node)]) else found
 
     def _fit(self) -> None:
-        """Choose values to compute again instead of keeping their rows, until the kept rows fit a partition.
+        """Choose values to compute a second time instead of keeping their rows, until the kept rows fit a
+        partition.
 
-        Raise NotLowered if they do not fit.
+        Raise NotLowered if the kept rows do not fit.
         """
         self.again: set[int] = set()
 
         def kept_bytes() -> int:
-            """Return the bytes of a partition that the kept rows take."""
+            """Return how many bytes of a partition the kept rows take."""
             return sum(self.width[id(n)] * BYTES[n.dtype] for n in self.nodes if id(n) in self.kept)
 
         for node in sorted(self.nodes, key=lambda n: -self.width[id(n)]):
@@ -235,7 +249,7 @@ class Choices:
             )
 
     def _with_sources(self, nodes: list[Node], level: int, width: int) -> list[Node]:
-        """Return the nodes of a group together with nodes of earlier groups whose values are computed again for it."""
+        """Return the nodes of a group, and before them the nodes of earlier groups that are computed again for it."""
         found = {id(node) for node in nodes}
         todo = list(nodes)
         while todo:
@@ -248,7 +262,7 @@ class Choices:
         return [node for node in self.nodes if id(node) in found]
 
     def _only_again(self, node: Node) -> bool:
-        """Return True if a node's value is only used in later groups, each of which computes it again."""
+        """Return True if only later groups use a node's value, and each of them computes it again."""
         here = (self.level[id(node)], self.width[id(node)])
         readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
         return (
@@ -259,12 +273,14 @@ class Choices:
         )
 
     def _over(self, node: Node) -> int:
-        """Return the number of elements that a fold combines into each result."""
+        """Return how many elements a fold combines into each result."""
         view = node.views[0]
         return math.prod(view.shape[len(view.shape) - node.folded :])
 
     def _needs_tile(self, node: Node, source: Node) -> bool:
-        """Return True if ``node`` runs in another group than ``source``, so that the value of ``source`` must be kept."""
+        """Return True if the value of ``source`` has to be kept for ``node``, because the two run in different
+        groups.
+        """
         if self.column_width(source) == 1 and source.kind != "dot":
             return False
         if node.kind == "reduce":
@@ -276,11 +292,13 @@ class Choices:
         )
 
     def read_from_hbm(self, node: Node, place: int) -> bool:
-        """Return True if operand ``place`` of a node is read from HBM."""
+        """Return True if a node reads its operand number ``place`` from HBM."""
         return (id(node), place, "value") in self.by_key
 
     def scalar_in_hbm(self, node: Node, place: int) -> bool:
-        """Return True if operand ``place`` of a node, which is read from HBM, has one element in each row."""
+        """Return True if operand number ``place`` of a node has one element in each row. The node has to read
+        it from HBM.
+        """
         return self.reach[self.by_key[(id(node), place, "value")]].scalar
 
     def column_width(self, node: Node) -> int:
@@ -323,8 +341,8 @@ class Choices:
         self.rows = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
 
     def _residents(self) -> None:
-        """Choose what stays on the chip: right operands that fit. Otherwise several row tiles share each load of an
-        operand.
+        """Choose which right operands stay on the chip. For right operands that do not, choose how many row
+        tiles share each load.
         """
         left = {n: self._depth(n) for n, reach in enumerate(self.reach) if reach.access.role == "right"}
         self.vectors = self._vectors()
@@ -373,7 +391,9 @@ class Choices:
         return total
 
     def _vectors(self) -> list[int]:
-        """Return the accesses of rows that are copied to all partitions as a whole. Longer rows are loaded in chunks."""
+        """Return the accesses of rows that are copied to all partitions at once. Rows too long for that are
+        loaded in chunks.
+        """
         found, room = [], VECTORS
         for n, reach in sorted(enumerate(self.reach), key=lambda item: item[1].width):
             alike = reach.access.role == "value" and reach.access.node.kind != "gather" and not reach.scalar
@@ -383,14 +403,17 @@ class Choices:
         return sorted(found)
 
     def _dot_depth(self, node: Node, number: int) -> Axes:
-        """Return the axes that a dot sums over, in its operand ``number``."""
+        """Return the axes of a dot's operand ``number`` that the dot sums over."""
         view = node.views[number]
         kept = len(view.shape) - node.folded
         return tuple((n, s) for n, s in zip(view.shape[kept:], view.strides[kept:], strict=True) if n != 1)
 
     def _depth_pairs(self, node: Node, pair: int) -> tuple[Axes, Axes]:
-        """Return the axes that one product of a dot sums over, for its left and for its right operand, with the same
-        extents.
+        """Return the axes that product number ``pair`` of a dot sums over: in its left operand, and in its
+        right operand.
+
+        The axes are split so that left and right have the same extents. Raise NotLowered if that is not
+        possible.
         """
         left, right = self._dot_depth(node, 2 * pair), self._dot_depth(node, 2 * pair + 1)
         extents = refined([n for n, _ in left], [n for n, _ in right])
@@ -411,12 +434,12 @@ class Choices:
         return tuple(a[at] for at in order), tuple(b[at] for at in order)
 
     def _shape_of(self, node: Node) -> Shape:
-        """Return the shape of a node's tensor in HBM; one long axis for a value that stays on the chip."""
+        """Return the shape of a node's tensor in HBM. A value that stays on the chip counts as one long axis."""
         held = self.memory.tensors.get(id(node)) if id(node) not in self.inside else None
         return held.shape if held is not None else (2**62,)
 
     def _depth(self, n: int) -> tuple[int, int]:
-        """Return the number of partitions that a right operand takes, and the number of blocks that it is loaded in."""
+        """Return how many partitions a right operand takes, and in how many blocks it is loaded."""
         access = self.reach[n].access
         axes, _ = self._depth_pairs(access.node, access.number // 2)
         part = block_of(axes[-1][0])
@@ -427,8 +450,8 @@ class Choices:
         return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return False: only a loop nest, which knows the present chunk, can tell whether one pattern counts a node's
-        positions.
+        """Return False: whether one pattern counts a node's positions depends on the chunk, which only a loop
+        nest knows.
         """
         return False
 

@@ -1,7 +1,7 @@
 """Replace arrays of constants by functions of positions.
 
-A kernel has no tables. An array that depends on shapes alone (a mask, a position, a slope) is computed on the chip: as
-an affine function of positions, or as a function with a few steps.
+A kernel has no tables. So an array that depends on shapes alone (a mask, a position, a slope) is computed on
+the chip: as an affine function of positions, or as a function with a few steps.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from acceld.lowering.graph import INDEX, Graph, Node, NotLowered, View, elementw
 Array = np.ndarray[Any, Any]
 
 LARGEST = 3e38
-"""The number that stands for infinity, for example in masked scores. A sum with a score stays within float32."""
+"""Number that stands for infinity, for example in masked scores. It is small enough that adding a score does
+not overflow.
+"""
 MOST_STEPS = 16
-"""Limit on the steps of a function of positions. Each takes an instruction."""
+"""Most steps of a function of positions. Each step takes an instruction."""
 MOST_ELEMENTS = 2**24
-"""Limit on the elements of an array. Greater positions are not exact in float32."""
+"""Most elements of an array. Larger positions are not exact in float32."""
 FUNCTIONS: dict[str, Any] = {
     "abs": np.abs,
     "add": np.add,
@@ -56,17 +58,19 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def finite(value: float) -> float:
-    """Return ``value``, or a large number in place of infinity, which kernels do not use."""
+    """Return ``value``; for an infinity, return :data:`LARGEST` with its sign, because kernels do not use
+    infinities.
+    """
     return math.copysign(LARGEST, value) if math.isinf(value) else value
 
 
 def counted(shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> View:
-    """Return an array of integers of ``shape`` that begins at ``start`` and grows by a step along each axis."""
+    """Return an array of integers: ``start`` at the first element, and ``steps`` has the growth along each axis."""
     return View(INDEX, shape, steps, start)
 
 
 def values(view: View) -> Array | None:
-    """Return the values of a view that depends on no input; None if it depends on one or is very large."""
+    """Return the values of a view that depends on no input; None if it depends on an input or is very large."""
     if view.node is INDEX:
         return _counted_values(view)
     if not view.node.constant or math.prod(view.shape) > MOST_ELEMENTS:
@@ -100,7 +104,7 @@ def _counted_values(view: View) -> Array:
 
 
 def _value(node: Node, args: list[Any]) -> Array:
-    """Return the values of one node, from the values of its operands."""
+    """Return the values of one node. ``args`` are the values of its operands."""
     if node.kind == "reduce":
         axes = tuple(range(len(node.shape), len(node.shape) + node.folded))
         reduced: Array = FUNCTIONS[node.name].reduce(args[0], axis=axes)
@@ -123,8 +127,9 @@ def _value(node: Node, args: list[Any]) -> Array:
 
 
 def placed(array: Array, dtype: str, line: int) -> View:
-    """Return an array of constants as a function of positions. NotLowered if no function with few steps gives the
-    array.
+    """Return an array of constants as a function of positions.
+
+    Raise NotLowered if no function with few steps gives the array.
     """
     if not array.size:
         raise NotLowered("an array without elements is not lowered", line)
@@ -167,7 +172,7 @@ def _steps(core: Array) -> tuple[Array, list[float]]:
 
 
 def _affine(core: Array, line: int) -> View | None:
-    """Return the array as an affine function of positions; None if it is no such function."""
+    """Return an array as an affine function of positions; None if it is not affine."""
     found, steps = _steps(core)
     scale = float(np.abs(core).max())
     if not bool((np.abs(found - core) <= 1e-9 * scale).all()):
@@ -182,8 +187,9 @@ def _affine(core: Array, line: int) -> View | None:
 
 
 def _stepped(core: Array, line: int) -> View | None:
-    """Return the array as a function with steps of one position, or of the difference or sum of two; None if it is
-    none.
+    """Return an array as a function with steps; None if it is not such a function.
+
+    The function is of one position, or of the difference or sum of two positions.
     """
     if core.ndim == 1:
         return _thresholds(core, counted(core.shape, (1,), 0), 0, line)
@@ -199,9 +205,10 @@ def _stepped(core: Array, line: int) -> View | None:
 
 
 def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
-    """Return the function of ``key`` that has the values ``by_key``; None if it has too many steps.
+    """Return the function of ``key`` with the values ``by_key``; None if it would have too many steps.
 
-    ``first`` is the key of the first value.
+    ``by_key`` begins with the value for the key ``first``, and has one value for each whole number from there
+    on.
     """
     edges = [int(at) + 1 for at in np.flatnonzero(by_key[1:] != by_key[:-1])]
     if not edges or len(edges) > MOST_STEPS:
@@ -222,7 +229,7 @@ def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
 
 
 def _in_blocks(core: Array, line: int) -> View | None:
-    """Return the array as a smaller one, each element of which is repeated over a block; None if it has no such blocks."""
+    """Return an array as a smaller array each of whose elements is repeated over a block; None without such blocks."""
     sizes = []
     for axis, extent in enumerate(core.shape):
         moved = np.moveaxis(core, axis, 0).reshape(extent, -1)
@@ -239,7 +246,7 @@ def _in_blocks(core: Array, line: int) -> View | None:
 
 
 def _repeated(core: Array, line: int) -> View | None:
-    """Return the array as repetitions of a shorter one; None if it does not repeat."""
+    """Return an array as repetitions of a shorter array; None if nothing repeats."""
     if core.ndim != 1:
         return None
     extent = core.shape[0]
@@ -254,9 +261,7 @@ def _repeated(core: Array, line: int) -> View | None:
 
 
 def _geometric(core: Array, line: int) -> View | None:
-    """Return the array as powers of one number, such as the frequencies of rotary positions; None if it has another
-    form.
-    """
+    """Return an array as powers of one number, such as the frequencies of rotary positions; None if it is not."""
     if core.ndim != 1 or not bool((core > 0).all()):
         return None
     found, steps = _steps(np.log(core))
@@ -268,7 +273,7 @@ def _geometric(core: Array, line: int) -> View | None:
 
 
 def _separated(core: Array, line: int) -> View | None:
-    """Return the array as a sum or product of functions of one position each; None if it has another form."""
+    """Return an array as a sum or a product of functions of one position each; None if it is neither."""
     if core.ndim < 2:
         return None
     for name, inverse in (("add", np.subtract), ("mul", np.divide)):
@@ -286,7 +291,9 @@ def _separated(core: Array, line: int) -> View | None:
 
 
 def settled(view: View, line: int) -> View:
-    """Return a buffer of constants as a function of positions, if such a function is found; any other view unchanged."""
+    """Return a buffer of constants as a function of positions, if there is such a function. Other views stay
+    unchanged.
+    """
     known = values(view) if view.node.kind == "buffer" and view.node.constant else None
     if known is None:
         return view
@@ -297,7 +304,7 @@ def settled(view: View, line: int) -> View:
 
 
 def shifted_index(name: str, args: list[Any]) -> View | None:
-    """Return the result of arithmetic on affine functions of positions as such a function; None for other operands."""
+    """Return arithmetic on affine functions of positions as one affine function; None for other operands or results."""
     views = [arg for arg in args if isinstance(arg, View)]
     if len(args) > 2 or not views or views[0].node is not INDEX or views[-1].node is not INDEX:
         return None
@@ -319,13 +326,15 @@ def shifted_index(name: str, args: list[Any]) -> View | None:
 
 
 def compared(name: str, args: list[Any], line: int) -> View | None:
-    """Return a comparison of two functions of positions as a comparison of one with 0; None for other operands."""
+    """Return a comparison of two functions of positions as a comparison of one function with 0; None for other
+    operands.
+    """
     difference = shifted_index("sub", args)
     return None if difference is None else whole(elementwise(name, [difference, 0.0], "float32", line))
 
 
 def runs(positions: Array) -> list[tuple[int, int, int]]:
-    """Return constant positions as runs of equal steps: (first, step, count) for each."""
+    """Return constant positions as runs of equal steps. A run is (first position, step, count)."""
     found: list[list[int]] = []
     for place in positions.tolist():
         last = found[-1] if found else None

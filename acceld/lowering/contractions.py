@@ -1,4 +1,4 @@
-"""Lower numpy's products of arrays: einsum, and functions that are written as an einsum or matrix product."""
+"""Lower numpy's products of arrays: einsum, and the functions that can be written as einsum or matrix product."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def einsum(
 ) -> Traced:
     """Lower ``np.einsum``, two arrays at a time, to matrix products of views or to element-wise products."""
     if not isinstance(subscripts, str):
-        refused("np.einsum without letters")
+        refused("np.einsum without letters", "give the subscripts as a text, such as 'ij,jk->ik'")
     if any(kind_of(one) == "b" for one in operands):
-        refused("np.einsum of truth values")
+        refused("np.einsum of truth values", "convert them first by .astype(np.float32)")
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     names = inputs.split(",")
     arrays = [Traced(array_of(one if dtype is None else wrapped(one).astype(dtype)), kind_of(one)) for one in operands]
@@ -56,7 +56,7 @@ def einsum(
 
 
 def _diagonals(array: Traced, name: str) -> tuple[Traced, str]:
-    """Return an array and its letters, with the diagonal of the array in place of two axes with the same letter."""
+    """Return an array and its letters, after two axes with the same letter were replaced by the diagonal over them."""
     for letter in dict.fromkeys(name):
         while name.count(letter) > 1:
             first = name.index(letter)
@@ -67,7 +67,10 @@ def _diagonals(array: Traced, name: str) -> tuple[Traced, str]:
 
 
 def _paired(first: Traced, a: str, second: Traced, b: str, needed: set[str]) -> tuple[Traced, str]:
-    """Return the product of two arrays of an einsum and its letters, summed over the letters that are not needed later."""
+    """Multiply two arrays of an einsum, and return the result with its letters.
+
+    The product is summed over letters that are not in ``needed``.
+    """
     for alone, other in ((0, b), (1, a)):
         name = (a, b)[alone]
         gone = tuple(at for at, one in enumerate(name) if one not in other and one not in needed)
@@ -81,8 +84,8 @@ def _paired(first: Traced, a: str, second: Traced, b: str, needed: set[str]) -> 
     columns = [one for one in b if one not in a]
 
     def turned(array: Traced, name: str, order: Sequence[str]) -> Traced:
-        """Return ``array`` with its axes in ``order``, and an axis of one element for each letter that it does not
-        have.
+        """Return ``array`` with its axes in ``order``. A letter that it does not have becomes an axis of one
+        element.
         """
         found = array.transpose([name.index(one) for one in order if one in name])
         made: Traced = found[tuple(slice(None) if one in name else None for one in order)]

@@ -1,4 +1,6 @@
-"""Lower numpy's functions of arrays: element-wise functions made of simpler ones, folds, scans, and views."""
+"""Lower numpy's functions of arrays: element-wise functions made of simpler ones, folds (reductions), scans,
+and views.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from acceld.lowering.graph import INDEX, Node, View, elementwise, fill, reduced,
 GREATEST = 3.4028235e38
 """The greatest float32 value."""
 _TURN_TOP = 6.28125
-"""The leading bits of a turn, 2 pi. A product with a count of up to ``_MOST_TURNS`` is exact in float32."""
+"""Leading bits of 2 pi. Its product with a whole number of up to ``_MOST_TURNS`` is exact in float32."""
 _MOST_TURNS = 2**15
 _TURN_REST = 2.0 * math.pi - _TURN_TOP
 _HALF_TURN = 3.1415925
@@ -110,7 +112,9 @@ def _floor(x: Any) -> Any:
 
 
 def _below(x: Any) -> Any:
-    """Return the greatest whole number that is at most ``x``, computed on the chip even where ``x`` is known."""
+    """Return the greatest whole number that is at most ``x``. It is computed on the chip, even if ``x`` is a
+    constant.
+    """
     # An engine's cast to an integer may round up or down, so the result is compared with the value.
     number = whole(elementwise("copy", [operand(x)], "int32", line_now()))
     near = Traced(whole(elementwise("copy", [number], "float32", line_now())))
@@ -131,8 +135,9 @@ def _cosine(x: Any) -> Any:
 
 
 def _sine_of_sum(x: Any, more: float) -> Any:
-    """Return the sine of ``x + more``. Whole turns are subtracted first, because the scalar engine's sine takes at most
-    half a turn.
+    """Return the sine of ``x + more``.
+
+    Whole turns are subtracted first, because the scalar engine computes sines of -pi to pi only.
     """
     held = x.known()
     if held is not None and held.size == 1:
@@ -140,7 +145,10 @@ def _sine_of_sum(x: Any, more: float) -> Any:
     if held is not None and held.size and np.abs(held + more).max() <= math.pi:
         return Traced(applied("sin", [x + more if more else x]))
     if held is not None and held.size and np.abs(held).max() > _MOST_TURNS * _TURN_TOP:
-        refused(f"a sine or cosine of {np.abs(held).max():.3g}, which is more than {_MOST_TURNS} turns")
+        refused(
+            f"a sine or cosine of {np.abs(held).max():.3g}, which is more than {_MOST_TURNS} turns,",
+            "subtract whole turns first",
+        )
     wide = x.astype(np.float32) if x.dtype != np.float32 else x
     turns = _below(wide * (0.5 / math.pi) + (0.5 + more * 0.5 / math.pi))
     rest = wide - turns * _TURN_TOP - turns * _TURN_REST
@@ -150,7 +158,7 @@ def _sine_of_sum(x: Any, more: float) -> Any:
 
 @lowers("arctan", ufunc=True)
 def _arc_tangent(x: Any) -> Any:
-    # The scalar engine's arctan takes at most half of pi; that of a greater number follows from its reciprocal's.
+    # The scalar engine takes arctangents of numbers up to pi / 2. For a greater x, arctan(x) = pi / 2 - arctan(1 / x).
     x = x.astype(np.float32) if x.kind == "b" else x
     held = x.known()
     if held is not None and held.size == 1:
@@ -178,7 +186,7 @@ def _rounded(a: Any, decimals: int = 0) -> Any:
 
 
 def _quotient(x: Any, y: Any, name: str) -> Any:
-    """Return ``x // y`` for a positive number ``y``. ``name`` is numpy's function in messages."""
+    """Return ``x // y`` for a positive number ``y``. Messages call the numpy function ``name``."""
     if isinstance(y, Traced) or not isinstance(y, int | float | np.number) or y <= 0:
         return refused(f"np.{name} by anything but a positive number")
     found = np.floor(x * (1.0 / float(y)))
@@ -216,7 +224,7 @@ def _numbers(
 @lowers("where")
 def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None or y is None:
-        refused("np.where(condition), which gives as many positions as the values say,")
+        refused("np.where(condition), whose shape depends on values,", "use np.where(condition, a, b)")
     given = operand(condition)
     kinds = [_weak(one) for one in (x, y)]
     chosen = kind_named(np.result_type(*kinds).kind)
@@ -232,7 +240,9 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 
 def _weak(value: Any) -> Any:
-    """Return what numpy's promotion of types sees: a Python number itself, or the dtype of another value."""
+    """Return what numpy looks at to promote types: the number itself for a Python number, otherwise the value's
+    dtype.
+    """
     if type(value) in (int, float):
         return value
     return {"b": np.dtype(np.bool_), "i": np.dtype(np.int64), "f": np.dtype(np.float64)}[kind_of(value)]
@@ -267,12 +277,16 @@ def _astype(
 
 
 def _folded(name: str, a: Any, axis: Any, keepdims: bool, where: Any = True, initial: Any = None) -> Any:
-    """Return the fold of an array over the given axes, with numpy's ``keepdims``, ``where`` and ``initial``."""
+    """Return the fold (reduction) of an array over the given axes. ``keepdims``, ``where`` and ``initial`` are
+    numpy's.
+    """
     given: Any = wrapped(a)
     if where is not True:
         neutral = _NEUTRAL.get(name) if initial is None else initial
         given = np.where(
-            where, given, refused("a fold with where= and without initial=") if neutral is None else neutral
+            where,
+            given,
+            refused("a fold with where= and without initial=", "give initial=") if neutral is None else neutral,
         )
     view = array_of(given)
     if view.dtype == "bool":
@@ -395,11 +409,11 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
         return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
     if ord in (1, math.inf) and vectors:
         return (np.sum if ord == 1 else np.max)(np.abs(x), axis=axis, keepdims=keepdims)
-    return refused(f"np.linalg.norm(ord={ord!r})")
+    return refused(f"np.linalg.norm(ord={ord!r})", "write the norm with np.abs, sums and maxima")
 
 
 def _extreme(a: Any, name: str, axis: Any, keepdims: bool) -> Any:
-    """Return the first position along an axis at which the maximum or minimum of the array is found."""
+    """Return the position along an axis at which the maximum or minimum is found first."""
     shape = a.shape
     if axis is None or not shape:
         a, axis = a.reshape(-1), 0
@@ -467,7 +481,7 @@ def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:
-    """Return a running fold along an axis, such as numpy's cumsum. ``name`` is a key of ``instructions.SCANS``."""
+    """Return a running fold along an axis, such as cumsum. ``name`` is a key of ``instructions.SCANS``."""
     given = wrapped(a) if dtype is None else wrapped(a).astype(dtype)
     if axis is None or not given.shape:
         given, axis = given.reshape(-1), 0
@@ -519,7 +533,7 @@ def _difference(a: Any, n: int = 1, axis: int = -1) -> Any:
 @lowers("reshape")
 def _reshaped(a: Any, *shape: Any, order: str = "C", newshape: Any = None, copy: bool | None = None) -> Any:
     if order != "C":
-        refused(f"elements in order {order!r}")
+        refused(f"an array with order={order!r}", "leave out order=")
     wanted = newshape if newshape is not None else shape[0] if len(shape) == 1 else shape
     wanted = tuple(int(n) for n in wanted) if isinstance(wanted, tuple | list | np.ndarray) else (int(wanted),)
     a = wrapped(a)
@@ -556,7 +570,7 @@ def _transposed(a: Any, *axes: Any, **named: Any) -> Any:
 
 
 def _shaping(name: str, *parameters: str) -> None:
-    """Register a numpy function that returns a view. ``parameters`` are its parameters after the array."""
+    """Register a numpy function that returns a view of its first argument. ``parameters`` are its other parameters."""
     function = getattr(np, name)
 
     def viewed(a: Any, *args: Any, **named: Any) -> Any:
@@ -610,7 +624,7 @@ FUNCTIONS["trace"] = lambda a, offset=0, axis1=0, axis2=1: np.diagonal(a, offset
 
 
 def new(shape: Any, dtype: Any, value: Any) -> Traced:
-    """Return a new array of ``shape``, filled with ``value`` unless that is None."""
+    """Return a new array of ``shape`` that is filled with ``value``; without values if that is None."""
     wanted = (int(shape),) if isinstance(shape, int | np.integer | Traced) else tuple(int(n) for n in shape)
     given = np.dtype(dtype)
     kind = kind_named(given.kind)
@@ -693,9 +707,9 @@ _REPEATING = ("edge", "reflect", "symmetric", "wrap")
 @lowers("pad")
 def _padded(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
     if mode not in ("constant", *_REPEATING):
-        refused(f"np.pad(mode={mode!r})")
+        refused(f"np.pad(mode={mode!r})", f"use constant, {', '.join(_REPEATING)}")
     if np.ndim(constant_values):
-        refused("np.pad with an array of constant_values")
+        refused("np.pad with an array of constant_values", "give one number")
     a = wrapped(array)
     widths = np.broadcast_to(np.asarray(pad_width), (a.ndim, 2)).tolist()
     if mode != "constant":
@@ -714,7 +728,7 @@ def _padded(array: Any, pad_width: Any, mode: str = "constant", *, constant_valu
 def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     extent = ary.shape[axis]
     if isinstance(indices_or_sections, int) and extent % indices_or_sections:
-        refused("np.split into unequal parts")
+        refused("np.split into unequal parts", "use slices")
     return _parts(ary, indices_or_sections, axis)
 
 
@@ -744,7 +758,7 @@ def _rows(ary: Any, indices_or_sections: Any) -> Any:
 @lowers("repeat")
 def _repeated(a: Any, repeats: Any, axis: int | None = None) -> Any:
     if not isinstance(repeats, int | np.integer):
-        refused("np.repeat by an array")
+        refused("np.repeat by an array", "repeat by one number")
     if axis is None:
         a, axis = np.ravel(a), 0
     at, times = axis % a.ndim, int(repeats)
@@ -785,7 +799,7 @@ def positions(shape: tuple[int, ...], axis: int) -> Traced:
 
 
 def _triangle(a: Any, k: int, upper: bool) -> Any:
-    """Return ``a`` with 0 in place of the elements on one side of a diagonal."""
+    """Return ``a`` with zeros below diagonal ``k`` (``upper``) or above it (not ``upper``)."""
     if a.ndim < 2:
         a = np.broadcast_to(a, (a.shape[0], a.shape[0]))
     rows, columns = a.shape[-2:]
@@ -810,7 +824,7 @@ def _upper(m: Any, k: int = 0) -> Any:
 
 @lowers("diag")
 def _diagonal(v: Any, k: int = 0) -> Any:
-    """Return the diagonal of a matrix; for a row, a matrix with that row as its diagonal and 0 elsewhere."""
+    """Return diagonal ``k`` of a matrix; of a row, a matrix with this row on the diagonal and 0 elsewhere."""
     if v.ndim == 2:
         return np.diagonal(v, k)
     extent = v.shape[0] + abs(k)

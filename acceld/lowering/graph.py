@@ -36,7 +36,7 @@ class _Fake:
 
 
 class NotLowered(UsageError):
-    """Report that a reference does something that is not lowered. The message names the line and the construct."""
+    """Report a construct of a reference that can not be lowered. The message names the line and the construct."""
 
     def __init__(self, what: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {what}" if line else what)
@@ -45,7 +45,7 @@ class NotLowered(UsageError):
 
 
 def dense(shape: Sequence[int]) -> Shape:
-    """Return the strides, in elements, of a row-major layout of ``shape``."""
+    """Return the strides, in elements, of an array of ``shape`` in row-major order."""
     strides, step = [], 1
     for extent in reversed(shape):
         strides.append(step)
@@ -55,14 +55,14 @@ def dense(shape: Sequence[int]) -> Shape:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """Hold a value of the graph. Its result is stored densely in row-major order; a View reads a part of it.
+    """A value of the graph. Its result is stored densely in row-major order; a View reads a part of it.
 
     - ``name`` is the function of an elementwise, reduce or scan node, and the argument's name of an input.
-    - ``folded`` counts the last axes of the operands over which a reduce or dot sums.
-    - A ``buffer`` is the state of an array after its last operand was stored to ``target``. Its first operand, if it has
-      two, is the state before.
+    - ``folded`` is the number of last axes of the operands over which a reduce or dot sums.
+    - A ``buffer`` is the state of an array after its last operand was stored to ``target``. If it has two operands, the
+      other one is the state before.
     - A ``gather`` reads a row of a table for each element of its first operand. Its second operand is row 0 of the table,
-      repeated, and ``folded`` counts the axes of a row.
+      repeated, and ``folded`` is the number of axes of a row.
     """
 
     kind: Kind
@@ -93,7 +93,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Read a strided part of a node's result: element ``i`` lies at ``offset + sum(i[axis] * strides[axis])``."""
+    """A strided part of a node's result: element ``i`` lies at ``offset + sum(i[axis] * strides[axis])``."""
 
     node: Node
     shape: Shape
@@ -107,14 +107,15 @@ class View:
 
     @property
     def whole(self) -> bool:
-        """Return True if the view has all elements of its node's result in their order. The shape may differ."""
+        """Return True if the view has all elements of the node's result in their order. Only the shape may differ."""
         own = ((n, s, d) for n, s, d in zip(self.shape, self.strides, dense(self.shape), strict=True) if n != 1)
         return self.offset == 0 and math.prod(self.shape) == self.node.size and all(s == d for _, s, d in own)
 
     def mapped(self, function: Callable[[Any], Any]) -> View:
-        """Return the view that ``function`` makes of an array with this view's shape and strides.
+        """Apply ``function``, such as a transposition, to an array with this view's shape and strides, and
+        return it as a view.
 
-        numpy computes the new strides. No element is read. Raise TypeError if ``function`` returns an element.
+        numpy computes the new strides; no element is read. Raise TypeError if ``function`` returns one element.
         """
         fake = function(_ARRAY(_Fake(self.shape, self.strides)))
         if not isinstance(fake, np.ndarray):
@@ -123,18 +124,18 @@ class View:
         return View(self.node, fake.shape, fake.strides, self.offset + start)
 
     def broadcast(self, shape: Sequence[int]) -> View:
-        """Return the view repeated to ``shape`` by numpy's rules. NotLowered if it can not be broadcast."""
+        """Return the view repeated to ``shape`` by numpy's rules. Raise NotLowered if the shapes do not fit."""
         wanted = tuple(shape)
         if wanted == self.shape:
             return self
         lead = len(wanted) - len(self.shape)
         if lead < 0 or any(a not in (1, b) for a, b in zip(self.shape, wanted[lead:], strict=True)):
-            raise NotLowered(f"shape {self.shape} does not broadcast to {wanted}", self.node.line)
+            raise NotLowered(f"an array of shape {self.shape} can not be broadcast to {wanted}", self.node.line)
         kept = (0 if a != b else s for a, b, s in zip(self.shape, wanted[lead:], self.strides, strict=True))
         return View(self.node, wanted, (*(0,) * lead, *kept), self.offset)
 
     def reshaped(self, shape: Sequence[int], line: int = 0) -> View:
-        """Return the elements in another shape. If no strided view has them, a copy is made."""
+        """Return the elements in another shape. A copy is made if strides can not describe the new shape."""
         wanted = tuple(int(n) for n in _EMPTY(self.shape, "V0").reshape(tuple(shape)).shape)
         try:
             return self.mapped(lambda array: np.reshape(array, wanted, copy=False))
@@ -151,12 +152,12 @@ def whole(node: Node) -> View:
 
 
 INDEX = Node("index", "index", (), (2**31,), "float32")
-"""A node whose result is the numbers 0, 1, 2 and so on. Positions, distances and masks are views of it."""
+"""Node whose result is the numbers 0, 1, 2 and so on. Positions, distances and masks are made of views of it."""
 
 
 def of_made(view: View, made: Mapping[int, Node]) -> View:
-    """Return ``view`` as a view of the node that replaces its node. ``made`` has the replacements by the id of the old
-    node.
+    """Return a view of a replaced node as a view of its replacement. ``made`` has replacements by the id of the
+    old node.
     """
     found = made.get(id(view.node))
     return view if found is None else View(found, view.shape, view.strides, view.offset)
@@ -168,18 +169,18 @@ def entry(name: str, shape: Sequence[int], dtype: str) -> Node:
 
 
 def common_shape(shapes: Sequence[Shape], line: int = 0) -> Shape:
-    """Return the shape to which numpy broadcasts ``shapes``. NotLowered if they can not be broadcast."""
+    """Return the shape to which numpy broadcasts ``shapes``. Raise NotLowered if the shapes do not fit."""
     found = []
     for extents in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
         wide = {extent for extent in extents if extent != 1}
         if len(wide) > 1:
-            raise NotLowered(f"shapes that do not broadcast: {', '.join(map(str, shapes))}", line)
+            raise NotLowered(f"arrays of these shapes can not be broadcast: {', '.join(map(str, shapes))}", line)
         found.append(wide.pop() if wide else 1)
     return tuple(found[::-1])
 
 
 def common_dtype(args: Iterable[Operand]) -> str:
-    """Return the dtype of an element-wise result: the common dtype of the operands, or float32 if their dtypes differ."""
+    """Return the dtype of an element-wise result: the dtype of the operands, or float32 if they have several."""
     dtypes = {arg.dtype for arg in args if isinstance(arg, View)}
     return dtypes.pop() if len(dtypes) == 1 else "float32"
 
@@ -198,7 +199,7 @@ def fill(value: float, shape: Sequence[int], dtype: str, line: int = 0) -> Node:
 
 
 def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line: int = 0) -> View:
-    """Return the fold (add, max, min or mul) of an operand over some axes, as a view."""
+    """Return a fold (add, max, min or mul) of ``operand`` over ``axes``, as a view."""
     rank = len(operand.shape)
     over = tuple(sorted({axis % rank for axis in axes}))
     kept = tuple(axis for axis in range(rank) if axis not in over)
@@ -211,9 +212,9 @@ def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line:
 
 
 def product(left: View, right: View, dtype: str = "", line: int = 0) -> View:
-    """Return ``left @ right`` by numpy's rules, also for vectors and batches of matrices."""
+    """Return ``left @ right`` by numpy's rules, as a view. Vectors and batches of matrices are allowed, too."""
     if not left.shape or not right.shape:
-        raise NotLowered("a product of a number; multiply instead", line)
+        raise NotLowered("a matrix product of a number is not lowered; multiply by * instead", line)
     row, column = len(left.shape) == 1, len(right.shape) == 1
     a = left.mapped(lambda array: array[None, :]) if row else left
     b = right.mapped(lambda array: array[:, None]) if column else right
@@ -226,9 +227,10 @@ def product(left: View, right: View, dtype: str = "", line: int = 0) -> View:
 
 
 def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "", line: int = 0) -> Node:
-    """Return a dot node: ``left`` [batch, rows, K...] and ``right`` [batch, columns, K...] to [batch, rows, columns].
+    """Return a dot node: ``left`` [batch, rows, K...] times ``right`` [batch, columns, K...] gives [batch,
+    rows, columns].
 
-    The first ``batch`` axes are shared. The last ``folded`` axes are summed over.
+    Both operands share the first ``batch`` axes. The sum is over the last ``folded`` axes (K...).
     """
     left, right = (_multiplied(one, line) for one in (left, right))
     rows = left.shape[batch : len(left.shape) - folded]
@@ -238,8 +240,8 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
 
 
 def _multiplied(operand: View, line: int) -> View:
-    """Return an operand that the tensor engine can take: a value in memory with a float type. Other operands are
-    copied.
+    """Return an operand for the tensor engine, which takes values in memory with a float type. Other operands
+    are copied.
     """
     if operand.node is INDEX or operand.dtype not in ("float32", "bfloat16", "float16"):
         return whole(elementwise("copy", [operand], "float32", line))
@@ -247,7 +249,7 @@ def _multiplied(operand: View, line: int) -> View:
 
 
 def gathered(table: View, index: View, line: int = 0) -> Node:
-    """Return a node with the rows of ``table``, along its first axis, at the positions in ``index``."""
+    """Return a node with the rows of ``table`` (along its first axis) whose numbers are in ``index``."""
     held = table
     if not table.whole or table.node.kind != "input":  # a gather needs rows that are contiguous in HBM
         held = whole(stored(None, table, whole(Node("buffer", "", (), table.shape, table.dtype, line)), line))
@@ -258,14 +260,15 @@ def gathered(table: View, index: View, line: int = 0) -> Node:
 
 
 def scanned(name: str, decay: View, drive: View, line: int = 0) -> View:
-    """Return a scan along the last axis. ``name`` is a key of ``instructions.SCANS``."""
+    """Return a scan along the last axis, as a view. ``name`` is a key of ``instructions.SCANS``."""
     return whole(Node("scan", name, (decay, drive), drive.shape, drive.dtype, line))
 
 
 def stored(before: View | None, value: View, target: View, line: int = 0) -> Node:
-    """Return a buffer node: the state of an array after ``value`` was stored to ``target``, a view of the array.
+    """Return a buffer node: the state of an array after ``value`` was stored to ``target``, a view of the
+    array.
 
-    ``before`` is the state before, None for an array without values.
+    ``before`` is the state before the store; None for an array that had no values.
     """
     held = target.node
     args = (value.broadcast(target.shape),) if before is None else (before, value.broadcast(target.shape))
@@ -282,7 +285,10 @@ def coordinates(offset: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
-    """Return, for each axis of a view, its step along each axis of ``shape``; None if an axis runs over an edge."""
+    """Return, for each axis of a view, the step along each axis of an array of ``shape``.
+
+    Return None if a stride is negative, or if the view steps over the end of an axis.
+    """
     strides = dense(shape)
     start = coordinates(view.offset, shape)
     found = []
@@ -304,8 +310,10 @@ def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
 
 
 def box(view: View) -> list[tuple[int, int]] | None:
-    """Return the range of positions that a view reads along each axis of its node, the bounding box; None if an axis
-    runs over an edge.
+    """Return the range of positions (first, end) that a view reads, along each axis of the result that it is a
+    view of.
+
+    The end is exclusive. Return None if a stride is negative, or if the view steps over the end of an axis.
     """
     steps = steps_of(view, view.node.shape)
     if steps is None:
@@ -327,9 +335,11 @@ def overlap(first: View, second: View) -> bool:
 
 
 def ordered(nodes: Iterable[Node], before: Mapping[int, Sequence[Node]]) -> list[Node] | None:
-    """Return the nodes, each after its operands and after the nodes that ``before`` has for its id.
+    """Return the nodes in an order in which each comes after its operands and after the nodes in
+    ``before[id(node)]``.
 
-    Otherwise they stay in the order in which the reference made them. None if there is no such order.
+    Apart from that, the nodes keep the order in which the reference made them. Return None if there is no such
+    order.
     """
     readers: dict[int, list[Node]] = {}
     missing: dict[int, int] = {}
@@ -355,8 +365,8 @@ def ordered(nodes: Iterable[Node], before: Mapping[int, Sequence[Node]]) -> list
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Hold a reference as a graph: inputs in the order of the kernel's arguments, outputs, and the reference's source
-    lines.
+    """A reference as a graph: inputs in the order of the kernel's arguments, outputs, and the reference's
+    source lines.
     """
 
     inputs: tuple[Node, ...]
@@ -364,9 +374,9 @@ class Graph:
     lines: tuple[str, ...] = ()
 
     def nodes(self) -> list[Node]:
-        """Return all nodes that an output needs, each after its operands.
+        """Return all nodes on which an output depends, each after its operands.
 
-        Otherwise they stay in the order in which the reference made them.
+        Apart from that, they keep the order in which the reference made them.
         """
         needed: dict[int, Node] = {}
         todo = [view.node for view in self.outputs]

@@ -1,4 +1,4 @@
-"""Lower reads at arrays of positions: rows of a table, an element of each row, and constant positions."""
+"""Lower reads at arrays of positions: rows of a table, one element of each row, and constant positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from acceld.lowering.functions import positions
 from acceld.lowering.graph import INDEX, NotLowered, View, gathered, whole
 
 MOST_RUNS = 64
-"""Limit on the runs of constant positions that one index may have. Each run becomes a copy."""
+"""Most runs of equally spaced positions in one index. Each run becomes a copy."""
 
 
 @lowers("__getitem__")
@@ -21,7 +21,7 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
     """Return a copy of the elements of ``a`` that an index with arrays of positions selects."""
     line = line_now()
     if any(one is None for one in key):
-        refused("indexing by an array beside None")
+        refused("indexing by an array beside None", "index in two steps")
     if Ellipsis in [one for one in key if not isinstance(one, Traced | np.ndarray | list)]:
         at = next(place for place, one in enumerate(key) if one is Ellipsis)
         key = (*key[:at], *(slice(None),) * (a.ndim - len(key) + 1), *key[at + 1 :])
@@ -37,16 +37,19 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
         place = arrays[0]
         axis = sum(not isinstance(one, int | np.integer) for one in key[:place])
         if axis != place and any(isinstance(one, int | np.integer) for one in key[place + 1 :]):
-            refused("indexing by an array between two numbers")
+            refused("indexing by an array between two numbers", "index in two steps")
         advanced = [at for at, one in enumerate(key) if not isinstance(one, slice)]
         if place and advanced[-1] - advanced[0] >= len(advanced):  # numpy would put the axes of the array first
-            refused("indexing by an array and a number with a slice between them")
+            refused(
+                "indexing by an array and a number with a slice between them",
+                "index in two steps, then move the axes of the array to the front",
+            )
         others = (*key[:place], slice(None), *key[place + 1 :])
         rest = a[others] if any(one != slice(None) for one in others) else a
         return _taken(rest, key[place] if held[place] is None else held[place], axis)
     if arrays == list(range(len(arrays))) and len(key) <= a.ndim:
         if any(isinstance(one, int | np.integer) for one in key):
-            refused("indexing by several arrays and a number")
+            refused("indexing by several arrays and a number", "index in two steps")
         lines = [
             _within(one, extent)
             if values is None
@@ -66,21 +69,21 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
 
 
 def _counts_rows(known: Any, rows: int) -> bool:
-    """Return True if ``known`` holds the numbers 0 to ``rows`` - 1, so that it names each row once in order."""
+    """Return True if ``known`` holds the numbers 0 to ``rows`` - 1 in order, so that it selects each row once."""
     return known is not None and known.shape == (rows,) and bool((known == np.arange(rows)).all())
 
 
 def _within(indices: Traced, extent: int) -> Any:
-    """Return positions with ``extent`` added to the negative ones, which count from the end of an axis."""
+    """Return positions that count from the start of an axis: ``extent`` is added to negative ones."""
     if indices.kind != "i":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     return indices if _from_start(indices.view) else np.where(indices < 0, indices + extent, indices)
 
 
 def _from_start(view: View | float, depth: int = 8) -> bool:
-    """Return True if the values are known to be 0 or more, by the functions that make them.
+    """Return True if the values can not be negative, as the functions show that make them.
 
-    ``depth`` limits how many functions are looked at.
+    At most ``depth`` functions are looked at.
     """
     if not isinstance(view, View):
         return view >= 0
@@ -104,7 +107,7 @@ def _from_start(view: View | float, depth: int = 8) -> bool:
 @lowers("take")
 def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
     if mode != "raise":
-        refused(f"np.take(mode={mode!r})")
+        refused(f"np.take(mode={mode!r})", "clip the positions by np.clip first")
     a = wrapped(a)
     if axis is None:
         a, axis = a.reshape(-1), 0
@@ -117,7 +120,10 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
             raise IndexError(f"a position is out of bounds for axis {axis} with size {a.shape[axis]}")
         pieces = runs(where)
         if len(pieces) > MOST_RUNS:
-            refused(f"indexing by {len(pieces)} runs of constant positions")
+            refused(
+                f"indexing by {len(pieces)} runs of constant positions",
+                f"a run has equal steps; use at most {MOST_RUNS}",
+            )
         lead = (slice(None),) * axis
         parts = [a[(*lead, _run(*piece))] for piece in pieces]
         joined = parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
@@ -132,7 +138,7 @@ def _taken(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -
 
 
 def _run(first: int, step: int, count: int) -> slice:
-    """Return the slice for ``count`` positions from ``first`` on."""
+    """Return the slice that selects ``count`` positions, beginning with ``first``."""
     end = first + step * count
     return slice(first, end if end >= 0 else None, step)
 
@@ -141,7 +147,7 @@ def _run(first: int, step: int, count: int) -> slice:
 def _chosen(arr: Any, indices: Any, axis: Any = -1) -> Any:
     """Return the elements at the given positions along an axis.
 
-    Each is a sum over the axis, in which all other elements are replaced by zeros.
+    Each element is computed as a sum over the axis, after all other elements were replaced by zeros.
     """
     if axis is None:
         return _chosen(arr.reshape(-1), indices, 0)

@@ -1,4 +1,6 @@
-"""Choose instructions for element-wise nodes. One instruction does the work of several nodes where the hardware can."""
+"""Choose instructions for element-wise nodes. Where the hardware can, one instruction does the work of several
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,10 @@ ALU = {
 BITS = frozenset({"and", "or", "xor", "left_shift", "right_shift"})
 """Functions of the bits of integers. Their operands and results are int32."""
 TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
-"""For each comparison: the one with the same result if the operands are swapped. All other functions but ``sub``
-commute.
-"""
+"""Comparisons that give the same result after the operands are swapped. All other functions except ``sub`` commute."""
 
 INVERSE = {"gt": "le", "lt": "ge", "ge": "lt", "le": "gt", "eq": "ne", "ne": "eq"}
-"""For each comparison: the one with the opposite result."""
+"""Comparisons that give the opposite result."""
 
 ACTIVATIONS = frozenset(
     "exp log sqrt rsqrt tanh sigmoid relu abs arctan sin cos sign erf gelu silu softplus square".split()
@@ -46,16 +46,19 @@ SCANS = {
     "greatest": ("maximum", "maximum", -3e38),
     "least": ("minimum", "minimum", 3e38),
 }
-"""For each kind of scan, ``result[i] = step(turn(decay[i], result[i-1]), drive[i])``: turn, step, and the result before
-the first element.
+"""Scans by name, as (turn, step, start): ``result[i] = step(turn(decay[i], result[i - 1]), drive[i])``.
+
+``turn`` and ``step`` are operations of the instruction; ``start`` stands for the result before the first
+element.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Describe operand ``place`` of ``node``, as the operand with this ``number`` of an instruction.
+    """Operand number ``number`` of an instruction, which is operand number ``place`` of ``node``.
 
-    ``negative``: its sign is changed first. ``spread``: one number in each row is first repeated along the columns.
+    ``negative``: the sign has to be changed first. ``spread``: there is one number in each row, and it has to
+    be repeated along the columns.
     """
 
     number: int
@@ -75,7 +78,7 @@ Argument = Operand | float | str | bool | int
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Describe a chosen instruction: its operands, its arguments by name, and a sum over columns that it also computes."""
+    """A chosen instruction: its operands, its arguments by name, and a sum over columns that it computes as well."""
 
     operation: str
     operands: tuple[Operand, ...]
@@ -85,7 +88,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Identify operand ``place`` of a node."""
+    """Operand number ``place`` of a node."""
 
     node: Node
     place: int
@@ -97,7 +100,7 @@ class _Read:
 
 
 class Surroundings(Protocol):
-    """Define what the choice of instructions asks about a region."""
+    """Questions about a region that the choice of instructions asks."""
 
     nodes: list[Node]
     kept: set[int]
@@ -108,11 +111,13 @@ class Surroundings(Protocol):
         ...
 
     def read_from_hbm(self, node: Node, place: int) -> bool:
-        """Return True if operand ``place`` of a node is read from HBM."""
+        """Return True if a node reads its operand number ``place`` from HBM."""
         ...
 
     def scalar_in_hbm(self, node: Node, place: int) -> bool:
-        """Return True if operand ``place`` of a node, which is read from HBM, has one element in each row."""
+        """Return True if operand number ``place`` of a node has one element in each row. The node has to read
+        it from HBM.
+        """
         ...
 
     def stores_of(self, node: Node) -> list[int]:
@@ -120,7 +125,7 @@ class Surroundings(Protocol):
         ...
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return True if one pattern counts the positions that a node compares, over the rows and columns of the
+        """Return True if one pattern gives the positions that a node compares, for all rows and columns of the
         present chunk.
         """
         ...
@@ -140,7 +145,7 @@ class Selection:
     def of(self, nodes: Sequence[Node]) -> dict[int, Selected]:
         """Return the instruction of each node of a group, by the node's id.
 
-        A node whose work another node's instruction does has no instruction.
+        A node has no entry if the instruction of another node does its work.
         """
         self.group = {id(node) for node in nodes if node.kind == "elementwise"}
         self.sums = {
@@ -161,11 +166,11 @@ class Selection:
     # -- what an operand is
 
     def _number(self, read: _Read) -> float | None:
-        """Return an operand that is a number; None for a view."""
+        """Return the number that an operand is; None if the operand is a view."""
         return read.arg if isinstance(read.arg, float) else None
 
     def _is_row(self, read: _Read) -> bool:
-        """Return True for an operand with one number in each row, while the node has several columns."""
+        """Return True if an operand has one number in each row although the node has several columns."""
         view = read.arg
         if not isinstance(view, View) or self.nest.column_width(read.node) == 1:
             return False
@@ -174,8 +179,10 @@ class Selection:
         return self.nest.column_width(view.node) == 1
 
     def _absorbable(self, read: _Read) -> Node | None:
-        """Return the node that makes an operand, if the reader's instruction may do its work; None if its value is
-        needed elsewhere.
+        """Return the node that makes an operand, if the instruction that reads the operand may do this node's
+        work, too.
+
+        Return None if the node's value is also needed elsewhere.
         """
         view = read.arg
         if not isinstance(view, View) or id(view.node) not in self.group:
@@ -206,8 +213,8 @@ class Selection:
         return self._binary(node, args)
 
     def _by_position(self, node: Node, args: list[_Read]) -> Selected | None:
-        """Return one affine_select that compares positions and chooses between a tile and a number; None for other
-        choices.
+        """Return one affine_select for a choice between a tile and a number that depends on positions; None for
+        other choices.
         """
         test = self._absorbable(args[0])
         numbers = [self._number(read) for read in args[1:]]
@@ -224,7 +231,9 @@ class Selection:
         return Selected("affine_select", operands, (*chosen, ("cmp_op", ALU[name])))
 
     def _unary(self, node: Node, read: _Read, fused: Node | None) -> Selected:
-        """Return the instruction of a node with one operand. ``fused`` is a sum over columns for it to compute too."""
+        """Return the instruction of a node with one operand. It also computes the sum over columns ``fused``,
+        if that is given.
+        """
         if node.name == "square" and fused is None:
             data = self._operand(0, read)
             return Selected("tensor_tensor", (data,), (("data1", data), ("data2", data), ("op", "multiply")))
@@ -243,8 +252,8 @@ class Selection:
         raise NotLowered(f"'{node.name}' has no instruction", node.line)
 
     def _activation(self, node: Node, read: _Read, fused: Node | None) -> Selected:
-        """Return an activation ``f(x * scale + bias)``, which also does the work of nodes that multiply and add before
-        ``f``.
+        """Return an activation ``f(x * scale + bias)``. Its scale and bias do the work of nodes that multiply
+        and add before ``f``.
         """
         data, scale, bias, negative = read, None, None, False
         factor: float = 1.0
@@ -285,19 +294,21 @@ class Selection:
         return Selected("activation", tuple(operands), tuple(arguments), fused)
 
     def _plain_row(self, read: _Read) -> bool:
-        """Return True for a number, and for an operand with one number in each row."""
+        """Return True if an operand is a number, or has one number in each row."""
         return self._number(read) is not None or self._is_row(read)
 
     def _operand(self, number: int, read: _Read) -> Operand:
-        """Return an operand of an instruction. One number in each row is repeated along the columns."""
+        """Return an operand of an instruction that takes whole rows. One number in each row is repeated along
+        the columns.
+        """
         return Operand(number, read.node, read.place, spread=self._is_row(read))
 
     def _row_operand(self, number: int, read: _Read) -> Operand:
-        """Return an operand of an instruction that takes one number in each row directly."""
+        """Return an operand of an instruction that takes one number in each row as it is."""
         return Operand(number, read.node, read.place)
 
     def _chained(self, node: Node, read: _Read, op: str, value: float | _Read, reverse: bool) -> Selected:
-        """Return a tensor_scalar ``x op value``. If another such step makes ``x``, the instruction does both steps."""
+        """Return a tensor_scalar ``x op value``. If ``x`` itself is such a step, one instruction does the two steps."""
         data, steps = read, [(op, value, reverse)]
         if (inner := self._absorbable(read)) is not None:
             step = self._step(inner)
@@ -319,9 +330,10 @@ class Selection:
         return Selected("tensor_scalar", tuple(operands), tuple(arguments))
 
     def _step(self, node: Node) -> tuple[_Read, str, float | _Read, bool] | None:
-        """Return (x, op, value, reversed) for a node of the form ``x op value``; None for a node of another form.
+        """Return (x, op, value, reversed) for a node of the form ``x op value``; None for a node of another
+        form.
 
-        ``value`` is a number, or has one number in each row. If ``reversed``, the node is ``value op x``.
+        ``value`` is a number, or has one number in each row. With ``reversed``, the node is ``value op x``.
         """
         if node.name in ("neg", "not"):
             return (_Read(node, 0), *(("multiply", -1.0) if node.name == "neg" else ("equal", 0.0)), False)
@@ -341,7 +353,9 @@ class Selection:
         if node.name == "pow":
             power = self._number(args[1])
             if power is None:
-                raise NotLowered("a power of two arrays is not lowered", node.line)
+                raise NotLowered(
+                    "a power of two arrays is not lowered; for a positive base use np.exp(y * np.log(x))", node.line
+                )
             data = self._operand(0, args[0])
             return Selected("tensor_scalar", (data,), (("data", data), ("op0", "power"), ("operand0", power)))
         step = self._step(node)

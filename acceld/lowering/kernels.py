@@ -21,18 +21,19 @@ from acceld.lowering.statements import HbmTensor, Kernel
 from acceld.lowering.stores import COMPUTED
 
 LESS_TRAFFIC = 0.7
-"""Greatest share of the bytes at which one region for each product is chosen over regions with several products.
+"""Regions with one product each are chosen if they move at most this share of the bytes that larger regions
+would move.
 
-Separate regions exchange results through HBM, which takes time. Fitted.
+Such regions exchange results through HBM, which takes time, so they have to save that much. Fitted.
 """
 RESERVED = ("nki", "nisa", "nl")
-"""Names that the file of a kernel defines already."""
+"""Names that every kernel's file defines already."""
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Limit the sizes of a kernel's pieces. With smaller pieces the kernel is simpler, and mostly slower."""
+    """Greatest sizes of a kernel's pieces. With smaller pieces a kernel is simpler, and mostly slower."""
 
     nodes: int = MOST_NODES
     """Most nodes of a region. With 1, each value of the graph goes through HBM."""
@@ -54,12 +55,12 @@ def lowered(
     parameters: Sequence[str] = (),
     pieces: Pieces = LARGEST,
 ) -> Kernel:
-    """Return a kernel for an API that computes what a graph does. NotLowered if the graph has no kernel.
+    """Return a kernel for an API that computes what a graph computes. Raise NotLowered if there is none.
 
-    - ``shapes``: the kernel's shape of each argument whose shape differs from the reference's.
+    - ``shapes``: the kernel's shape of each argument whose shape in the reference is another one.
     - ``output_shapes``: the kernel's shapes of its outputs.
-    - ``parameters``: all parameters in order. It is needed if some are numbers, whose values are already in the graph.
-    - ``pieces``: limits on the sizes of the kernel's pieces.
+    - ``parameters``: names of all parameters in order; needed only if some are numbers. Their values are in the graph.
+    - ``pieces``: greatest sizes of the kernel's pieces.
     """
     graph = simplified(vectorized(graph))
     found = _planned(graph, api, name, shapes or {}, output_shapes, MOST_NODES, pieces)
@@ -75,7 +76,7 @@ def lowered(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Hold the loop nests of a kernel before they are written, and the tensors that it makes and returns."""
+    """Loop nests of a kernel before they are written, and the tensors that the kernel makes and returns."""
 
     build: KernelBuilder
     nests: list[Nest]
@@ -97,7 +98,7 @@ def _planned(
     most_products: int,
     pieces: Pieces,
 ) -> _Plan:
-    """Return the loop nests of a graph, whose regions have at most ``most_products`` products each."""
+    """Return the loop nests of a graph. Each region has at most ``most_products`` matrix products."""
     divided, graph = regions(graph, most_products, pieces.nodes)
     build = KernelBuilder([*(node.name for node in graph.inputs), *RESERVED, name])
     memory, made, returned = _memory(graph, divided, build, shapes, output_shapes)
@@ -115,7 +116,11 @@ def _planned(
 
 
 def _names(graph: Graph) -> dict[int, str]:
-    """Return names for values, by node id: the variable to which a line of the reference assigns the line's last value."""
+    """Return names for the values of a graph, by node id.
+
+    A value that a line of the reference assigns to a variable gets the name of the variable. If the line makes
+    several values, its last one gets the name.
+    """
     last: dict[int, Node] = {}
     for node in graph.nodes():
         if node.kind in COMPUTED and node.line:
@@ -129,7 +134,7 @@ def _names(graph: Graph) -> dict[int, str]:
 
 
 def _root(node: Node) -> Node:
-    """Return the first state of a buffer; any other node itself."""
+    """Return the first state of a buffer; any other node is returned unchanged."""
     while node.kind == "buffer" and len(node.args) == 2:
         before = node.args[0]
         assert isinstance(before, View)
@@ -144,9 +149,9 @@ def _memory(
     shapes: Mapping[str, Shape],
     output_shapes: Sequence[Shape],
 ) -> tuple[HbmPlacement, tuple[HbmTensor, ...], tuple[HbmTensor, ...]]:
-    """Return where values lie in HBM, the tensors that the kernel makes, and those that it returns.
+    """Return where values lie in HBM, the tensors that the kernel makes, and the tensors that it returns.
 
-    Each input, output, buffer and value that another region reads has a tensor.
+    Inputs, outputs, buffers and values that another region reads have a tensor.
     """
     tensors = {id(node): HbmTensor(node.name, shapes.get(node.name, node.shape), node.dtype) for node in graph.inputs}
     tensors[id(INDEX)] = HbmTensor("index", INDEX.shape, INDEX.dtype)
@@ -192,7 +197,7 @@ def _memory(
 
 
 def external(region: Region, memory: HbmPlacement) -> list[Access]:
-    """Return the accesses with which a region reads and writes HBM."""
+    """Return the accesses by which a region reads and writes HBM."""
     inside = {id(node) for node in region.nodes}
     found = []
     rows = region.layout.rows
@@ -215,7 +220,7 @@ def external(region: Region, memory: HbmPlacement) -> list[Access]:
 
 
 def _signature(region: Region, found: Sequence[Access], memory: HbmPlacement) -> object:
-    """Return a key that is the same for regions that differ only in the offsets of their accesses."""
+    """Return a key that is equal for regions that differ only in the offsets of their accesses."""
     place = {id(node): number for number, node in enumerate(region.nodes)}
     nodes = tuple(
         (
@@ -236,8 +241,8 @@ def _signature(region: Region, found: Sequence[Access], memory: HbmPlacement) ->
 
 
 def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement) -> list[Rolled]:
-    """Return the regions in order, with neighboring regions that differ only in offsets joined into one with loops
-    around it.
+    """Return the regions in order. Neighboring regions that differ only in offsets become one region inside of
+    loops.
     """
     result: list[Rolled] = []
     at = 0
@@ -256,8 +261,8 @@ def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement
 
 
 def _overwritten(block: Sequence[tuple[Region, list[Access]]]) -> bool:
-    """Return True if two of the regions store to the same elements. Their order then matters, so they can not be one
-    loop.
+    """Return True if two of the regions store to the same element. Their order then matters, so they can not
+    become a loop.
     """
     for place, first in enumerate(block[0][1]):
         if first.role == "store" and any(overlap(first.view, found[place].view) for _, found in block[1:]):
@@ -266,7 +271,10 @@ def _overwritten(block: Sequence[tuple[Region, list[Access]]]) -> bool:
 
 
 def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
-    """Return equal regions as one region inside of one or two loops, or each by itself if the offsets do not fit loops."""
+    """Return equal regions as one region inside of one or two loops.
+
+    If their offsets do not grow as in such loops, return each region by itself.
+    """
     total = len(block)
     offsets = [[access.view.offset for access in found] for _, found in block]
     places = [[_place(access.view) for access in found] for _, found in block]
@@ -286,18 +294,19 @@ def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
 
 
 def _place(view: View) -> tuple[int, ...]:
-    """Return the position of a view's first element along each axis."""
+    """Return the position of a view's first element along each axis of the result that it is a view of."""
     return (view.offset,) if view.node is INDEX else coordinates(view.offset, view.node.shape)
 
 
 def _turns(steps: Sequence[int]) -> bool:
-    """Return True if a step moves forward along one axis and back along another."""
+    """Return True if a step moves forward along one axis and backward along another."""
     return min(steps, default=0) < 0 < max(steps, default=0)
 
 
 def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
-    """Return the steps (outer, inner) by which the numbers grow like the index of two nested loops; None if they do
-    not.
+    """Return the steps (outer, inner) of two nested loops in which the index takes the values ``column``.
+
+    Return None if there are no such steps. ``inner`` is the number of trips of the inner loop.
     """
     outer_step = column[inner] - column[0] if len(column) > inner else 0
     inner_step = column[1] - column[0] if inner > 1 else 0
@@ -306,7 +315,9 @@ def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
 
 
 def work(graph: Graph) -> tuple[int, int, int]:
-    """Return the floating-point operations of products, those of all other nodes, and the bytes of inputs and outputs."""
+    """Return the floating-point operations of matrix products and of all other nodes, and the bytes of inputs
+    and outputs.
+    """
     products = others = 0
     for node in graph.nodes():
         if node.kind == "dot":

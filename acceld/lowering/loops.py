@@ -1,4 +1,7 @@
-"""Turn a loop over time, which tracing unrolls, into operations on whole tensors with time as last axis, and a scan."""
+"""Replace a loop over time, which tracing has unrolled, by operations on whole tensors with time as last axis.
+
+What one iteration passes on to the next becomes a scan.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ from dataclasses import dataclass
 from acceld.lowering.graph import Graph, Node, Operand, View, elementwise, fill, reduced, stored, whole
 
 LEAST_TRIPS = 16
-"""Number of iterations below which a loop stays unrolled. Its equal regions are made one loop nest later."""
+"""Loops with fewer iterations stay unrolled. Their equal regions become one loop nest later."""
 
 
 class _NoLoopError(Exception):
-    """Stop turning a loop into tensors: its iterations differ, or pass on something other than one linear recurrence."""
+    """Report that a loop can not be replaced: its iterations differ, or pass on more than one linear recurrence."""
 
 
 def vectorized(graph: Graph) -> Graph:
-    """Return the graph with each loop over time that fills a buffer replaced by tensor operations.
+    """Return the graph after each loop over time that fills a buffer was replaced by tensor operations.
 
     Loops that can not be replaced stay unrolled.
     """
@@ -44,13 +47,13 @@ def vectorized(graph: Graph) -> Graph:
 
 
 def _put(view: View, replaced: dict[int, View]) -> View:
-    """Return ``view`` as a view of the tensor that replaces its node, if one does."""
+    """Return a view of a replaced node as a view of the tensor that replaces the node; any other view unchanged."""
     found = replaced.get(id(view.node))
     return view if found is None else View(found.node, view.shape, view.strides, view.offset)
 
 
 def _stores(node: Node) -> list[Node]:
-    """Return the states of a buffer, one for each store, in order."""
+    """Return the states of the buffer ``node``, one after each store, in order."""
     found: list[Node] = []
     while node.kind == "buffer" and node.args:
         found.append(node)
@@ -64,7 +67,9 @@ def _stores(node: Node) -> list[Node]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Describe an operand that an iteration of the loop makes: the same iteration, or the one before it if ``carried``."""
+    """An operand that is node ``number`` of an iteration: of the same iteration, or of the one before if
+    ``carried``.
+    """
 
     number: int
     view: View
@@ -76,7 +81,7 @@ _Argument = float | _Step | _Outside
 
 
 class _Loop:
-    """Hold the iterations of one loop: ``body[t][j]`` is node ``j`` of iteration ``t``."""
+    """Iterations of one loop: ``body[t][j]`` is node ``j`` of iteration ``t``."""
 
     def __init__(self, computed: list[Node], place: dict[int, int], stores: list[Node]) -> None:
         ends = []
@@ -96,8 +101,9 @@ class _Loop:
         self.values: dict[int, View] = {}
 
     def tensors(self) -> View:
-        """Return the last state of the buffer, computed by operations on whole tensors. Raises _NoLoopError if that is
-        not possible.
+        """Return the last state of the buffer, computed by operations on whole tensors.
+
+        Raise _NoLoopError if that is not possible.
         """
         body, stores = self.body, self.stores
         arguments = [self._arguments(j) for j in range(len(body[0]))]
@@ -126,7 +132,7 @@ class _Loop:
         return whole(stored(None, result.reshaped(target.shape), target, held.line))
 
     def _arguments(self, j: int) -> list[_Argument]:
-        """Return a description of each operand of node ``j``, which holds for all iterations."""
+        """Describe each operand of node ``j`` in a way that is right for all iterations."""
         node = self.body[0][j]
         for step in self.body:
             other = step[j]
@@ -136,8 +142,8 @@ class _Loop:
         return [self._argument(j, i) for i in range(len(node.args))]
 
     def _argument(self, j: int, i: int) -> _Argument:
-        """Return a description of operand ``i`` of node ``j``: a number, a value of an iteration, or a value from
-        outside.
+        """Describe operand ``i`` of node ``j``: a number, a value of an iteration, or a value from outside of
+        the loop.
         """
         every: list[Operand] = [step[j].args[i] for step in self.body]
         second = every[1]
@@ -156,10 +162,11 @@ class _Loop:
         return _Step(at[1], second, at[0] == 0)
 
     def _outside(self, every: list[Operand]) -> _Outside:
-        """Return a function that makes an operand from outside of the loop for all iterations, with time as last axis.
+        """Return a function that gives an operand from outside of the loop for all iterations, with time as
+        last axis.
 
-        The function takes the shape to which the operand is broadcast. Raises _NoLoopError if the operand does not move
-        by equal steps.
+        The function takes the shape to which the operand is broadcast. Raise _NoLoopError if the operand does
+        not move by equal steps from one iteration to the next.
         """
         views = [arg for arg in every if isinstance(arg, View)]
         steps = {b.offset - a.offset for a, b in itertools.pairwise(views)}
@@ -233,5 +240,5 @@ class _Loop:
 
 
 def _on(target: View, node: Node) -> View:
-    """Return ``target`` as a view of another node."""
+    """Return a view with the shape and strides of ``target``, but of ``node``."""
     return View(node, target.shape, target.strides, target.offset)

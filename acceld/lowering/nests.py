@@ -1,6 +1,13 @@
-"""Write a region as a loop nest: rows on partitions, columns in chunks, operands on the chip as long as they fit.
+"""Write a region as a loop nest: rows on partitions, columns in chunks, operands on the chip as long as they
+fit.
 
-A *group* is the nodes of one level and width, which share their chunks of columns.
+Words of this module, besides those of :mod:`acceld.lowering.choices`:
+
+- A *row tile* has up to 128 rows, one on each partition. Several row tiles may share each load of a right operand.
+- A *chunk* is a range of columns that is computed at one time. A *group*, the nodes of one level and width, shares its
+  chunks.
+- *Access n* is the read or write of HBM number n of the region, ``reach[n]``.
+- *Turned* means transposed.
 """
 
 from __future__ import annotations
@@ -48,15 +55,16 @@ from acceld.lowering.statements import (
 
 Pattern = tuple[tuple[int, int], ...]
 TURNED_TOGETHER = 4
-"""Number of transposes into one PSUM bank, which a single copy then moves to SBUF."""
+"""Transposes that are written to one PSUM bank, from which a single copy moves them to SBUF."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Describe a range of a group's columns.
+    """A range of a group's columns.
 
-    ``position`` is its first column, ``size`` its number of columns, ``number`` its place among the group's chunks.
-    Each access of HBM moves by its ``offsets`` from the start of a row, and walks the axes in ``inner``.
+    ``position`` is its first column, ``size`` its number of columns, and ``number`` its number among the
+    group's chunks. In this chunk each access of HBM begins ``offsets`` behind the start of a row, and reads the
+    axes in ``inner``.
     """
 
     position: Affine
@@ -67,7 +75,7 @@ class Chunk:
 
 
 class Nest(Choices):
-    """Write one region, or several equal ones, as statements."""
+    """Writer of one region, or of several equal ones, as statements."""
 
     def __init__(
         self,
@@ -101,7 +109,10 @@ class Nest(Choices):
         return list(dict.fromkeys(text for text in texts if text))[:12]
 
     def _around(self, level: int) -> None:
-        """Open the loops around the rows. In each of them, load the operands that depend on no loop further inside."""
+        """Open the loops outside of the row tiles, from loop number ``level`` on, and write what is inside.
+
+        Each operand is loaded in the outermost loop where that is possible.
+        """
         for n in sorted(self.resident):
             if self._home(n) == level and not self._inside(n):
                 self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
@@ -119,15 +130,17 @@ class Nest(Choices):
         self.values[axis] = ZERO
 
     def _inside(self, n: int) -> bool:
-        """Return True if access ``n`` depends on a loop inside of a row tile."""
+        """Return True if access ``n`` depends on a loop that is inside of a row tile."""
         return any(self.reach[n].strides[a] for a in self.inner_axes)
 
     def _home(self, n: int) -> int:
-        """Return the number of outer loops that must be open where access ``n`` is loaded."""
+        """Return the number of outer loops inside of which access ``n`` is loaded: up to the last one that it
+        depends on.
+        """
         return max((place + 1 for place, axis in enumerate(self.outer_axes) if self.reach[n].strides[axis]), default=0)
 
     def _row_loops(self) -> None:
-        """Open the loop over the row tiles and write each, with a smaller tile at the end if the rows do not divide."""
+        """Write the loop over row tiles, and a smaller tile at the end if the rows do not divide evenly."""
         extent = self.extents[self.partition]
         tiles = extent // self.rows
         within = self.together if self.shared_axis == self.partition else 1
@@ -139,7 +152,7 @@ class Nest(Choices):
             self._tile(extent % self.rows, 1)
 
     def _tile(self, rows: int, together: int) -> None:
-        """Write the statements of one row tile, or of ``together`` row tiles that share each load of a right operand."""
+        """Write the statements of one row tile of ``rows`` rows, or of ``together`` row tiles that share loads."""
         self.part, self.block = rows, together
         self.tiles: dict[int, Tile] = {}
         self.parts: dict[int, Tile] = {}
@@ -168,7 +181,7 @@ class Nest(Choices):
 
     @contextmanager
     def _inner(self, place: int) -> Iterator[None]:
-        """Open the loops over row axes inside of a row tile."""
+        """Open the loops over those row axes that lie inside of a row tile, from number ``place`` on."""
         if place == len(self.inner_axes):
             for n in self.vectors:
                 if self._inside(n):
@@ -186,18 +199,20 @@ class Nest(Choices):
         self.values[axis] = ZERO
 
     def _dims(self, width: int) -> tuple[int, ...]:
-        """Return the shape of an SBUF tile of ``width`` columns for the present row tiles."""
+        """Return the shape of an SBUF tile of ``width`` columns, for all row tiles that share loads."""
         return (self.part, width) if self.block == 1 else (self.part, self.block, width)
 
     def _piece(self, tile: Tile, start: Affine, size: int, row: str | None) -> Piece:
-        """Return columns of a tile. ``row`` is the variable of the loop over row tiles that share loads."""
+        """Return ``size`` columns of a tile, from ``start`` on. ``row`` is the variable of the loop over row
+        tiles, if any.
+        """
         spans = [Span(ZERO, self.part), Span(start, size)]
         if len(tile.shape) == 3:
             spans.insert(1, Span(variable(row), None))
         return Piece(tile, tuple(spans))
 
     def _shared_rows(self) -> None:
-        """Choose the rows that are loaded once as a whole, because several groups read them."""
+        """Choose the rows that are loaded whole and once, because several groups read them."""
         groups: dict[object, set[object]] = {}
         widths = {self._key(n): math.prod(e for e, _ in (*r.columns, *r.depth)) for n, r in enumerate(self.reach)}
         for n, reach in enumerate(self.reach):
@@ -218,13 +233,13 @@ class Nest(Choices):
                 self.shared.remove(key)
 
     def _key(self, n: int) -> object:
-        """Return a key that is the same for accesses of the same elements."""
+        """Return a key that is equal for accesses that read the same elements."""
         reach = self.reach[n]
         inner = merged([(*reach.columns, *reach.depth)]) if reach.columns or reach.depth else [()]
         return (id(reach.access.view.node), reach.access.view.offset, tuple(reach.strides), inner[0])
 
     def _level(self, level: int) -> None:
-        """Write the nodes of one level: first those with one number in each row, then the groups."""
+        """Write the nodes of one level: first the nodes with one number in each row, then the groups."""
         scalars = [
             n
             for n in self.nodes
@@ -256,7 +271,7 @@ class Nest(Choices):
             )
 
     def _scalars(self, nodes: Sequence[Node], selected: dict[int, Selected], row: str | None) -> None:
-        """Write the nodes that have one number in each row."""
+        """Write nodes that have one number in each row."""
         self.local: dict[int, Piece] = {}
         self.chunk = Chunk(ZERO, 1, ZERO, tuple(ZERO for _ in self.reach), tuple(r.columns for r in self.reach))
         self.row = row
@@ -271,7 +286,7 @@ class Nest(Choices):
                 self._compute(node, selected[id(node)])
 
     def _finish(self, node: Node) -> None:
-        """Fold the results that a reduction has for each chunk into one result."""
+        """Combine the results that a fold has for each chunk into one result, and store it."""
         if id(node) not in self.parts:
             tile = self.tiles[id(node)]
         else:
@@ -288,7 +303,7 @@ class Nest(Choices):
         self._store(node, self._piece(tile, ZERO, 1, self.row))
 
     def _scalar_tile(self, node: Node) -> Tile:
-        """Return the tile with one column for a node's value. It is declared at the first use."""
+        """Return the tile of one column for a node's value. The first call declares it."""
         if id(node) not in self.tiles:
             self.tiles[id(node)] = self.build.tile(
                 self._name(node), self._dims(1), "float32" if node.kind == "reduce" else node.dtype
@@ -331,10 +346,10 @@ class Nest(Choices):
             done += self._chunk_loops(nodes, plan, done, ordered=bool(carried))
 
     def _chunks(self, here: list[int], width: int, limit: int) -> Iterator[tuple[list[int], list[Axes], int, int]]:
-        """Yield a plan for the full chunks of a group, and one for a smaller chunk at the end.
+        """Yield a plan for the full chunks of a group, and if needed a plan for a smaller chunk at the end.
 
-        A plan has the trips of the loops over chunks, the axes of each access in ``here``, the size of a chunk and its
-        first column.
+        A plan has the trips of the loops over chunks, the axes that each access in ``here`` reads, the size of
+        a chunk, and its first column. Chunks have at most ``limit`` columns.
         """
         extents: tuple[int, ...] | None = (width,) if width > 1 else ()
         for n in here:
@@ -380,7 +395,9 @@ class Nest(Choices):
     def _chunk_loops(
         self, nodes: list[Node], plan: tuple[list[int], list[Axes], int, int], done: int, ordered: bool
     ) -> int:
-        """Write the loops and statements for one plan of chunks, and return the number of chunks."""
+        """Write the loops and statements for one plan of chunks, and return the number of chunks. ``done`` were
+        written before.
+        """
         outer, axes, size, first = plan
         here = [
             n
@@ -419,7 +436,9 @@ class Nest(Choices):
 
     @contextmanager
     def _nested(self, counts: Sequence[int], ordered: bool, names: list[str | None]) -> Iterator[None]:
-        """Open a loop over chunks for each of ``counts``, and append the variables of the loops to ``names``."""
+        """Write a loop over chunks for each of ``counts``, one inside of the other, and append their variables
+        to ``names``.
+        """
         if not counts:
             yield
             return
@@ -429,7 +448,7 @@ class Nest(Choices):
                 yield
 
     def _chunk_body(self, nodes: list[Node]) -> None:
-        """Write the statements of one chunk: load the right operands, then compute each node."""
+        """Write the statements of one chunk: loads of right operands first, then each node."""
         rights = {}
         for node in nodes:
             if node.kind == "dot":
@@ -477,7 +496,7 @@ class Nest(Choices):
         return full(made)
 
     def _compute(self, node: Node, selected: Selected) -> None:
-        """Write one selected instruction, which may do the work of several nodes."""
+        """Write one instruction, which may do the work of several nodes."""
         if selected.operation == "affine_select":
             self._select_by_position(node, selected)
             return
@@ -509,7 +528,7 @@ class Nest(Choices):
         self._store(node, dst)
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return True if one pattern counts the positions that a node compares, over the rows and columns of the
+        """Return True if one pattern gives the positions that a node compares, for all rows and columns of the
         present chunk.
         """
         n = self.by_key.get((id(node), 0, "value"))
@@ -518,7 +537,7 @@ class Nest(Choices):
         return not self.reach[n].scalar and n not in self.broadcast and len(self.chunk.inner[n]) == 1
 
     def _select_by_position(self, node: Node, selected: Selected) -> None:
-        """Write an affine_select, which compares positions and chooses between a tile and a number."""
+        """Write an affine_select: it compares positions, and takes a tile or a number."""
         n = self.by_key[(id(selected.operands[0].node), 0, "value")]
         ((extent, step),) = self.chunk.inner[n]
         offset = self._offset(n, self.row) + self.chunk.offsets[n]
@@ -533,13 +552,15 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _copied(self, bank: Piece) -> Piece:
-        """Return a copy in SBUF of a piece of PSUM."""
+        """Return a copy, in SBUF, of a piece of PSUM."""
         copied = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
         self.build.call("tensor_copy", copied, src=bank)
         return copied
 
     def _where(self, dst: Piece, data: list[Value]) -> None:
-        """Write a selection between two values as a copy of one, and a predicated copy of the other over it."""
+        """Write a choice between two values: a copy of the second one, and over it a predicated copy of the
+        first one.
+        """
         condition, first, second = (self._gathered(one) if isinstance(one, Strided) else one for one in data)
         if isinstance(second, Piece):
             self.build.call("tensor_copy", dst, src=second)
@@ -564,7 +585,7 @@ class Nest(Choices):
         return made
 
     def _resolved(self, operand: Operand) -> Value:
-        """Return an operand of a selected instruction: a number, a piece with one number in each row, or a piece of
+        """Return an operand of an instruction: a number, a piece with one number in each row, or columns of
         this chunk.
         """
         value = operand.value
@@ -579,7 +600,7 @@ class Nest(Choices):
         return found
 
     def _wide(self, piece: Piece) -> Piece:
-        """Return one number in each row, copied to float32, because instructions take only float32 beside columns."""
+        """Return one number in each row as float32, because instructions take no other type beside columns."""
         wide = full(self.build.tile("wide", (self.part, 1), "float32"))
         self.build.call("tensor_copy", wide, src=piece)
         return wide
@@ -592,7 +613,10 @@ class Nest(Choices):
         return spread
 
     def _negative(self, operand: Operand) -> Piece:
-        """Return the negative of one number in each row. It is computed once, before the chunks of the group."""
+        """Return an operand that has one number in each row, with its sign changed.
+
+        The instruction that changes the sign stands before the chunks of the group, so it runs once.
+        """
         key = ("negative", operand.node.args[operand.place])
         if key not in self.rows_loaded:
             with self._before_group():
@@ -607,7 +631,7 @@ class Nest(Choices):
 
     @contextmanager
     def _before_group(self) -> Iterator[None]:
-        """Put the statements of the block before the first chunk of the present group."""
+        """Write the statements of the ``with`` block before the first chunk of the present group."""
         self.build.blocks.append([])
         yield
         made = self.build.blocks.pop()
@@ -617,14 +641,16 @@ class Nest(Choices):
 
     @contextmanager
     def _each_row(self) -> Iterator[None]:
-        """Put the statements of the block into a loop over the row tiles that share loads."""
+        """Write the statements of the ``with`` block into a loop over the row tiles that share loads."""
         held = self.row
         with self.build.loop("r", self.block) as self.row:
             yield
         self.row = held
 
     def operand(self, node: Node, place: int) -> Piece | Strided:
-        """Return operand ``place`` of a node as a piece of a tile. It is loaded first if it is not on the chip."""
+        """Return operand number ``place`` of a node as a piece of a tile. It is loaded first if it is not on
+        the chip.
+        """
         view = node.args[place]
         assert isinstance(view, View)
         source = view.node
@@ -646,12 +672,12 @@ class Nest(Choices):
         return self._loaded(n)
 
     def _piece_of_vector(self, n: int) -> Piece:
-        """Return the columns of this chunk of a row that is copied to all partitions."""
+        """Return this chunk's columns of a row that was copied to all partitions."""
         return Piece(self.broadcast[n], (Span(ZERO, self.part), Span(self.chunk.position, self.chunk.size)))
 
     def _loaded(self, n: int) -> Piece:
-        """Return the piece of a tile with what access ``n`` reads in this chunk. It is loaded first if it is not on the
-        chip.
+        """Return what access ``n`` reads in this chunk, as a piece of a tile. It is loaded first if it is not
+        on the chip.
         """
         reach = self.reach[n]
         key = self._key(n)
@@ -672,7 +698,7 @@ class Nest(Choices):
         return self.loaded[key]
 
     def _whole_rows(self, n: int) -> Tile:
-        """Return a tile with the whole rows of access ``n``. They are loaded once for all groups that read them."""
+        """Return a tile with the whole rows of access ``n``. They are loaded once, for all groups that read them."""
         key = self._key(n)
         if key not in self.rows_loaded:
             reach = self.reach[n]
@@ -686,7 +712,7 @@ class Nest(Choices):
         return self.rows_loaded[key]
 
     def _offset(self, n: int, row: str | None) -> Affine:
-        """Return the position in HBM of the first element of access ``n`` in the present row tile."""
+        """Return the offset in HBM, in elements, of the first element of access ``n`` in the present row tile."""
         reach = self.reach[n]
         offset = Affine(reach.access.view.offset)
         for axis, stride in enumerate(reach.strides):
@@ -698,8 +724,10 @@ class Nest(Choices):
         return offset + variable(row) * apart
 
     def _fetch(self, dst: Piece, n: int, further: Affine, axes: Axes, row: str | None) -> None:
-        """Load elements of access ``n`` into ``dst``: for each row the elements of ``axes``, ``further`` behind the
-        row's start.
+        """Load elements of access ``n`` into ``dst``.
+
+        From each row, these are the elements along ``axes``, beginning ``further`` elements behind the row's
+        start.
         """
         reach = self.reach[n]
         tensor = self.memory.tensor(reach.access.view.node)
@@ -715,15 +743,18 @@ class Nest(Choices):
         self._read(shaped, tensor, offset, pattern)
 
     def _read(self, dst: Piece, tensor: HbmTensor, offset: Affine, pattern: Pattern) -> None:
-        """Load elements from HBM into ``dst``, or make numbers on the chip if ``tensor`` is that of positions."""
+        """Load elements from HBM into ``dst``. If ``tensor`` stands for positions, the numbers are made on the
+        chip instead.
+        """
         if tensor is self.memory.tensor(INDEX):
             self.build.call("iota", dst, pattern=Positions(offset, pattern[0][0], pattern[1:]))
         else:
             self.build.call("dma_copy", dst, src=Block(tensor, offset, pattern))
 
     def _fetch_turned(self, dst: Piece, tensor: HbmTensor, offset: Affine, axis: tuple[int, int]) -> None:
-        """Load columns whose elements are far apart while rows are contiguous: load them transposed, then transpose on
-        the chip.
+        """Load columns whose elements lie far apart, while rows are contiguous.
+
+        The data are loaded transposed, and transposed back on the chip.
         """
         extent, stride = axis
         for count, first, size in blocks_of(extent):
@@ -738,7 +769,7 @@ class Nest(Choices):
                 self.build.call("tensor_copy", _shifted(dst, at, size), src=full(across))
 
     def _load_vector(self, n: int) -> Tile:
-        """Return a tile with one row of access ``n`` in every partition."""
+        """Return a tile that has the one row of access ``n`` in every partition."""
         reach = self.reach[n]
         width = reach.width
         tile = self.build.tile(self._source_name(n), (min(self.rows, PARTITIONS), width), reach.dtype)
@@ -752,8 +783,9 @@ class Nest(Choices):
         return tile
 
     def _load_right(self, n: int, further: Affine, size: int, inner: Axes | None) -> Tile:
-        """Return a tile with a right operand as [partitions, blocks, columns]. Partitions and blocks hold the axes
-        summed over.
+        """Return a tile with a right operand as [partitions, blocks, columns].
+
+        The axes that the product sums over lie on partitions and blocks.
         """
         reach = self.reach[n]
         access = reach.access
@@ -796,10 +828,10 @@ class Nest(Choices):
         return tile
 
     def _window(self, n: int, columns: Axes) -> int | None:
-        """Return the number of contiguous elements that hold the columns of a right operand for all taps of a
+        """Return the length of the contiguous range that has the columns of a right operand for all taps of a
         convolution.
 
-        None if loading the columns of each tap by itself takes less, or if the taps do not overlap.
+        Return None if loading the columns of each tap by itself moves less, or if the taps do not overlap.
         """
         reach = self.reach[n]
         _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
@@ -812,8 +844,9 @@ class Nest(Choices):
     def _turned_right(
         self, tile: Tile, where: Span, tensor: HbmTensor, offset: Affine, columns: Axes, rows: int
     ) -> None:
-        """Load a right operand that is contiguous along the axis summed over: load it transposed, then transpose on the
-        chip.
+        """Load a right operand that is contiguous along the axis that the product sums over.
+
+        The data are loaded transposed, and transposed back on the chip.
         """
         *outer, (extent, stride) = columns
         names: list[str | None] = []
@@ -835,7 +868,7 @@ class Nest(Choices):
 
     @contextmanager
     def _nested_steps(self, counts: Sequence[int], names: list[str | None]) -> Iterator[None]:
-        """Open a loop for each of ``counts``, and append the variables of the loops to ``names``."""
+        """Write a loop for each of ``counts``, one inside of the other, and append their variables to ``names``."""
         if not counts:
             yield
             return
@@ -845,18 +878,19 @@ class Nest(Choices):
                 yield
 
     def _direct(self, n: int) -> bool:
-        """Return True if a left operand can be loaded from HBM with the axis summed over on partitions."""
+        """Return True if a left operand can be loaded from HBM so that the axis summed over lies on partitions."""
         reach = self.reach[n]
         return reach.strides[self.partition] == 1 and bool(reach.depth) and reach.depth[-1][1] != 1
 
     def _left_key(self, node: Node, pair: int) -> object:
-        """Return a key that is the same for products with the same left operand."""
+        """Return a key that is equal for products with the same left operand."""
         view = node.views[2 * pair]
         return (id(view.node), view.offset, view.shape, view.strides)
 
     def _turn_lefts(self, dots: Sequence[Node]) -> None:
-        """Put the left operands of ``dots`` on the chip as [partitions, blocks, rows], with the axes summed over on
-        partitions.
+        """Put the left operands of ``dots`` on the chip as [partitions, blocks, rows].
+
+        The axes that the products sum over lie on partitions and blocks.
         """
         todo: dict[object, tuple[Node, int]] = {}
         for node in dots:
@@ -881,7 +915,7 @@ class Nest(Choices):
                     self._turn_tile(source or self.tiles[id(view.node)], tile, placed, part, row)
 
     def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
-        """Load a left operand from HBM with the axis summed over on partitions."""
+        """Load a left operand from HBM so that the axis summed over lies on partitions."""
         reach = self.reach[n]
         tensor = self.memory.tensor(reach.access.view.node)
         names: list[str | None] = []
@@ -901,7 +935,7 @@ class Nest(Choices):
                     )
 
     def _left_piece(self, tile: Tile, rows: int, block: Affine, row: str | None) -> Piece:
-        """Return one block of a left operand that lies transposed on the chip."""
+        """Return one block of a left operand, which lies transposed on the chip."""
         spans = [Span(ZERO, rows), Span(block, None), Span(ZERO, self.part)]
         if len(tile.shape) == 4:
             spans.insert(1, Span(variable(row), None))
@@ -935,14 +969,16 @@ class Nest(Choices):
                     self.build.call("tensor_copy", Piece(tile, tuple(spans)), src=full(across))
 
     def _apart(self, tile: Tile, start: Affine, size: int, step: int, row: str | None) -> Piece | Strided:
-        """Return ``size`` columns of a tile that are ``step`` elements apart."""
+        """Return ``size`` columns of a tile, each ``step`` columns behind the one before."""
         if step == 1 or size == 1:
             return self._piece(tile, start, size, row)
         between = (variable(row),) if len(tile.shape) == 3 else ()
         return Strided(tile, self.part, start, ((step, size),), between)
 
     def _product(self, node: Node, rights: dict[int, Tile]) -> None:
-        """Write the products of a dot for one chunk, added in PSUM, and a copy to SBUF if the result is needed there."""
+        """Write the matrix products of a dot for one chunk, which PSUM adds. The sum is copied to SBUF if it is
+        needed there.
+        """
         psum = self.build.tile("product", (self.part, self.chunk.size), "float32", psum=True)
         started: list[str] = []
         begun = False
@@ -986,7 +1022,9 @@ class Nest(Choices):
             self._store(node, dst)
 
     def _windowed(self, n: int, right: Tile, rows: int, names: Sequence[str | None], block: Affine) -> Strided:
-        """Return the columns of one tap of a convolution, out of the contiguous elements that all taps share."""
+        """Return the columns of one tap of a convolution, from the contiguous range that has the columns of all
+        taps.
+        """
         reach = self.reach[n]
         _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
         offset = ZERO
@@ -997,7 +1035,7 @@ class Nest(Choices):
         return Strided(right, rows, offset, tuple((s, e) for e, s in self.chunk.inner[n]), (block,))
 
     def _moved(self, node: Node) -> Piece:
-        """Return the piece of an SBUF tile to which the result of a dot is copied."""
+        """Return the piece of an SBUF tile that gets the result of a dot."""
         if id(node) in self.tiles:
             piece = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
         else:
@@ -1006,13 +1044,15 @@ class Nest(Choices):
         return piece
 
     def _part_piece(self, node: Node) -> Piece:
-        """Return the place for the result of a reduction in this chunk."""
+        """Return the piece that gets the result of a fold over this chunk."""
         if id(node) in self.parts:
             return self._piece(self.parts[id(node)], self.chunk.number, 1, self.row)
         return self._piece(self.tiles[id(node)], ZERO, 1, self.row)
 
     def _partial(self, node: Node, selected: dict[int, Selected]) -> None:
-        """Fold the columns of this chunk, unless an instruction of the chunk has already folded them."""
+        """Write the fold over the columns of this chunk, unless another instruction of the chunk computes it
+        already.
+        """
         if any(one.reduce is node for one in selected.values()):
             return
         data = self.operand(node, 0)
@@ -1032,7 +1072,7 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _gather(self, node: Node) -> None:
-        """Load one row of a table for each row, at the position that the row's operand has."""
+        """Write a gather: for each row it loads the row of a table whose number the operand has."""
         n = self.by_key[(id(node), 1, "value")]
         table = self.reach[n].access.view
         row = math.prod(table.shape[len(table.shape) - node.folded :])
@@ -1044,13 +1084,13 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _accumulate(self, node: Node) -> None:
-        """Add this chunk to the sum over the rows of a loop."""
+        """Write the addition of this chunk to a sum over the rows of a loop."""
         data = self.operand(node, 0)
         total = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
         self.build.call("tensor_tensor", total, data1=total, data2=data, op="add")
 
     def _store(self, node: Node, source: Piece) -> None:
-        """Write a node's value in this chunk to every place in HBM that needs it."""
+        """Write a node's value in this chunk to every part of HBM that needs it."""
         for n in self.stores_of(node):
             tensor = self.memory.tensor(self.reach[n].access.view.node)
             inner = self.chunk.inner[n] or ((1, 1),)
@@ -1061,7 +1101,7 @@ class Nest(Choices):
             )
 
     def _store_rows(self, n: int, tile: Tile) -> None:
-        """Write a whole tile of sums to HBM."""
+        """Write a whole tile of sums to HBM, by access ``n``."""
         reach = self.reach[n]
         axes = merged([reach.columns])[0]
         pattern = ((reach.strides[self.partition], self.part), *((s, e) for e, s in axes))
@@ -1074,7 +1114,9 @@ class Nest(Choices):
     # -- names
 
     def _name(self, node: Node) -> str:
-        """Return a name for the tile of a node: the variable of the reference, else a word for its function."""
+        """Return a name for the tile of a node: the variable of the reference, or else a word for the node's
+        function.
+        """
         return self.memory.names.get(id(node)) or _PLAIN.get(node.name, node.name)
 
     def _source_name(self, n: int) -> str:
@@ -1100,12 +1142,12 @@ _PLAIN = {
 
 
 def _reshaped(piece: Piece, shape: tuple[int, ...]) -> Piece:
-    """Return a piece that an instruction sees in ``shape``."""
+    """Return a piece that instructions see in ``shape``."""
     return Piece(piece.tile, piece.spans, shape)
 
 
 def _as(value: Value, part: int, shape: tuple[int, ...]) -> Value:
-    """Return a piece with several columns in ``shape``; any other value unchanged."""
+    """Return a piece with several columns in ``shape``; any other value is returned unchanged."""
     wide = isinstance(value, Piece) and (value.spans[-1].count or 1) > 1
     return _reshaped(value, (part, *shape)) if wide and isinstance(value, Piece) else value
 

@@ -48,7 +48,7 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> A
 
 
 def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
-    """Return ``np.vectorize(pyfunc)`` for traced arrays. Only functions of ``math``, such as ``math.erf``, are lowered."""
+    """Stand in for ``np.vectorize(pyfunc)``. Only functions of ``math``, such as ``math.erf``, are lowered."""
     name = ELEMENTWISE.get(getattr(pyfunc, "__name__", ""))
     plain = np.vectorize(pyfunc, otypes)
 
@@ -63,7 +63,7 @@ def _vectorized(pyfunc: Any, otypes: Any = None) -> Any:
 
 
 def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
-    """Return a version of ``np.array`` or ``np.asarray`` that also takes traced arrays, and lists of traced arrays."""
+    """Return a version of ``np.array`` or ``np.asarray`` that takes traced arrays and lists of them, too."""
 
     def made(value: Any, dtype: Any = None, **further: Any) -> Any:
         if isinstance(value, list | tuple) and any(isinstance(one, Traced) for one in value):
@@ -79,8 +79,9 @@ def _given(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
 
 
 def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of a numpy constructor of constants that returns a traced array, so that traced arrays can index
-    it.
+    """Return a version of a numpy constructor, such as arange, that returns a traced array.
+
+    A traced array can be indexed by other traced arrays.
     """
 
     def made(*args: Any, **further: Any) -> Traced:
@@ -91,7 +92,9 @@ def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls ``made``, or ``original`` if its caller is a module of numpy, acceld or scipy."""
+    """Return a function that calls ``made`` for a reference, but ``original`` for modules of numpy, acceld and
+    scipy.
+    """
 
     def constructed(*args: Any, **further: Any) -> Any:
         caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
@@ -104,7 +107,7 @@ def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> C
 def _traced_constructors() -> Iterator[None]:
     """Replace numpy's constructors in the block, so that a reference gets traced arrays from them.
 
-    numpy itself is changed, so a process that uses this must do nothing but trace.
+    numpy itself is changed. A process that uses this must do nothing but trace.
     """
     made: dict[str, Callable[..., Any]] = {
         "empty": _empty,
@@ -140,10 +143,10 @@ def _in_own_type(output: Traced) -> View:
 
 
 def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[str, Any]]) -> Graph:
-    """Return the graph of ``forward``, a function that is defined in the file ``source``.
+    """Return the graph of ``forward``, a function that the file ``source`` defines.
 
-    ``arguments`` has (name, (shape, dtype)) for an array, and (name, number) for a number. NotLowered for an operation
-    that is not lowered.
+    ``arguments`` has (name, (shape, dtype)) for an array, and (name, number) for a number. Raise NotLowered for
+    an operation that is not lowered.
     """
     SOURCE[0] = forward.__code__.co_filename
     inputs = [entry(name, *value) for name, value in arguments if isinstance(value, tuple)]

@@ -1,8 +1,8 @@
 """Divide a graph into regions.
 
-A region is a set of nodes that work on the same rows, so that each value is a tile [rows, columns] on the chip. A value
-stays inside a region if its reader uses the rows where they are. Any other value goes through HBM. By this one rule
-softmax, norms, attention, gated layers and epilogues become single regions.
+A region is a set of nodes that work on the same rows. Each of its values is a tile [rows, columns] on the chip.
+A value stays inside of a region if its reader uses each row where it lies. Any other value goes through HBM.
+This one rule makes single regions of softmax, norms, attention, gated layers and epilogues.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from acceld.lowering.graph import Graph, Node, Shape, View, dense
 from acceld.lowering.stores import COMPUTED, in_order
 
 WIDEST_VALUES = 40 * 1024
-"""Limit on the elements in a row of the three widest values of a region together, if the region has products.
+"""Most elements that a row of the three widest values of a region may have together, if the region has
+products.
 
-In float32 they take 160 of the 192 KiB of a partition. Without products, wide values are computed again instead of
-kept.
+In float32 they take 160 of the 192 KiB of a partition. A region without products may be wider, because it can
+compute values again instead of keeping them.
 """
 LEAST_COLUMNS = 64
-"""Least number of columns of a product. With fewer columns the tensor engine is mostly idle."""
+"""Least number of columns of a matrix product. With fewer columns the tensor engine is mostly idle."""
 MOST_NODES = 40
 Role = Literal["value", "left", "right", "store"]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Describe a read or write of HBM by a region, or a node's read of another node of its region.
+    """A read or write of HBM by a region, or a node's read of another node of the same region.
 
-    ``number`` is the number of the operand. ``rows`` has an axis for each row axis of the region, ``columns`` has the
-    axes of the tile's columns, and ``depth`` the axes that a dot sums over.
+    ``number`` is the number of the node's operand. ``rows`` has one axis for each row axis of the region.
+    ``columns`` are the axes of the columns, and ``depth`` the axes that a dot sums over.
     """
 
     node: Node
@@ -48,7 +49,7 @@ class Access:
 
 
 def fixed_rows(node: Node) -> Axes | None:
-    """Return the row axes that a node other than an element-wise one needs; None for an element-wise node."""
+    """Return the row axes that a node needs; None for an element-wise node, which can have any."""
     if node.kind == "elementwise":
         return None
     operand = node.views[0]
@@ -58,18 +59,20 @@ def fixed_rows(node: Node) -> Axes | None:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Describe the rows of a region, and the columns of each of its nodes."""
+    """The row axes of a region, and the columns of each of its nodes."""
 
     rows: Shape
     columns: dict[int, int]
-    """Number of elements in a row of each node, by the node's id."""
+    """Number of columns of each node, by the node's id."""
     folds: dict[int, int]
-    """Row axis over which a node sums, by the node's id. Its result has only the other row axes."""
+    """For a node that sums over a row axis: the number of this axis, by the node's id. Its result has the other
+    row axes.
+    """
 
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """Hold the nodes of a region in order, their layout, and the ids of the regions that must run before."""
+    """Nodes of a region in order, their layout, and the ids of the regions that have to run before it."""
 
     nodes: list[Node]
     layout: Layout
@@ -77,15 +80,16 @@ class Region:
 
     @property
     def pure(self) -> bool:
-        """Return True if all nodes are element-wise, so that every axis can be a row axis."""
+        """Return True if all nodes are element-wise. Then every axis can be a row axis."""
         return all(node.kind == "elementwise" for node in self.nodes)
 
 
 def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) -> Layout | None:
-    """Return how ``nodes`` share rows; None if they can not be one region.
+    """Return the rows that ``nodes`` share, and their columns; None if they can not be one region.
 
-    ``read_outside`` has the ids of nodes whose result is needed in HBM. ``rows_in_all`` asks for more rows than the
-    products need: leading axes of their columns then become rows, such as the image rows of a convolution.
+    ``read_outside`` has the ids of nodes whose result is needed in HBM. ``rows_in_all`` is a number of rows,
+    and makes more rows than the products have: leading axes of columns become rows, such as the image rows of a
+    convolution.
     """
     inside = {id(node) for node in nodes}
     folds: dict[int, int] = {}
@@ -132,7 +136,7 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
 
 
 def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
-    """Return how element-wise ``nodes`` share rows; None if a node does not read the whole of another node in order."""
+    """Return the layout of element-wise ``nodes``; None unless they read each other's elements whole and in order."""
     rows: Shape | None = None
     for node in nodes:
         extents = tuple(n for n in node.shape if n != 1)
@@ -144,7 +148,7 @@ def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
 
 
 def _sums_rows(node: Node, inside: set[int]) -> bool:
-    """Return True if a node sums another node of the region over an axis that can be one of the region's row axes."""
+    """Return True if a node sums another node of the region over an axis that can be a row axis of the region."""
     operand = node.views[0] if node.views else None
     return (
         node.kind == "reduce"
@@ -156,8 +160,9 @@ def _sums_rows(node: Node, inside: set[int]) -> bool:
 
 
 def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
-    """Return the row axis over which a node sums a tile of the region; None if the operand's axes do not match the
-    tile's.
+    """Return the number of the row axis over which a node sums a tile of the region.
+
+    Return None if the operand's axes do not match the tile.
     """
     operand = node.views[0]
     width = columns.get(id(operand.node))
@@ -177,7 +182,10 @@ def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
 
 
 def accesses(node: Node, rows: Shape) -> list[Access | None]:
-    """Return how a node reads each operand in a region with these rows; None for an operand whose rows do not match."""
+    """Return how a node reads each of its operands in a region with these rows.
+
+    None stands for an operand whose rows do not match.
+    """
     total = math.prod(rows)
     found: list[Access | None] = []
     for number, view in ((i, arg) for i, arg in enumerate(node.args) if isinstance(arg, View)):
@@ -192,9 +200,7 @@ def accesses(node: Node, rows: Shape) -> list[Access | None]:
 
 
 def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | None:
-    """Return how a dot reads its operand ``number`` in a region with these rows; None if the operand's rows do not
-    match.
-    """
+    """Return how a dot reads its operand ``number`` in a region with these rows; None if the rows do not match."""
     left, right = node.views[2 * (number // 2) : 2 * (number // 2) + 2]
     kept = len(view.shape) - node.folded
     depth = squeezed(view.shape[kept:], view.strides[kept:])
@@ -215,7 +221,7 @@ def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | No
 
 
 def batch_axes(node: Node) -> int:
-    """Return the number of leading axes that both operands of a dot share."""
+    """Return how many leading axes the two operands of a dot share."""
     left, right = node.views[:2]
     return len(left.shape) + len(right.shape) - 2 * node.folded - len(node.shape)
 
@@ -229,9 +235,7 @@ def stores(node: Node, target: View, rows: Shape, columns: int) -> Access:
 
 
 def conforms(access: Access, width: int) -> bool:
-    """Return True if an access reads each whole row of a node of its region. ``width`` is the number of that node's
-    columns.
-    """
+    """Return True if an access reads whole rows of a node of its region. That node has ``width`` columns."""
     extents = [n for n, _ in access.rows]
     steps = [s * width for s in dense(extents)]
     if access.role == "right" or access.view.offset or [s for _, s in access.rows] != steps:
@@ -243,7 +247,9 @@ def conforms(access: Access, width: int) -> bool:
 
 
 def within_rows(access: Access, width: int) -> bool:
-    """Return True if an element-wise node reads a part of each row of a node of its region."""
+    """Return True if an element-wise node reads a part of each row of another node of its region, which has
+    ``width`` columns.
+    """
     if access.role != "value" or access.node.kind != "elementwise" or width == 1:
         return False
     steps = [s * width for s in dense([n for n, _ in access.rows])]
@@ -257,25 +263,23 @@ def within_rows(access: Access, width: int) -> bool:
 
 
 def in_place(access: Access, width: int) -> bool:
-    """Return True if an access reads all or a part of each row of a node of its region, so that the value stays on the
-    chip.
-    """
+    """Return True if an access reads each row, or a part of each row, where it lies on the chip."""
     return conforms(access, width) or within_rows(access, width)
 
 
 def regions(graph: Graph, most_products: int = MOST_NODES, most_nodes: int = MOST_NODES) -> tuple[list[Region], Graph]:
-    """Return the regions of a graph in an order in which they can run, and the graph with the copies that its stores
-    need.
+    """Return the regions of a graph in an order in which they can run. The graph is returned, too: stores may
+    need copies.
 
-    A region has at most ``most_products`` products, because the right operands of its products are loaded in turn for
-    each row tile, and at most ``most_nodes`` nodes.
+    A region has at most ``most_nodes`` nodes and ``most_products`` matrix products. The limit on products is
+    there because the right operands of all products of a region are loaded for each row tile.
     """
     graph, nodes, before = in_order(graph)
     return _Division(graph, nodes, before, most_products, most_nodes).result(), graph
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:
-    """Return the number of terms that products with each left operand add, by the operand's node, offset and shape."""
+    """Return how many terms the products with each left operand add, by the operand's node, offset and shape."""
     return {
         (id(left.node), left.offset, left.shape): math.prod(left.shape[len(left.shape) - node.folded :])
         for node in products
@@ -284,12 +288,14 @@ def _depths(products: Sequence[Node]) -> dict[object, int]:
 
 
 def _widest(found: Layout) -> int:
-    """Return the number of elements in a row of the three widest values of a region together."""
+    """Return how many elements a row of the three widest values of a region has together."""
     return sum(sorted(found.columns.values(), reverse=True)[:3])
 
 
 def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
-    """Return the possible numbers of rows of a region, ascending, if leading axes of a product's columns become rows."""
+    """Return the numbers of rows that a region can have if leading axes of a product's columns become rows,
+    ascending.
+    """
     left, right = product.views[:2]
     batch = batch_axes(product)
     own = math.prod(left.shape[: len(left.shape) - product.folded])
@@ -303,13 +309,13 @@ def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
 
 
 def _own_inputs(node: Node) -> list[View]:
-    """Return the inputs that a node reads by its rows: all operands but the right ones of a dot."""
+    """Return the operands that a node reads row by row. A dot reads its right operands whole."""
     views = node.views[::2] if node.kind == "dot" else node.views
     return [view for view in views if view.node.kind == "input"]
 
 
 class _Division:
-    """Divide one graph into regions, node by node, and then join regions that can share rows."""
+    """Division of one graph into regions: node by node at first, then regions that can share rows are joined."""
 
     def __init__(
         self, graph: Graph, nodes: list[Node], before: dict[int, list[Node]], most_products: int, most_nodes: int
@@ -334,7 +340,7 @@ class _Division:
         return self._ordered()
 
     def _outside(self, nodes: Sequence[Node]) -> set[int]:
-        """Return the ids of those of ``nodes`` that are an output or that other nodes read."""
+        """Return the ids of those of ``nodes`` whose value is an output or is read by other nodes."""
         inside = {id(node) for node in nodes}
         return {
             id(node)
@@ -343,7 +349,7 @@ class _Division:
         }
 
     def _add(self, node: Node) -> None:
-        """Put a node into the first region that can have it, or into a new region."""
+        """Put a node into the first region that can take it, or into a new region."""
         sources = [self.home[id(view.node)] for view in node.views if id(view.node) in self.home]
         shared = set(_own_inputs(node))
         near = [r for r in self.regions if any(view in shared for one in r.nodes for view in _own_inputs(one))]
@@ -380,7 +386,7 @@ class _Division:
         return next((one for one in finer if one is not None and _widest(one) <= WIDEST_VALUES), None)
 
     def _writers(self, view: View) -> list[Region]:
-        """Return the regions that must have run before a view can be read from HBM."""
+        """Return the regions that have to run before a view can be read from HBM."""
         node = view.node
         if node.kind != "buffer":
             return [self.home[id(node)]] if id(node) in self.home else []
@@ -397,7 +403,7 @@ class _Division:
         return found
 
     def _above(self, region: Region) -> set[int]:
-        """Return the ids of all regions that must run before ``region``, directly or through others."""
+        """Return the ids of all regions that have to run before ``region``, directly or because of others."""
         seen: set[int] = set()
         by_id = {id(one): one for one in self.regions}
         todo = list(region.before)
@@ -409,26 +415,28 @@ class _Division:
         return seen
 
     def _needs(self, nodes: Sequence[Node]) -> list[Region]:
-        """Return the regions that must run before ``nodes``.
+        """Return the regions that have to run before ``nodes``.
 
-        They make values that the nodes read, or read and store elements that the nodes then overwrite.
+        These are regions that make values which the nodes read, and regions that use elements which the nodes
+        overwrite.
         """
         found = [region for node in nodes for view in node.views for region in self._writers(view)]
         return found + [self.home[id(one)] for node in nodes for one in self.before.get(id(node), ())]
 
     def _depend(self, region: Region, nodes: Sequence[Node]) -> None:
-        """Note that ``region`` must run after the regions that ``nodes`` need."""
+        """Record that ``region`` has to run after the regions that ``nodes`` need."""
         region.before |= {id(other) for other in self._needs(nodes) if other is not region}
 
     def _cycle(self, region: Region, node: Node) -> bool:
-        """Return True if ``region`` with ``node`` in it would have to run both before and after another region."""
+        """Return True if ``region``, with ``node`` added, would have to run both before and after some other region."""
         needs = [other for other in self._needs([node]) if other is not region]
         through_hbm = any(view.node.kind == "buffer" and region in self._writers(view) for view in node.views)
         return through_hbm or any(id(region) in self._above(other) for other in needs)
 
     def _join(self) -> bool:
-        """Join one region with a region that must run before it, if both can share rows. Return True if two were
-        joined.
+        """Join two regions that can share rows, and return True; return False if there are no such regions.
+
+        One of the two regions has to run before the other.
         """
         by_id = {id(region): region for region in self.regions}
         for later in self.regions:

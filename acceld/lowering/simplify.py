@@ -1,4 +1,4 @@
-"""Rewrite a graph into one that costs less and has the same results.
+"""Rewrite a graph into one with the same results that costs less.
 
 For example, operations on constants are computed, and divisions become products with reciprocals.
 """
@@ -17,19 +17,21 @@ from acceld.lowering.instructions import INVERSE
 
 Rule = Callable[[Node, set[int]], View | None]
 MOST_STORES = 256
-"""Limit on the stores to one buffer that are compared with each other."""
+"""Most stores to one buffer that are compared with each other."""
 MOST_FOLDED = 9
-"""Limit on the elements of a window that is folded step by step."""
+"""Most elements of a window that is folded step by step."""
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"}
 
 
 def simplified(graph: Graph) -> Graph:
-    """Return the graph with every rule of this module applied. Nodes that compute the same value become one node."""
+    """Return the graph after every rule of this module was applied. Nodes that compute the same value become
+    one node.
+    """
     return _swept(_swept(_swept(_without_dead_stores(graph), RULES), LAST), LONG)
 
 
 def _without_dead_stores(graph: Graph) -> Graph:
-    """Return the graph without those stores to a buffer whose elements are overwritten before any node reads them."""
+    """Return the graph without stores whose elements are overwritten before any node reads them."""
     nodes = graph.nodes()
     read = Counter(id(view.node) for node in nodes for view in node.views)
     read.update(id(view.node) for view in graph.outputs)
@@ -70,8 +72,8 @@ def _without_dead_stores(graph: Graph) -> Graph:
 
 
 def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
-    """Return the graph after one pass in which the first rule that applies replaces each node, and equal nodes become
-    one.
+    """Return the graph after one pass. In a pass, the first rule that applies replaces each node, and equal
+    nodes become one.
     """
     uses = Counter(id(view.node) for node in graph.nodes() for view in node.views)
     uses.update(id(view.node) for view in graph.outputs)
@@ -98,21 +100,21 @@ def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
 
 
 def _moved(arg: Operand, made: dict[int, View]) -> Operand:
-    """Return an operand that reads the replacement of its node; a number unchanged."""
+    """Return an operand after replacements: a view of the value that replaces the old one. Numbers stay unchanged."""
     return _moved_view(arg, made) if isinstance(arg, View) else arg
 
 
 def _moved_view(view: View, made: dict[int, View]) -> View:
-    """Return a view of a replaced node as a view of its replacement. ``made`` has the replacements by the id of the old
-    node.
+    """Return a view of a replaced node as a view of its replacement. ``made`` has replacements by the id of the
+    old node.
     """
     base = made.get(id(view.node))
     if base is None:
         return view
     if base.whole:
         return View(base.node, view.shape, view.strides, view.offset)
-    # The replacement is a strided view itself. Its strides and those of ``view`` are combined by coordinates of the old
-    # result.
+    # The replacement is a strided view itself. Coordinates of the old result combine its strides with the strides of
+    # ``view``.
     strides = dense(base.shape)
     offset, rest = base.offset, view.offset
     for stride, step in zip(strides, base.strides, strict=True):
@@ -135,7 +137,10 @@ def _moved_view(view: View, made: dict[int, View]) -> View:
 
 
 def _held(node: Node, made: dict[int, View]) -> View | None:
-    """Return the part of the buffer to which a store writes, as a view of the buffer's newest version."""
+    """Return the target of a store, as a view of the node that replaces the target's old node.
+
+    Return None for a node that is not a store.
+    """
     if node.target is None:
         return None
     base = made.get(id(node.target.node))
@@ -143,7 +148,7 @@ def _held(node: Node, made: dict[int, View]) -> View | None:
 
 
 def _identity(node: Node) -> object:
-    """Return a key that is the same for nodes that compute the same value; None for a node that must stay alone."""
+    """Return a key that is equal for nodes that compute the same value; None for a node that must not be shared."""
     if node.kind in ("input", "index", "buffer"):
         return None
     args = tuple(
@@ -153,8 +158,8 @@ def _identity(node: Node) -> object:
 
 
 def _cheaper(node: Node, once: set[int], rules: Mapping[str, tuple[Rule, ...]] | None = None) -> View:
-    """Return the value that the first applicable rule makes in place of the node; the node's own value if no rule
-    applies.
+    """Return the value with which the first rule that applies replaces the node; the node's own value if no
+    rule applies.
     """
     for rule in (RULES if rules is None else rules).get(node.kind, ()):
         found = rule(node, once)
@@ -164,14 +169,14 @@ def _cheaper(node: Node, once: set[int], rules: Mapping[str, tuple[Rule, ...]] |
 
 
 def _derived(node: Node, name: str, args: list[Operand]) -> Node:
-    """Return an element-wise node with the type, shape, source line and order of ``node``."""
+    """Return an element-wise node ``name`` with the type, shape, source line and order of ``node``."""
     made = elementwise(name, args, node.dtype, node.line, node.shape)
     made.order = node.order
     return made
 
 
 def _copied(node: Node, once: set[int]) -> View | None:
-    """Replace a copy that changes no type by its operand."""
+    """Replace a copy by its operand, if the copy changes no type."""
     if node.name == "copy" and isinstance(node.args[0], View) and node.args[0].dtype == node.dtype:
         source = node.args[0]
         return source if source.node.kind != "buffer" or not source.node.args else None
@@ -179,7 +184,7 @@ def _copied(node: Node, once: set[int]) -> View | None:
 
 
 def _constant(node: Node, once: set[int]) -> View | None:
-    """Replace operands that hold one constant by a number."""
+    """Replace an operand all of whose elements are one constant by a number."""
     if node.name == "fill" or not any(_number(arg) is not None for arg in node.views):
         return None
     args = [arg if (number := _number(arg)) is None else number for arg in node.args]
@@ -189,7 +194,7 @@ def _constant(node: Node, once: set[int]) -> View | None:
 
 
 def _number(arg: Operand) -> float | None:
-    """Return the number of which an operand is full; None for an operand of other values."""
+    """Return the number that all elements of an operand are; None if they differ or are not known."""
     if isinstance(arg, View) and arg.node.name == "fill" and arg.node.kind == "elementwise":
         return float(arg.node.args[0])  # type: ignore[arg-type]
     return None
@@ -208,7 +213,7 @@ def _narrow(node: Node, once: set[int]) -> View | None:
 
 
 def _uncast(view: View) -> View:
-    """Return the operand from before its cast to float32; an operand without such a cast unchanged."""
+    """Return the view that was cast to float32; a view that is not such a cast is returned unchanged."""
     inner = view.node
     narrow = inner.args[0] if inner.kind == "elementwise" and inner.name == "copy" else None
     if isinstance(narrow, View) and inner.dtype == "float32" and narrow.dtype in ("bfloat16", "float16"):
@@ -229,7 +234,7 @@ def _neutral(node: Node, once: set[int]) -> View | None:
 
 
 def _power(node: Node, once: set[int]) -> View | None:
-    """Replace a power by the instruction that computes this power, and ``x * x`` by a square."""
+    """Replace a power by the instruction for its exponent, such as a square root, and ``x * x`` by a square."""
     first = node.args[0]
     if node.name == "pow" and isinstance(node.args[1], float) and node.args[1] in _POWERS:
         return _cheaper(_derived(node, _POWERS[node.args[1]], [first]), once)
@@ -239,7 +244,9 @@ def _power(node: Node, once: set[int]) -> View | None:
 
 
 def _negation(node: Node, once: set[int]) -> View | None:
-    """Replace the negation of a comparison, or a comparison of its result with 0, by the opposite comparison."""
+    """Replace the negation of a comparison by the opposite comparison. A comparison of its result with 0 is a
+    negation, too.
+    """
     view = node.args[0]
     negated = node.name == "not" or (node.name == "eq" and node.args[1] == 0.0)
     if not negated or not isinstance(view, View) or view.node.name not in INVERSE or view.node.kind != "elementwise":
@@ -270,7 +277,7 @@ def _divided(node: Node, once: set[int]) -> View | None:
 
 
 def _reciprocal(below: View, node: Node) -> View:
-    """Return the reciprocals of a view. Axes along which the view repeats elements are left out of the computation."""
+    """Return the reciprocals of a view. Along axes that only repeat elements, each is computed once."""
     small = below.mapped(lambda array: array[(*(slice(0, 1) if s == 0 else slice(None) for s in array.strides), ...)])
     made = elementwise("recip", [small], node.dtype, node.line)
     made.order = node.order
@@ -278,7 +285,7 @@ def _reciprocal(below: View, node: Node) -> View:
 
 
 def _scaled_sum(node: Node, once: set[int]) -> View | None:
-    """Replace the sum of ``x * number`` by the sum of ``x``, times the number."""
+    """Replace the sum of ``x * number`` by ``number`` times the sum of ``x``."""
     operand = node.args[0]
     assert isinstance(operand, View)
     inner = operand.node
@@ -296,7 +303,7 @@ def _scaled_sum(node: Node, once: set[int]) -> View | None:
 
 
 def _small_fold(node: Node, once: set[int]) -> View | None:
-    """Replace a fold over a few elements that are not neighbors, as in pooling, by element-wise steps."""
+    """Replace a fold over a few elements that are not neighbors, as in pooling, by element-wise operations."""
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
@@ -318,9 +325,9 @@ def _small_fold(node: Node, once: set[int]) -> View | None:
 
 
 def _through(view: View, argument: View) -> View | None:
-    """Return the part of ``argument`` from which the elements of a view of an element-wise result are computed.
+    """Return the elements of ``argument`` from which an element-wise node computes the elements of ``view``.
 
-    None if that part is not a strided view.
+    Return None if no strided view has these elements.
     """
     base = {id(view.node): argument}
     found = _moved_view(view, base)
@@ -338,7 +345,7 @@ def _wide(node: Node, once: set[int]) -> View | None:
 
 
 def _gathered(node: Node, once: set[int]) -> View | None:
-    """Let a product read the source of a copy in place of the copy, where a strided view of the source can."""
+    """Let a product read the source of a copy instead of the copy, if a strided view of the source has the elements."""
     if len(node.args) != 2:
         return None
     batch = len(node.views[0].shape) + len(node.views[1].shape) - 2 * node.folded - len(node.shape)
@@ -359,9 +366,9 @@ def _gathered(node: Node, once: set[int]) -> View | None:
 
 
 def _opened(view: View, source: View, axes: range) -> View | None:
-    """Return a view of ``source`` with the elements that ``view`` reads in a copy of ``source``.
+    """Return a view of ``source`` that has the elements of ``view``, which reads a copy of ``source``.
 
-    The axes in ``axes`` may be divided into several. None if no strided view has these elements.
+    Axes in ``axes`` may be divided into several. Return None if no strided view has these elements.
     """
     strides = dense(source.shape)
     shape: list[int] = []
@@ -392,7 +399,7 @@ def _opened(view: View, source: View, axes: range) -> View | None:
 
 
 def _summed(node: Node, once: set[int]) -> View | None:
-    """Replace a sum of two products by one product with more terms, because PSUM adds products."""
+    """Replace a sum of two matrix products by one product with more terms, because PSUM adds products."""
     if node.name != "add" or len(node.views) != 2 or node.dtype != "float32":
         return None
     first, second = (view.node for view in node.views)
@@ -406,9 +413,10 @@ def _summed(node: Node, once: set[int]) -> View | None:
 
 
 def _rolled_terms(node: Node, once: set[int]) -> View | None:
-    """Replace the terms of a product that read at equal distances, such as the taps of a convolution, by one term.
+    """Replace the terms of a product that read at equal distances, such as the taps of a convolution, by one
+    term.
 
-    That term has further contracted axes, which count the old terms.
+    The one term sums over further axes, along which the old terms lie.
     """
     lefts, rights = node.views[::2], node.views[1::2]
     terms = len(lefts)
@@ -439,10 +447,9 @@ def _rolled_terms(node: Node, once: set[int]) -> View | None:
 
 
 def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
-    """Return the steps (outer, inner) by which ``offsets`` grow like the index of two nested loops; None if they do
-    not.
+    """Return the steps (outer, inner) of two nested loops in which the index takes the values ``offsets``.
 
-    ``inner`` is the number of iterations of the inner loop.
+    Return None if there are no such steps. ``inner`` is the number of trips of the inner loop.
     """
     outer_step = offsets[inner] - offsets[0] if len(offsets) > inner else 0
     inner_step = offsets[1] - offsets[0] if inner > 1 else 0
@@ -451,7 +458,7 @@ def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
 
 
 def _scaled_product(node: Node, once: set[int]) -> View | None:
-    """Scale the results of a product in place of the rows of its left operand, if there are fewer results."""
+    """Scale the results of a product instead of the rows of its left operand, if there are fewer results."""
     if len(node.args) != 2:
         return None
     left, right = node.views
@@ -479,7 +486,7 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
 
 
 def _cut_depth(node: Node, once: set[int]) -> View | None:
-    """Replace a product with more terms than fit a partition by a sum of products with fewer terms."""
+    """Replace a product with more terms than a partition has room for by a sum of products with fewer terms."""
     left = node.views[0]
     kept = len(left.shape) - node.folded
     total = math.prod(left.shape[kept:])
@@ -506,11 +513,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _gathered, _scaled_product),
 }
-"""Rules that are tried first, by kind of node, in order."""
+"""Rules that are applied first, by kind of node, in this order."""
 
 
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_rolled_terms,)}
-"""Rules that are tried on the results of :data:`RULES`, when all sums of products have become single products."""
+"""Rules that are applied after :data:`RULES`, when sums of products have become single products."""
 
 LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,)}
-"""Rules that are tried at the end, because they undo results of other rules."""
+"""Rules that are applied at the end, because they undo results of other rules."""

@@ -1,4 +1,4 @@
-"""Print a kernel as source text for either API: where results go, and how accesses, loops and calls are written."""
+"""Print a kernel as source text for one of the two APIs: results, accesses, loops and calls are written differently."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ from acceld.lowering.statements import (
 
 WIDTH = 120
 _TYPED = frozenset("activation reciprocal scalar_tensor_tensor tensor_reduce tensor_scalar tensor_tensor".split())
-"""Legacy calls whose result has the dtype of the operands, unless ``dtype`` gives another."""
+"""Legacy calls whose result has the dtype of the operands, unless they get a ``dtype``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Describe how the source of an API differs from that of the other API."""
+    """The ways in which an API writes a kernel's source, where the two APIs differ."""
 
     imports: tuple[str, ...]
     returns_results: bool
     """True if a call returns the instruction's result; False if it takes a ``dst``."""
 
     has_patterns: bool
-    """True if an access can be given as strides and counts; False if it needs an index for each axis."""
+    """True if an access can be written as strides and counts; False if it needs an index for each axis."""
 
     sums_beside: bool
-    """True if an activation may also sum its columns in a region with products. The legacy compiler would compute it
-    twice.
+    """True if an activation may also sum its columns in a region with products.
+
+    False for the legacy API, whose compiler would then compute the activation twice.
     """
 
 
@@ -83,9 +84,9 @@ def printed(kernel: Kernel, api: str) -> str:
 
 
 def printed_by_shape(kernels: Sequence[tuple[Mapping[str, tuple[int, ...]], Kernel]], api: str) -> str:
-    """Return the source of a kernel that runs a different function for each shape of its arguments.
+    """Return the source of a kernel that calls another function for each set of argument shapes.
 
-    Each of ``kernels`` has the shapes of its arguments by name, and the kernel for these shapes.
+    ``kernels`` has the shapes of the arguments by name, and the kernel for these shapes.
     """
     first = kernels[0][1]
     differing = [name for name in kernels[0][0] if len({shapes[name] for shapes, _ in kernels}) > 1]
@@ -109,7 +110,7 @@ def printed_by_shape(kernels: Sequence[tuple[Mapping[str, tuple[int, ...]], Kern
 
 
 class _Printer:
-    """Print one kernel."""
+    """Printer of one kernel for an API."""
 
     def __init__(self, kernel: Kernel, spelling: Spelling) -> None:
         self.kernel = kernel
@@ -141,7 +142,7 @@ class _Printer:
         return self.lines
 
     def _put(self, depth: int, text: str) -> None:
-        """Append a line, broken at its brackets if it is too long."""
+        """Append a line. A line that is too long is broken at its brackets."""
         line = "    " * depth + text
         if len(line) <= WIDTH or "(" not in text or text.startswith("#"):
             self.lines.append(line)
@@ -215,7 +216,7 @@ class _Printer:
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
 
     def _counted(self, call: Call) -> str:
-        """Return an ``iota`` as text."""
+        """Return an ``iota`` instruction as text."""
         values = dict(call.args)["pattern"]
         assert isinstance(values, Positions) and isinstance(call.dst, Piece)
         if not self.spelling.returns_results:
@@ -228,7 +229,7 @@ class _Printer:
         return f"{place} = nisa.iota({_gridded_positions(values, counts)}, dtype={_nl(call.dst.tile.dtype)})"
 
     def _chosen(self, call: Call) -> str:
-        """Return an ``affine_select`` as text."""
+        """Return an ``affine_select`` instruction as text."""
         args = dict(call.args)
         values, other = args["pattern"], args["on_false_value"]
         assert isinstance(values, Positions) and isinstance(call.dst, Piece)
@@ -264,8 +265,9 @@ class _Printer:
         return f"{self._place(call.dst)} = nl.load({table}[{index}, {columns}])"
 
     def _transfer(self, call: Call) -> str:
-        """Return a legacy load or store as text. If slices can not name the elements in HBM, both sides are index
-        grids.
+        """Return a load or store of the legacy API as text.
+
+        If slices can not select the elements in HBM, source and destination are written with index grids.
         """
         source = dict(call.args)["src"]
         block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
@@ -357,7 +359,7 @@ class _Printer:
 
 
 def _opening(text: str) -> int:
-    """Return the place of the innermost bracket that is still open at the end of ``text``."""
+    """Return the position of the innermost bracket that is not closed at the end of ``text``."""
     depth = 0
     for at in range(len(text) - 1, -1, -1):
         depth += (text[at] in ")]}") - (text[at] in "([{")
@@ -367,7 +369,7 @@ def _opening(text: str) -> int:
 
 
 def _arguments(text: str) -> list[str]:
-    """Return the arguments in ``text``, which commas outside of brackets separate."""
+    """Return the arguments in ``text``: the parts between commas that are outside of brackets."""
     found, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")
@@ -388,7 +390,7 @@ def _dtype(place: Piece | Block) -> str:
 
 
 def _accumulated(statements: Iterable[Statement]) -> set[Tile]:
-    """Return the tiles in which products are added."""
+    """Return the tiles of PSUM in which matrix products are added up."""
     found: set[Tile] = set()
     for statement in statements:
         if isinstance(statement, Loop):
@@ -421,9 +423,9 @@ def _span(span: Span) -> str:
 
 
 def sliced(block: Block, trips: Mapping[str, int]) -> list[Span] | None:
-    """Return the range of each axis of the tensor that a block covers; None if slices can not name the block.
+    """Return the range of each axis of its tensor that a block covers; None if slices can not select the block.
 
-    ``trips`` has the trips of each loop variable.
+    ``trips`` has the number of trips of each loop, by its variable.
     """
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
@@ -450,8 +452,9 @@ def sliced(block: Block, trips: Mapping[str, int]) -> list[Span] | None:
 
 
 def _axes_of(offset: Affine, shape: tuple[int, ...], trips: Mapping[str, int]) -> list[Affine] | None:
-    """Return the start on each axis of a tensor for an offset; None if a loop variable moves it over the end of an
-    axis.
+    """Return the start along each axis of a tensor for an offset.
+
+    Return None if a loop variable would move it over the end of an axis.
     """
     strides = dense(shape)
     constants, rest = [], offset.constant
@@ -470,7 +473,9 @@ def _axes_of(offset: Affine, shape: tuple[int, ...], trips: Mapping[str, int]) -
 
 
 def walks(block: Block) -> list[tuple[int, int]]:
-    """Return the pattern of a block, divided such that each of its axes walks along one axis of the tensor."""
+    """Return the pattern of a block, as (stride, count), divided so that each axis moves along one axis of the
+    tensor.
+    """
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
     found: list[tuple[int, int]] = []
@@ -488,7 +493,7 @@ def walks(block: Block) -> list[tuple[int, int]]:
 
 
 def _gridded_piece(piece: Piece, counts: list[int]) -> str:
-    """Return a piece of a tile as index grids: partitions, then columns in the shape of ``counts``."""
+    """Return a piece of a tile as text with index grids: partitions first, then columns in the shape ``counts``."""
     rank = len(counts)
     *fixed, columns = piece.spans[1:]
     steps = dense(counts[1:])
@@ -500,7 +505,7 @@ def _gridded_piece(piece: Piece, counts: list[int]) -> str:
 
 
 def _gridded_positions(values: Positions, counts: Sequence[int]) -> str:
-    """Return positions as a sum of index grids, for the API without patterns."""
+    """Return positions as a sum of index grids, for the legacy API, which has no patterns."""
     terms = [affine(values.offset)] if values.offset != Affine() else []
     for axis, step in enumerate((values.step, *(step for step, _ in values.pattern))):
         grid = _grid(counts[axis], axis, len(counts))
@@ -509,9 +514,9 @@ def _gridded_positions(values: Positions, counts: Sequence[int]) -> str:
 
 
 def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> str:
-    """Return a block as index grids, for the API without patterns.
+    """Return a block as text with index grids, for the legacy API, which has no patterns.
 
-    If steps cross the edges of the tensor's axes, the tensor is reshaped to one axis.
+    If steps cross the end of an axis, the tensor is reshaped to one axis.
     """
     walked = list(pattern)
     parts = _by_axis(block, walked, trips)
@@ -525,7 +530,7 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
 
 
 def _by_axis(block: Block, walked: Sequence[tuple[int, int]], trips: Mapping[str, int]) -> list[str] | None:
-    """Return an index for each axis of a block's tensor as text; None if the block runs over the end of an axis."""
+    """Return an index for each axis of a block's tensor, as text; None if the block steps over the end of an axis."""
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
     starts = _axes_of(block.offset, shape, trips)

@@ -1,4 +1,7 @@
-"""Represent a kernel as data, independent of the API: tiles, accesses affine in loop variables, loops and instructions."""
+"""Represent a kernel as data that does not depend on the API: tiles, accesses, loops and instructions.
+
+Positions in accesses are affine in loop variables.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from acceld.lowering.graph import Shape
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Represent an integer expression: ``constant`` plus each loop variable times its coefficient."""
+    """An integer expression: ``constant`` plus each loop variable times its coefficient."""
 
     constant: int = 0
     terms: tuple[tuple[str, int], ...] = ()
@@ -33,13 +36,13 @@ ZERO = Affine()
 
 
 def variable(name: str | None) -> Affine:
-    """Return a loop variable as an affine expression; 0 for None, the variable of a loop that runs once."""
+    """Return a loop variable as an affine expression. None stands for a loop that runs once, whose variable is 0."""
     return Affine(0, ((name, 1),)) if name else ZERO
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Describe a tensor on the chip. Its first axis is partitions."""
+    """A tensor on the chip. Its first axis lies on partitions."""
 
     name: str
     shape: Shape
@@ -49,7 +52,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class HbmTensor:
-    """Describe a tensor in HBM, with the shape that the kernel's arguments and results have."""
+    """A tensor in HBM, with the shape that the kernel's arguments and results have."""
 
     name: str
     shape: Shape
@@ -58,8 +61,8 @@ class HbmTensor:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Select ``count`` positions of an axis from ``start`` on. If ``count`` is None, select ``start`` and drop the
-    axis.
+    """``count`` positions of an axis, from ``start`` on. If ``count`` is None, it is the position ``start``,
+    without the axis.
     """
 
     start: Affine
@@ -68,7 +71,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Select a part of a tile. ``reshaped`` is the shape in which an instruction sees it, if that differs."""
+    """A part of a tile. ``reshaped`` is the shape in which an instruction sees it; None for its own shape."""
 
     tile: Tile
     spans: tuple[Span, ...]
@@ -77,7 +80,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Select a part of a tensor in HBM: the offset of its first element, and (stride, count) of each axis, partitions
+    """A part of a tensor in HBM: the offset of its first element, and (stride, count) of each axis, partitions
     first.
     """
 
@@ -88,7 +91,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Represent numbers made on the chip: ``offset`` plus ``step`` times the partition, plus (step, count) for each
+    """Numbers made on the chip: ``offset`` plus ``step`` times the partition, plus (step, count) along each
     free axis.
     """
 
@@ -99,9 +102,9 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Select the rows of a table in HBM at the positions in the tile ``index``.
+    """Rows of a table in HBM, whose numbers are in the tile ``index``.
 
-    A row has ``row`` elements. ``count`` of them are read, from ``offset`` on.
+    A row has ``row`` elements; ``count`` of them are read, from ``offset`` on.
     """
 
     tensor: HbmTensor
@@ -113,8 +116,8 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """Select strided elements in each partition of a tile: (stride, count) of each axis, from ``offset`` on the last
-    axis.
+    """Strided elements in each partition of a tile: (stride, count) of each axis, from ``offset`` on along the
+    last axis.
 
     ``between`` has the indices of the axes between the partitions and the last axis.
     """
@@ -128,7 +131,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Represent a condition that is True from the second trip of the named loops on."""
+    """A condition that is True from the second trip of the named loops on."""
 
     variables: tuple[str, ...]
 
@@ -138,7 +141,7 @@ Value = Piece | Strided | Block | Positions | Gathered | Condition | float | int
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Represent an instruction: its name in ``nki.isa``, its destination, and its other arguments by name in order."""
+    """An instruction: its name in ``nki.isa``, its destination, and its other arguments by name in order."""
 
     operation: str
     dst: Piece | Block
@@ -147,21 +150,21 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Represent the declaration of a tile."""
+    """Declaration of a tile."""
 
     tile: Tile
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Represent a comment in the kernel."""
+    """A comment in the kernel."""
 
     text: str
 
 
 @dataclass(slots=True)
 class Loop:
-    """Represent a loop with its body. ``ordered`` is True if an iteration needs results of the iteration before."""
+    """A loop with its body. ``ordered`` is True if an iteration needs results of the one before."""
 
     variable: str
     count: int
@@ -174,9 +177,7 @@ Statement = Call | Declaration | Note | Loop
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Represent a kernel: its parameters, the tensors in HBM that it makes, its statements, and the tensors that it
-    returns.
-    """
+    """A kernel: its parameters, the tensors in HBM that it makes, its statements, and the tensors that it returns."""
 
     name: str
     doc: str
@@ -187,7 +188,7 @@ class Kernel:
 
 
 def extents(statements: Iterable[Statement]) -> dict[str, int]:
-    """Return the number of trips of every loop by the loop's variable."""
+    """Return the number of trips of every loop, by the loop's variable."""
     found: dict[str, int] = {}
     for statement in statements:
         if isinstance(statement, Loop):

@@ -1,4 +1,4 @@
-"""Order the stores to a buffer and the reads of its older states, because all states share one memory."""
+"""Order the stores to a buffer and the reads of its older states. All states of a buffer share one memory."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ Change = Callable[[Node, tuple[Operand, ...]], tuple[Operand, ...]]
 
 
 def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
-    """Return the graph, its nodes in an order in which they can run, and the nodes that must run before each node.
+    """Return the graph, its nodes in an order in which they can run, and the nodes that have to run before each
+    node.
 
-    The last are given by the node's id, besides its operands. In the returned graph each output and each stored value
-    is a whole computed node or a buffer. Values are copied where no order would be right otherwise: arrays that are
-    read after a store to them, and values that are needed before their store may happen.
+    The last result is a dict by the node's id, and does not repeat the node's operands. In the returned graph,
+    each output and each stored value is a whole computed node or a buffer. Two kinds of values are copied, if
+    no order is right without a copy: arrays that are read after a store to them, and values that are needed
+    before they may be stored.
     """
     graph = _with_computed_outputs(_apart(graph))
     if all(len(chain) < 2 for chain in _Memory(graph).chains):
@@ -49,7 +51,7 @@ def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
 
 
 def _rebuilt(graph: Graph, change: Change) -> Graph:
-    """Return the graph with the operands that ``change`` returns for each node."""
+    """Return the graph in which each node has the operands that ``change`` returns for it."""
     made: dict[int, Node] = {}
     for node in graph.nodes():
         args = change(node, tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args))
@@ -60,16 +62,16 @@ def _rebuilt(graph: Graph, change: Change) -> Graph:
 
 
 def _copy(view: View, dtype: str, order: int, line: int = 0) -> View:
-    """Return a copy of a view. ``order`` is its place in the order in which the reference makes values."""
+    """Return a copy of a view. ``order`` says when the reference makes the copy, among its other values."""
     made = elementwise("copy", [view], dtype, line)
     made.order = order
     return whole(made)
 
 
 def _apart(graph: Graph) -> Graph:
-    """Return the graph with a buffer of its own for each array that the reference stores to.
+    """Return the graph in which each array that the reference stores to has a buffer of its own.
 
-    If two arrays begin as the same state of a buffer, the second one becomes a copy.
+    If two arrays begin as the same state of a buffer, the later one begins as a copy of it.
     """
     following: dict[int, list[Node]] = {}
     for node in graph.nodes():
@@ -94,7 +96,9 @@ def _apart(graph: Graph) -> Graph:
 
 
 def _with_computed_outputs(graph: Graph) -> Graph:
-    """Return the graph with copies, so that each output and each stored value is a whole computed node or a buffer."""
+    """Return the graph with copies, after which each output and each stored value is a whole computed node or a
+    buffer.
+    """
 
     def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
         if node.kind != "buffer" or not args:
@@ -122,7 +126,7 @@ def _with_computed_outputs(graph: Graph) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Describe a read of a state of a buffer, and the later stores that overwrite elements of it."""
+    """A read of a state of a buffer, and the later stores that overwrite what it reads."""
 
     node: Node
     view: View
@@ -130,7 +134,7 @@ class _Read:
 
 
 class _Memory:
-    """Find which reads and stores of a graph's buffers share elements."""
+    """Reads and stores of a graph's buffers, and which of them share elements."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = graph.nodes()
@@ -150,7 +154,7 @@ class _Memory:
         self.boxes = [_boxes(chain) for chain in self.chains]
 
     def reads(self) -> list[_Read]:
-        """Return every read of a buffer whose elements a later store overwrites."""
+        """Return each read of a buffer whose elements a later store overwrites."""
         found = []
         for node in self.nodes:
             for view in node.views if node.kind != "buffer" else ():
@@ -162,7 +166,7 @@ class _Memory:
         return found
 
     def overwritten(self) -> dict[int, list[Node]]:
-        """Return, by the id of each store, the earlier stores whose elements it overwrites."""
+        """Return, by the id of each store, the earlier stores to the same elements."""
         found = {}
         for chain, boxes in zip(self.chains, self.boxes, strict=True):
             for number, node in enumerate(chain):
@@ -172,7 +176,7 @@ class _Memory:
         return found
 
     def before(self) -> dict[int, list[Node]]:
-        """Return, by the id of each node whose result is stored, the nodes that must run before it."""
+        """Return, by the id of each node whose result is stored, the nodes that have to run before it."""
         found: dict[int, list[Node]] = {}
         for read in self.reads():
             for store in read.later:
@@ -185,7 +189,9 @@ class _Memory:
 
 
 def _boxes(chain: list[Node]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Return the first and the last position along each axis of every store, in an array [stores, 2, axes]."""
+    """Return the range of positions that each store writes along each axis, in an array [stores, (first, end),
+    axes].
+    """
     found = []
     for node in chain:
         assert node.target is not None
@@ -195,7 +201,9 @@ def _boxes(chain: list[Node]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 def _overlapping(boxes: np.ndarray[tuple[int, ...], np.dtype[np.int64]], view: View, first: int, end: int) -> list[int]:
-    """Return the numbers of the stores from ``first`` to before ``end`` that may write elements of a view."""
+    """Return the numbers of stores that may write elements of a view. Only stores from ``first`` to before
+    ``end`` count.
+    """
     ranges = box(view) or [(0, extent) for extent in view.node.shape]
     low, high = (np.array([one[at] for one in ranges], dtype=np.int64) for at in (0, 1))
     part = boxes[first:end]
@@ -204,7 +212,7 @@ def _overlapping(boxes: np.ndarray[tuple[int, ...], np.dtype[np.int64]], view: V
 
 
 def _ancestors(node: Node) -> set[int]:
-    """Return the ids of a node and of all nodes that it needs."""
+    """Return the ids of a node and of all nodes on which it depends."""
     found = {id(node)}
     todo = [node]
     while todo:
@@ -216,7 +224,11 @@ def _ancestors(node: Node) -> set[int]:
 
 
 def _with_kept_reads(graph: Graph) -> Graph:
-    """Return the graph with a copy of each value that a node reads before a store, if the node also needs that store."""
+    """Return the graph with copies of values that a store would overwrite too early.
+
+    A node may read an array as it was before a store, and also need the result of that store. The old value is
+    then copied.
+    """
     above: dict[int, set[int]] = {}
     kept: dict[int, list[View]] = {}
     for read in _Memory(graph).reads():
@@ -242,7 +254,7 @@ def _with_kept_reads(graph: Graph) -> Graph:
 
 
 def _with_late_stores(graph: Graph, *, every: bool) -> Graph:
-    """Return the graph with copies of stored values that are needed before their store may happen.
+    """Return the graph with copies of stored values, where a node needs the value before its store may happen.
 
     With ``every``, all stored values are copied.
     """

@@ -1,1 +1,3 @@
-"""Change the database: functions of a transaction that write rows and the event that reports them."""
+"""Change the database. Each function runs inside a transaction, and writes rows together with the event that
+reports them.
+"""

@@ -1,4 +1,4 @@
-"""Write model calls: the intent before a call is made, the outcome before its answer is used."""
+"""Write model calls: the request before it is sent, and the outcome before the answer is used."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from acceld.store.rows import clean, dump, load
 from acceld.store.writer import Transaction
 
 BATCH = "llm_batch"
-"""Kind of a batch's journal entry. Its states are ``intent``, ``sent`` (with the provider's id) and ``done``."""
+"""Kind of the journal entry of a batch. The states of an entry are ``intent``, ``sent`` (with the provider's
+id) and ``done``.
+"""
 
 TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
-"""Columns with tokens, which have the names of the fields of :class:`Usage`."""
+"""Columns of ``llm_calls`` that count tokens. Fields of :class:`Usage` have the same names."""
 
 
 _USUAL_COST = (
     "SELECT avg(cost_usd) AS usd FROM (SELECT cost_usd FROM llm_calls WHERE model = ? AND role = ? "
     "AND outcome = 'answered' AND cost_usd IS NOT NULL ORDER BY id DESC LIMIT 32)"
 )
-"""SQL: what the newest answers of a model in a role cost on average."""
+"""SQL: the mean cost in USD of the newest 32 answers of a model in a role."""
 
 
 def begin_call(tx: Transaction, call: CallIntent) -> int:
-    """Store the intent, and return the call's id. If a batch already holds an identical request, that call is
-    continued.
+    """Store a request that is about to be sent, and return the id of its row.
+
+    If an identical request has no outcome yet, for example because it waits in a batch, return the id of that
+    request.
     """
     open_row = tx.one("SELECT id FROM llm_calls WHERE key = ? AND outcome IS NULL", (call.key,))
     if open_row is not None:
@@ -59,12 +63,12 @@ def begin_call(tx: Transaction, call: CallIntent) -> int:
 
 
 def call_sent(tx: Transaction, number: int) -> None:
-    """Record that a call's first request is sent now, so that it may be billed from now on."""
+    """Record that the first request of a call is sent now. From now on the provider may bill the call."""
     tx.update("llm_calls", number, sent_at=tx.at)
 
 
 def end_call(tx: Transaction, number: int, result: CallOutcome) -> None:
-    """Store the outcome of a call. Raise StoreError if the call already has an outcome."""
+    """Store the outcome of a call. Raise StoreError if there is no such call or if it has an outcome already."""
     row = tx.one("SELECT outcome FROM llm_calls WHERE id = ?", (number,))
     if row is None or row["outcome"] is not None:
         what = "has already ended, and can not be completed twice" if row is not None else "does not exist"
@@ -122,12 +126,16 @@ def batch_sent(tx: Transaction, token: str, batch: str) -> None:
 
 
 def batch_collected(tx: Transaction, token: str) -> None:
-    """Record that all calls of the batch have outcomes, or that it never reached the provider."""
+    """Record that no answer of the batch is missing: all calls have outcomes, or the batch never reached the
+    provider.
+    """
     tx.execute("UPDATE journal SET state = 'done', ended_at = ? WHERE kind = ? AND key = ?", (tx.at, BATCH, token))
 
 
 def open_batches(connection: sqlite3.Connection, model: str | None = None) -> list[OpenBatch]:
-    """Return the batches with unanswered calls, oldest first: those of one model, or of all models."""
+    """Return the batches whose answers are not all collected, oldest first. ``model=None`` means the batches of
+    all models.
+    """
     found = connection.execute(
         "SELECT * FROM journal WHERE kind = ? AND state <> 'done' AND (? IS NULL OR json_extract(data, '$.model') = ?) "
         "ORDER BY id",
@@ -145,7 +153,7 @@ def open_batches(connection: sqlite3.Connection, model: str | None = None) -> li
 
 
 def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
-    """Return what a run's ended calls cost at most, in USD by role: known and uncertain costs together."""
+    """Return the most that a run's ended calls can have cost, in USD by role: certain and uncertain costs together."""
     rows = connection.execute(
         "SELECT role, sum(cost_usd + uncertain_usd) AS usd FROM llm_calls WHERE run = ? GROUP BY role", (run,)
     )
@@ -153,11 +161,11 @@ def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
 
 
 def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
-    """End a call that no caller waits for any more.
+    """End a call for which no caller waits any more.
 
-    The call costs as much as the newest answers of the same model in the same role did on average. Without such answers
-    it costs what was expected when it was made. The rest of the reserved amount is uncertain. A call that was never sent
-    costs nothing.
+    A call that was never sent costs nothing. Any other call is given the mean cost of the newest answers of the
+    same model in the same role. Without such answers, its cost is the one that was expected when the call was
+    made. The difference to the amount that was reserved for the call is stored as uncertain.
     """
     row = tx.one("SELECT role, model, reserved_usd, expected_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
     assert row is not None, "only rows of the table are interrupted"

@@ -1,4 +1,4 @@
-"""Write the optimization memory."""
+"""Write the memory of insights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANGES = {
     "confirmed": ("held",),
     "deleted": (),
 }
-"""Changes of an insight, each with the columns that the change may set."""
+"""Possible changes of an insight, each with the columns that it may set."""
 
 
 def write_insight(tx: Transaction, insight: Insight) -> Insight:
@@ -46,10 +46,13 @@ def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -
     """
     allowed = CHANGES.get(what)
     if allowed is None:
-        raise StoreError(f"an insight can not be {what}", hint=f"One of {', '.join(CHANGES)}.")
+        raise StoreError(f"an insight can not be {what}", hint=f"The possible changes are {', '.join(CHANGES)}.")
     strange = set(values) - set(allowed)
     if strange:
-        raise StoreError(f"an insight that is {what} does not set {', '.join(sorted(strange))}")
+        raise StoreError(
+            f"an insight that is {what} does not set {', '.join(sorted(strange))}",
+            hint=f"It may set {', '.join(allowed)}." if allowed else "It sets no column.",
+        )
     row = tx.one("SELECT run FROM insights WHERE id = ?", (insight,))
     if row is None:
         raise unknown("insight", insight)
@@ -67,9 +70,9 @@ def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -
 
 
 def credit_plan(tx: Transaction, plan: int, faster: bool | None, speedup: float | None, cited: Sequence[int]) -> None:
-    """Record a plan's outcome, once, on the insights that were shown to the plan and that it cites.
+    """Record a plan's outcome on the insights that were shown to the plan and that the plan cites.
 
-    A tie (``faster`` is None) is neither a win nor a loss.
+    An insight is credited once for each plan. ``faster`` is None for a tie, which is neither a win nor a loss.
     """
     outcome, column = {True: ("win", "wins"), False: ("loss", "losses"), None: ("tie", "")}[faster]
     for row in tx.execute("SELECT insight FROM insight_uses WHERE plan = ? AND outcome IS NULL", (plan,)).fetchall():

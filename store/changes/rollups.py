@@ -1,7 +1,7 @@
-"""Update totals in the same transaction as the rows that they count, so that reading history is fast at any size.
+"""Keep totals (such as candidates by status), so that reading history is fast at any size.
 
-``EXPECTED`` has the queries that recompute each total; ``acceld doctor database`` compares their results with the
-totals.
+A total changes in the same transaction as the rows that it counts. ``EXPECTED`` has the queries that compute
+each total from those rows. ``acceld doctor database`` compares their results with the stored totals.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def is_win(row: Mapping[str, Any] | sqlite3.Row) -> bool:
 
 
 def candidate_changed(tx: Transaction, old: sqlite3.Row, new: sqlite3.Row, rule: str, workload: str) -> None:
-    """Update the totals after a candidate's result has changed. Baselines are not counted."""
+    """Update the totals after a candidate's row changed from ``old`` to ``new``. Baselines are not counted.
+
+    ``rule`` is the rewrite rule that made the candidate; empty if no rule did.
+    """
     if new["parent"] is None:
         return
     run = {"run": new["run"]}
@@ -101,7 +104,7 @@ def call_ended(tx: Transaction, row: sqlite3.Row) -> None:
 
 
 def micro(cost_usd: float | None) -> int:
-    """Return whole micro-dollars; 0 for an unknown cost, which is counted in ``unpriced_calls``."""
+    """Return whole micro-dollars. An unknown cost is 0; ``unpriced_calls`` counts such calls."""
     return 0 if cost_usd is None else int(cost_usd * MICRO + 0.5)
 
 
@@ -145,7 +148,10 @@ EXPECTED: dict[str, str] = {
           min(latency_us) AS least_latency_us, max(latency_us) AS greatest_latency_us, max(id) AS last_evaluation
         FROM evaluations GROUP BY key""",
 }
-"""Queries that compute the expected content of each table. A trailing space distinguishes two queries for one table."""
+"""Queries that compute the expected content of each table of totals.
+
+Two queries fill ``run_totals``, so the key of one of them has a trailing space.
+"""
 
 KEYS: dict[str, tuple[str, ...]] = {
     "run_statuses": ("run", "status"),

@@ -1,4 +1,4 @@
-"""Write runs, iterations, beams and steering. Each function writes the rows and events of one transaction."""
+"""Write runs, iterations, beams, requests of people, notices, and side effects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from acceld.store.writer import Transaction
 
 
 def create_run(tx: Transaction, spec: RunSpec) -> Run:
-    """Create a run that waits for its turn, and return it."""
+    """Store a new run in state ``queued``, and return it."""
     root = spec.root
     run = tx.insert(
         "runs",
@@ -74,7 +74,7 @@ def create_run(tx: Transaction, spec: RunSpec) -> Run:
 
 
 def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any]) -> None:
-    """Store the definition of a workload, or replace the stored one. The SQL views of the database show it."""
+    """Store the definition of a workload, for the SQL views of the database. An older definition is replaced."""
     tx.execute(
         "INSERT INTO workloads (name, definition, registered_at) VALUES (?, ?, ?) "
         "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition",
@@ -83,10 +83,10 @@ def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any])
 
 
 def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "", exit_code: int = 0) -> None:
-    """Write a run's state; repeating the same state and message changes nothing.
+    """Write a run's state. Repeating the present state and message changes nothing.
 
-    ``exit_code`` is the exit code of commands that wait for the run, if the run failed or paused itself. It is 1 for a
-    failure without its own exit code. Raise NotFoundError if there is no such run.
+    ``exit_code`` is what commands that wait for the run exit with, if the run failed or paused itself. A
+    failure without an exit code gets 1. Raise NotFoundError if there is no such run.
     """
     row = tx.one("SELECT state, message, started_at FROM runs WHERE id = ?", (run,))
     if row is None:
@@ -103,12 +103,12 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "",
 
 
 def set_basis(tx: Transaction, run: int, basis: Basis) -> None:
-    """Store the basis of a run's latencies: the versions that the latencies depend on."""
+    """Store the basis of a run: the versions on which its latencies depend."""
     tx.update("runs", run, basis=dump(asdict(basis)))
 
 
 def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[int]) -> None:
-    """Begin an iteration with these parents; starting the same iteration again changes nothing."""
+    """Begin an iteration; ``beam`` has the ids of its parents. Starting the same iteration again changes nothing."""
     if tx.one("SELECT 1 FROM iterations WHERE run = ? AND iteration = ?", (run, iteration)):
         return
     tx.execute(
@@ -120,7 +120,8 @@ def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[in
 
 
 def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], best: int) -> None:
-    """End an iteration with its beam and the best candidate so far; ending the same iteration again changes nothing.
+    """End an iteration: store its beam, and the best candidate so far. Ending the same iteration again changes
+    nothing.
 
     Raise StoreError if the iteration was not started.
     """
@@ -144,7 +145,7 @@ def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], 
 
 
 def set_best(tx: Transaction, run: int, candidate: int) -> None:
-    """Store a run's new best candidate. Raise NotFoundError if the run has no such candidate."""
+    """Store a run's new best candidate. Raise NotFoundError if the run does not have the candidate."""
     row = tx.one(
         "SELECT c.latency_us, c.speedup, c.improved, c.tie_band, c.parent, e.percent_of_peak, e.percent_of_attainable, f.source FROM candidates c "
         "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
@@ -184,10 +185,11 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
 def write_again(
     tx: Transaction, run: int, basis: Basis, changes: str, found: Sequence[tuple[Candidate, str]], best: int | None
 ) -> None:
-    """Replace all latencies of a run by latencies of a new basis, in one change.
+    """Replace all latencies of a run, in one transaction, after its basis changed.
 
-    ``found`` has the run's candidates, the baseline first, each with its new result and the key of that result.
-    ``best`` is the fastest candidate that passed the strict gate.
+    ``found`` has every candidate of the run, the baseline first: the candidate with its new evaluation, and the
+    key of that evaluation. ``changes`` says in words what changed. ``best`` is the fastest candidate that
+    passed the strict gate; None if no candidate did.
     """
     row = tx.one("SELECT * FROM runs WHERE id = ?", (run,))
     assert row is not None, "its candidates have a run: foreign key"
@@ -208,9 +210,9 @@ def write_again(
 
 
 def write_steering(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str) -> int:
-    """Store a person's request to a run, and return the request's id.
+    """Store a person's request to a run, such as to pause, and return the request's id.
 
-    The daemon reports the outcome of the request with :func:`settle_steering`.
+    The daemon reports the outcome with :func:`settle_steering`. Raise NotFoundError if there is no such run.
     """
     if tx.one("SELECT 1 FROM runs WHERE id = ?", (run,)) is None:
         raise unknown("run", run)
@@ -221,7 +223,9 @@ def write_steering(tx: Transaction, run: int, action: str, arguments: Mapping[st
 
 
 def settle_steering(tx: Transaction, steering: int, result: str) -> None:
-    """Record that a person's request was carried out or refused, and publish the event."""
+    """Record that a person's request was carried out or refused, and publish the event. ``result`` says which
+    in words.
+    """
     row = tx.one("SELECT * FROM steering WHERE id = ?", (steering,))
     if row is None or row["applied_at"] is not None:
         return
@@ -241,20 +245,26 @@ def write_notice(tx: Transaction, run: int | None, level: str, text: str, hint: 
 
 
 def write_event(tx: Transaction, data: EventData, run: int | None = None) -> int:
-    """Store an event that has no row of its own (device states, budget levels, saved files), and return its number."""
+    """Store an event that no row of another table stands for (a device's state, a budget's level, a saved
+    file).
+
+    Return the number of the event.
+    """
     return tx.event(data, run).seq
 
 
 def add_note(tx: Transaction, subject: str, text: str, by: str) -> int:
-    """Store a person's note on ``r12``, ``c345`` or ``i38``, and return its id."""
+    """Store a person's note, and return its id. ``subject`` is a run, a candidate or an insight: ``r12``,
+    ``c345``, ``i38``.
+    """
     return tx.insert("notes", {"subject": subject, "text": clean(text), "by": clean(by), "created_at": tx.at})
 
 
 def intend_effect(tx: Transaction, kind: str, key: str, run: int | None, data: Mapping[str, Any]) -> tuple[int, Any]:
-    """Record a side effect before it happens, and return its id, and its result if it has already been done.
+    """Record a side effect before it happens.
 
-    The same ``kind`` and ``key`` mean the same effect. An effect without a result is tried again, and its tries are
-    counted.
+    Return the id of its journal entry, and the effect's result: None as long as the effect has not been done.
+    The same ``kind`` and ``key`` mean the same effect. Each repeated try is counted.
     """
     row = tx.one("SELECT id, state, result FROM journal WHERE kind = ? AND key = ?", (kind, key))
     if row is None:
@@ -267,24 +277,24 @@ def intend_effect(tx: Transaction, kind: str, key: str, run: int | None, data: M
 
 
 def settle_effect(tx: Transaction, entry: int, result: Any) -> None:
-    """Record that a side effect has been done."""
+    """Record that a side effect has been done. ``entry`` is the id from :func:`intend_effect`."""
     tx.update("journal", entry, state="done", result=dump(result), ended_at=tx.at)
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Hold the cost and time of one finished iteration."""
+    """Cost and time of one finished iteration."""
 
     cost_usd: float | None
-    """Cost of models' calls; None if a price is unknown."""
+    """Cost of the iteration's model calls in USD; None if the price of one of them is unknown."""
     evaluation_s: float
-    """Seconds that the evaluations of the iteration's candidates took."""
+    """Sum of the seconds that the evaluations of the iteration's candidates took."""
     speedup: float
-    """Speed-up of the best candidate so far over the baseline."""
+    """Speed-up over the baseline of the best candidate so far; 1 without a latency."""
 
 
 def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
-    """Return the spending of each finished iteration of a run, in order."""
+    """Return the cost and time of each finished iteration of a run, in order."""
     rows = connection.execute(
         "SELECT i.speedup, "
         "(SELECT sum(cost_usd) FROM llm_calls WHERE run = i.run AND iteration = i.iteration) AS cost_usd, "
@@ -300,11 +310,11 @@ def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
 
 
 def recover_runs(tx: Transaction, reason: str) -> list[int]:
-    """Mark interrupted work after an unclean end of the daemon, and return the ids of the runs to continue.
+    """Mark interrupted work after the daemon ended without a shutdown, and return the ids of the runs to
+    continue.
 
-    Calls in flight become ``interrupted``. They count with the mean cost of earlier answers, and any further cost is
-    recorded as uncertain. Calls in a batch of a continued run stay open, because the answers of the batch are still
-    fetched.
+    Model calls in flight become ``interrupted`` and get an estimated cost (see ``interrupt_call``). Calls that
+    a continued run had put in a batch stay open, because the answers of the batch are still fetched.
     """
     batched = {key for batch in open_batches(tx.connection) for key in batch.keys}
     for row in tx.execute(
@@ -320,7 +330,7 @@ def recover_runs(tx: Transaction, reason: str) -> list[int]:
 
 
 def keep_host(tx: Transaction, facts: Mapping[str, Any], usd_per_hour: float | None) -> None:
-    """Store the facts about a host of a fleet, and its price per hour in USD."""
+    """Store a host of a fleet: its facts, and its price in USD per hour (None if unknown)."""
     columns = ("name", "instance_type", "chip", "sdk", "driver")
     values = [*(clean(str(facts[column])) for column in columns), facts["slots"], usd_per_hour, tx.at]
     tx.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)

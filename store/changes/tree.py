@@ -34,7 +34,7 @@ WHERE c.id = ?
 
 
 def keep_text(tx: Transaction, text: str) -> str:
-    """Store a text once, and return its hash."""
+    """Store a text, if it is not stored already, and return its hash."""
     text = tx.redacted(text)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     tx.execute("INSERT INTO texts (sha256, text) VALUES (?, ?) ON CONFLICT DO NOTHING", (digest, text_value(text)))
@@ -42,7 +42,7 @@ def keep_text(tx: Transaction, text: str) -> str:
 
 
 def keep_source(tx: Transaction, kernel: Kernel) -> str:
-    """Store a kernel's source once, and return its hash."""
+    """Store a kernel's source, if it is not stored already, and return its hash."""
     closure = {name: tx.redacted(text) for name, text in kernel.closure.items()}
     kernel = replace(kernel, text=tx.redacted(kernel.text), closure=closure)
     digest = kernel.sha256
@@ -64,7 +64,7 @@ def keep_source(tx: Transaction, kernel: Kernel) -> str:
 
 
 def write_plan(tx: Transaction, plan: Plan) -> Plan:
-    """Store a plan, and return it with its id. If the plan is stored already, only return it with its id."""
+    """Store a plan, if it is not stored already, and return it with its id."""
     row = tx.one(
         "SELECT id FROM plans WHERE run = ? AND iteration = ? AND parent = ? AND number = ?",
         (plan.run, plan.iteration, plan.parent, plan.index),
@@ -112,7 +112,7 @@ def write_plan(tx: Transaction, plan: Plan) -> Plan:
 
 
 def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
-    """Store an attempt, and return it with its id. If the attempt is stored already, only return it with its id.
+    """Store an attempt, if it is not stored already, and return it with its id.
 
     Raise NotFoundError if the attempt's plan is not stored.
     """
@@ -145,9 +145,10 @@ def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
 
 
 def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
-    """Store a candidate that waits for evaluation, and return it with its id.
+    """Store a candidate in state ``queued``, and return it with its id.
 
-    If the attempt has a candidate already, nothing is stored, and the id is that candidate's.
+    If the same attempt already has a candidate, nothing is stored, and the returned id is the id of that
+    candidate.
     """
     if candidate.attempt is not None:
         row = tx.one("SELECT id FROM candidates WHERE attempt = ?", (candidate.attempt,))
@@ -202,7 +203,9 @@ def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
 
 
 def mark_started(tx: Transaction, candidate: int, device: str) -> None:
-    """Record that a candidate is being evaluated on ``device``."""
+    """Record that the evaluation of a candidate has begun on ``device``. Raise NotFoundError for an unknown
+    candidate.
+    """
     row = tx.one("SELECT run FROM candidates WHERE id = ?", (candidate,))
     if row is None:
         raise unknown("candidate", candidate)
@@ -213,10 +216,10 @@ def mark_started(tx: Transaction, candidate: int, device: str) -> None:
 def write_evaluation(
     tx: Transaction, candidate: Candidate, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str
 ) -> Candidate:
-    """Store an evaluation, and return the candidate with the stored evaluation.
+    """Store the evaluation of a candidate, and return the candidate with it.
 
-    A result that was only looked up (``reused``) is not stored again: the candidate refers to the earlier evaluation
-    with the same key.
+    An evaluation that was only looked up (``reused``) is not stored again: the candidate refers to the newest
+    stored evaluation with the same ``key``. Raise NotFoundError if the candidate is not stored.
     """
     old = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
     if old is None:
@@ -285,13 +288,13 @@ def write_evaluation(
 
 
 def _worth(row: sqlite3.Row, over: str, profile: Profile | None) -> Verdict | None:
-    """Return the verdict on a candidate's speed-up over the baseline, or with ``parent_`` over its parent."""
+    """Return the verdict on a candidate's speed-up over the baseline; if ``over`` is ``"parent_"``, over its parent."""
     source = profile.source if profile else Source.SIMULATED
     return verdict(row[f"{over}speedup"], row[f"{over}improved"], row["tie_band"], source)
 
 
 def _compare_again(tx: Transaction, run: int, baseline_us: float | None) -> None:
-    """Update all speed-ups of a run for a new latency of its baseline."""
+    """Compute all speed-ups of a run again, after its baseline got another latency."""
     found = tx.execute("SELECT c.id, r.baseline FROM candidates c JOIN runs r ON r.id = c.run WHERE r.id = ?", (run,))
     for row in found.fetchall():
         _judge(tx, row["id"], row["baseline"])
@@ -308,7 +311,7 @@ def _compare_again(tx: Transaction, run: int, baseline_us: float | None) -> None
 
 
 def _judge(tx: Transaction, candidate: int, baseline: int | None) -> None:
-    """Write a candidate's speed-ups over the baseline and over its parent, and whether each is a win."""
+    """Write a candidate's speed-ups over the baseline and over its parent, and whether each of them is a win."""
     line = _line(tx, candidate)
     known = {one["id"]: one for one in line}
     own = known[candidate]
@@ -330,9 +333,10 @@ def _judge(tx: Transaction, candidate: int, baseline: int | None) -> None:
 
 
 def _line(tx: Transaction, candidate: int, most: int = MOST_ANCESTORS) -> list[sqlite3.Row]:
-    """Return a candidate's row with its profile, then the rows of its ancestors.
+    """Return the row of a candidate with its profile, then the rows of its ancestors, the parent first.
 
-    All ancestors are returned while latencies are measured; for a simulated candidate the parent is enough.
+    A measured candidate may be compared through all of its ancestors. For a simulated one, only the parent is
+    returned.
     """
     found: list[sqlite3.Row] = []
     at: int | None = candidate
@@ -345,7 +349,11 @@ def _line(tx: Transaction, candidate: int, most: int = MOST_ANCESTORS) -> list[s
 
 
 def _gain(own: sqlite3.Row, other: sqlite3.Row | None, line: Sequence[sqlite3.Row]) -> Gain | None:
-    """Return the gain of a candidate over another; None unless both passed and have latencies."""
+    """Return the gain of the candidate ``own`` over ``other``; None unless both candidates passed.
+
+    ``line`` has ``own`` and its ancestors. If ``other`` is an ancestor, the measurements of each step in
+    between count.
+    """
     if other is None or own["id"] == other["id"] or not own["status"] == other["status"] == Status.PASSED:
         return None
     steps = list(line[: line.index(other) + 1]) if other in line else [own, other]
@@ -460,5 +468,5 @@ def finite(value: float | None) -> float | None:
 
 
 def ratio(slow_us: float | None, fast_us: float | None) -> float | None:
-    """Return the speed-up; None unless both latencies are known."""
+    """Return the speed-up ``slow_us / fast_us``; None unless both latencies are known and not 0."""
     return slow_us / fast_us if slow_us and fast_us else None

@@ -1,1 +1,1 @@
-"""Read the database: functions of a read-only connection."""
+"""Read the database. Each function takes a connection, which may be read-only."""

@@ -1,6 +1,6 @@
-"""Query all runs: saved queries, runs by a condition, and plain SQL under a time limit.
+"""Ask about all runs: saved queries, runs that meet a condition, and any SQL that reads, within a time limit.
 
-Saved queries read stored totals, or the candidates of the newest runs alone, so that they are fast at any size.
+Saved queries read stored totals or the candidates of the newest runs only, so they are fast at any size.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from acceld.store.reader import PROGRESS_STEPS
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows as plain values."""
+    """Columns and rows of an answer, as plain values. ``truncated`` is True if there are more rows than the limit."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     truncated: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the table as JSON-able data."""
+        """Return the table as data for JSON."""
         return {"columns": list(self.columns), "rows": [list(row) for row in self.rows], "truncated": self.truncated}
 
 
@@ -101,15 +101,15 @@ SAVED: dict[str, tuple[str, str]] = {
 }
 """Description and SQL of each saved query, by name."""
 ASKED = ("history", "results", "rewrites")
-"""Views that come first in the list of tables: runs, results of candidates, slow-fast pairs."""
+"""The views that people ask for most: runs, results of candidates, slow-fast pairs. :func:`tables` lists them first."""
 
 
 def saved(connection: sqlite3.Connection, name: str, limit: int = 200) -> Table:
-    """Return the result of a saved query. Raises UsageError for an unknown name."""
+    """Return the result of a saved query. Raise UsageError for an unknown name."""
     if name not in SAVED:
         raise UsageError(
             f"there is no saved query {name!r}. {did_you_mean(name, SAVED)}".rstrip(),
-            hint=f"One of {', '.join(SAVED)}.",
+            hint=f"The saved queries are {', '.join(SAVED)}.",
         )
     return query(connection, SAVED[name][1], limit=limit)
 
@@ -122,10 +122,11 @@ def query(
     limit: int = 1000,
     time_limit_s: float = 5.0,
 ) -> Table:
-    """Run one statement that reads. Raises UsageError if it is invalid, writes, or returns too much, and
-    DeadlineError if it takes too long.
+    """Run one SQL statement that reads, and return at most ``limit`` rows.
 
-    ``connection`` must be read-only, which stops every statement that would write.
+    Raise UsageError if the statement is invalid, writes, or returns too many bytes, and DeadlineError after
+    ``time_limit_s``. ``connection`` has to be read-only, so that SQLite itself refuses every statement that
+    would write.
     """
     deadline = time.monotonic() + time_limit_s
     connection.set_progress_handler(lambda: int(time.monotonic() > deadline), PROGRESS_STEPS)
@@ -135,18 +136,22 @@ def query(
     try:
         cursor = connection.execute(sql, values)
         if cursor.description is None:
-            raise UsageError("the statement gives no rows", hint="Only statements that read are run: SELECT ...")
+            raise UsageError(
+                "the SQL statement gives no rows", hint="Write a statement that reads, such as SELECT ... FROM history."
+            )
         found = _bounded(cursor, limit + 1)
         columns = tuple(column[0] for column in cursor.description)
         cursor.close()
     except sqlite3.OperationalError as error:
         if "interrupted" in str(error):
             raise DeadlineError(
-                f"the query took longer than {time_limit_s:g} s", hint="Narrow it, or give more time."
+                f"the query took longer than {time_limit_s:g} s and was ended",
+                hint="Read fewer rows with a WHERE condition, or allow more time.",
             ) from error
         if "readonly" in str(error) or "cannot modify" in str(error):
             raise UsageError(
-                "the history can not be changed by SQL", hint="Only statements that read are run."
+                "the history can not be changed by SQL",
+                hint="Write a statement that reads, such as SELECT ... FROM history.",
             ) from error
         connection.set_authorizer(None)
         if sql.strip() in SAVED:
@@ -157,21 +162,27 @@ def query(
         raise UsageError(f"SQL: {error}", hint=hint) from error
     except UnicodeEncodeError as error:
         raise UsageError(
-            "SQL: a text holds half of a surrogate pair", hint="SQL is text that UTF-8 can hold."
+            "the SQL statement holds half of a surrogate pair, which UTF-8 has no bytes for",
+            hint="Remove that character.",
         ) from error
     except (sqlite3.Warning, sqlite3.ProgrammingError, sqlite3.DatabaseError) as error:
         if "use function" in str(error):
             raise UsageError(
-                f"SQL: {error}", hint="Only functions that compute on their arguments are allowed."
+                f"SQL: {error}",
+                hint="Queries may only call functions that compute on their arguments, such as round or json_extract.",
             ) from error
         if isinstance(error, sqlite3.DataError):
-            raise UsageError(f"SQL: {error}", hint=f"A value may have {_VALUE_BYTES >> 20} MiB.") from error
+            raise UsageError(
+                f"SQL: {error}",
+                hint=f"One value may have at most {_VALUE_BYTES >> 20} MiB: use substr() of long texts.",
+            ) from error
         if "not authorized" in str(error) or "prohibited" in str(error):
             raise UsageError(
-                "the history can not be changed by SQL", hint="Only statements that read are run."
+                "the history can not be changed by SQL",
+                hint="Write a statement that reads, such as SELECT ... FROM history.",
             ) from error
         raise UsageError(
-            f"SQL: {error}", hint="One statement that reads; docs/schema.md describes the tables."
+            f"SQL: {error}", hint="Write one statement that reads; docs/schema.md describes the tables."
         ) from error
     finally:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
@@ -181,14 +192,14 @@ def query(
 
 
 def _bounded(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
-    """Return up to ``most`` rows. Raises UsageError if they hold more bytes than an answer may."""
+    """Return up to ``most`` rows. Raise UsageError if the rows have more than ``_ANSWER_BYTES``."""
     found: list[tuple[Any, ...]] = []
     room_bytes = _ANSWER_BYTES
     for row in cursor:
         found.append(row)
         room_bytes -= sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
         if room_bytes < 0:
-            hint = "Choose fewer columns or rows, or substr() of long texts."
+            hint = "Select fewer columns or rows, or substr() of long texts."
             raise UsageError(f"the answer has more than {_ANSWER_BYTES >> 20} MiB", hint=hint)
         if len(found) == most:
             break
@@ -196,8 +207,10 @@ def _bounded(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
 
 
 def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each table and view, without the internal tables of SQLite and full-text search. First come
-    the views that people ask about, then the other views, then the tables.
+    """Return the columns of each table and view.
+
+    The views of ``ASKED`` come first, then the other views, then the tables. Internal tables of SQLite and of
+    the full-text search are left out.
     """
     found = connection.execute(
         "SELECT m.name, p.name FROM sqlite_schema m JOIN pragma_table_info(m.name) p "
@@ -213,7 +226,10 @@ def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 
 def _nearest(connection: sqlite3.Connection, message: str) -> str:
-    """Return the nearest known name if an error message names an unknown table or column; empty for another error."""
+    """Return a hint with the nearest known name, if an error message names an unknown table or column.
+
+    Any other message gives an empty hint.
+    """
     kind, _, name = message.partition(": ")
     if kind not in ("no such table", "no such column"):
         return ""
@@ -228,8 +244,9 @@ def _nearest(connection: sqlite3.Connection, message: str) -> str:
 
 
 def _connect_indexes(connection: sqlite3.Connection) -> None:
-    """Open the full-text indexes now. When SQLite opens them it acts as if it created tables, which is forbidden
-    later.
+    """Open the full-text indexes before :func:`_only_reading` decides what SQLite may do.
+
+    When SQLite first opens an index, it asks for the right to create tables, which would be denied.
     """
     found = connection.execute("SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE%'").fetchall()
     for (name,) in found:
@@ -247,17 +264,24 @@ _FUNCTIONS = frozenset(
     "sin snippet sqrt sqlite_version strftime string_agg substr substring sum tan time timediff total trim trunc typeof unicode "
     "unixepoch unlikely upper".split()
 )
-"""Functions that only compute. No function here opens a file, loads code, or makes long values of short ones."""
+"""SQL functions that a query may call: each only computes on its arguments.
+
+Functions that open a file, load code or make a long value from short ones are not in the set.
+"""
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _LOOKING = frozenset(
     "table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list user_version application_id "
     "page_count page_size freelist_count compile_options data_version function_list".split()
 )
-"""Pragmas that only read, if they are given no value."""
+"""Pragmas that a query may use. A pragma of this set only reads, as long as it is given no value."""
 
 
 def _only_reading(action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:
-    """Allow statements that read this database. They can not open or create another file, or change a setting."""
+    """Allow SQLite the actions that read this database, and deny all others: opening other files, writing,
+    changing settings.
+
+    Return ``SQLITE_OK`` or ``SQLITE_DENY`` (the interface of SQLite's authorizer).
+    """
     if action in _READING:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_FUNCTION:
@@ -283,7 +307,11 @@ def run_query(
     sort: str = "id",
     limit: int = 100,
 ) -> Table:
-    """Return runs by condition; ``where`` is an SQL expression over the columns of the view ``history``."""
+    """Return the rows of the view ``history`` that meet all conditions; an empty argument is no condition.
+
+    ``where`` is an SQL expression over the columns of the view. ``since`` is in seconds since the epoch.
+    ``sort`` is a column; a leading ``-`` reverses the order. Raise UsageError if ``sort`` is not a name.
+    """
     conditions, values = ["created_at >= strftime('%Y-%m-%dT%H:%M:%fZ', ?, 'unixepoch')"], list[Any]([since])
     for column, value in (("workload", workload), ("chip", chip)):
         if value:
@@ -296,7 +324,9 @@ def run_query(
         conditions.append(f"({where})")
     column = sort.lstrip("-")
     if not column.isidentifier():
-        raise UsageError(f"can not sort by {sort!r}", hint="Name a column, such as speedup.")
+        raise UsageError(
+            f"can not sort by {sort!r}, which is not a name", hint="Name a column of the view history, such as speedup."
+        )
     direction = "DESC" if sort.startswith("-") or sort == "id" else "ASC"
     sql = f"SELECT * FROM history WHERE {' AND '.join(conditions)} ORDER BY {column} {direction}"
     return query(connection, sql, values, limit=limit)

@@ -1,6 +1,6 @@
-"""Read rows as JSON-able objects, for the HTTP API and for commands that read the file.
+"""Read rows as objects for JSON: for the HTTP API, and for commands that read the file.
 
-Lists are paged: ``limit`` rows after (or before) an id. Keys are those of docs/protocol.md.
+A long list is read in pages: up to ``limit`` rows after a given id. docs/protocol.md describes the keys.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SORTS = {
     "candidates": "t.candidates",
     "created": "r.created_at",
 }
-"""Columns by which runs may be sorted."""
+"""Names by which runs may be sorted, each with its SQL."""
 
 
 def run_rows(
@@ -56,9 +56,13 @@ def run_rows(
     limit: int = 100,
     offset: int = 0,
 ) -> list[Json]:
-    """Return runs, newest first, or greatest first by ``sort``."""
+    """Return one page of the runs: newest first, or greatest first by ``sort`` (a key of ``SORTS``).
+
+    ``workload``, ``chip`` and ``state`` may each be several words with commas between them. Raise StoreError
+    for an unknown ``sort``.
+    """
     if sort not in SORTS:
-        raise StoreError(f"runs can not be sorted by {sort!r}", hint=f"One of {', '.join(SORTS)}.")
+        raise StoreError(f"runs can not be sorted by {sort!r}", hint=f"Sort by one of {', '.join(SORTS)}.")
     where, values = ["1"], list[Any]()
     for column, value in (("workload", workload), ("chip", chip), ("state", state)):
         if value:
@@ -73,7 +77,7 @@ def run_rows(
 
 
 def _with_flags(row: sqlite3.Row) -> Json:
-    """Return a row with its yes-or-no columns as True or False, and the verdict on each of its speed-ups."""
+    """Return a row as an object: yes-or-no columns become True or False, and the verdict on each speed-up is added."""
     flags = {name: bool(row[name]) for name in _FLAGS if name in row.keys() and row[name] is not None}  # noqa: SIM118  a row's own `in` looks at values
     return dict(row) | flags | _verdicts(row, row["source"])
 
@@ -90,7 +94,9 @@ def _verdicts(row: sqlite3.Row, source: str) -> dict[str, Verdict | None]:
 
 
 def run_row(connection: sqlite3.Connection, run: int) -> Json:
-    """Return one run with its parameters, statuses and iterations. Raises StoreError if there is none."""
+    """Return one run with its parameters, statuses, iterations and notes. Raise NotFoundError if there is no
+    such run.
+    """
     row = connection.execute(f"{_RUN} WHERE r.id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -147,7 +153,10 @@ LEFT JOIN profiles f ON f.evaluation = c.evaluation
 def candidate_rows(
     connection: sqlite3.Connection, run: int, *, after: int = 0, limit: int = 500, status: str = "", iteration: int = -1
 ) -> list[Json]:
-    """Return a run's candidates by id, without sources."""
+    """Return one page of a run's candidates in the order of their ids, without their sources.
+
+    ``status`` may be several statuses with commas between them. An ``iteration`` below 0 means all iterations.
+    """
     where, values = "c.run = ? AND c.id > ?", list[Any]([run, after])
     if status:
         words = status.split(",")
@@ -161,8 +170,10 @@ def candidate_rows(
 
 
 def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
-    """Return one candidate with source, parent's source, plan, evaluation, calls, and the insights that its planner
-    saw.
+    """Return one candidate with all that is known of it: source, parent's source, plan, evaluation, model
+    calls, insights, ancestors, children and notes.
+
+    Raise NotFoundError if there is no such candidate.
     """
     row = connection.execute(f"{_CANDIDATE} WHERE c.id = ?", (candidate,)).fetchone()
     if row is None:
@@ -204,9 +215,12 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 
 
 def tree(connection: sqlite3.Connection, run: int) -> Json:
-    """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title,
-    the second parent of a crossover, 1 if the candidate is faster than the baseline beyond a tie, 1 if it is faster
-    than the parent, and the verdicts on both speed-ups.
+    """Return the tree of a run: ``nodes``, and the ids of the baseline, the best candidate and the newest beam.
+
+    A node is a list with these values of a candidate: id, parent, iteration, status, latency in us, speed-up,
+    gate, plan, title, second parent of a crossover, 1 if it is faster than the baseline beyond a tie, 1 if it
+    is faster than its parent beyond a tie, verdict on the speed-up over the baseline, verdict on the speed-up
+    over the parent. Raise NotFoundError if there is no such run.
     """
     row = connection.execute(
         "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
@@ -236,12 +250,12 @@ def tree(connection: sqlite3.Connection, run: int) -> Json:
 
 
 def counts(connection: sqlite3.Connection) -> Json:
-    """Return the number of runs by state."""
+    """Return the number of runs in each state."""
     return dict(connection.execute("SELECT state, count(*) FROM runs GROUP BY state").fetchall())
 
 
 def waiting(connection: sqlite3.Connection, state: str, limit: int = 200) -> list[Json]:
-    """Return the candidates in state ``queued`` or ``running`` of active runs, oldest first."""
+    """Return the candidates of active runs that are in ``state`` (``queued`` or ``running``), oldest first."""
     found = connection.execute(
         "SELECT c.id AS candidate, c.run, c.device, c.created_at, c.started_at, p.title FROM candidates c "
         "JOIN runs r ON r.id = c.run LEFT JOIN plans p ON p.id = c.plan "
@@ -252,7 +266,7 @@ def waiting(connection: sqlite3.Connection, state: str, limit: int = 200) -> lis
 
 
 def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
-    """Return the steps from the baseline to ``candidate``, each with its latency and plan."""
+    """Return ``candidate`` and its ancestors, the baseline first, each with its latency and the title of its plan."""
     found = connection.execute(
         "WITH RECURSIVE chain(id, parent, depth) AS ("
         "  SELECT id, parent, 0 FROM candidates WHERE id = ? UNION ALL "
@@ -267,8 +281,9 @@ def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
 
 
 def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
-    """Return one evaluation with its checks, profile, counters, timeline and samples. Raises StoreError if there is
-    none.
+    """Return one evaluation with its checks, profile, counters, timeline and samples.
+
+    Raise NotFoundError if there is no such evaluation.
     """
     row = connection.execute("SELECT * FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
     if row is None:
@@ -295,7 +310,11 @@ def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
 
 
 def plan_rows(connection: sqlite3.Connection, run: int, *, after: int = 0, limit: int = 500) -> list[Json]:
-    """Return a run's plans by id, with the outcomes of their attempts."""
+    """Return one page of a run's plans in the order of their ids.
+
+    A plan has the number of its attempts, the number of its attempts without code, and the ids of its
+    candidates.
+    """
     found = connection.execute(
         "SELECT p.*, (SELECT count(*) FROM attempts a WHERE a.plan = p.id) AS attempts, "
         "(SELECT count(*) FROM attempts a WHERE a.plan = p.id AND a.text_sha256 IS NULL) AS no_code, "
@@ -329,8 +348,10 @@ def call_rows(
     after: int = 0,
     limit: int = 500,
 ) -> list[Json]:
-    """Return the model calls of a run, or the calls that made one candidate (its plan, attempt and fixes), without
-    their texts.
+    """Return model calls, without their texts: of a candidate, of a run, or of all runs.
+
+    ``candidate`` selects the calls for its plan, its attempt and its fixes, all of them. Without it, one page
+    is returned.
     """
     if candidate is not None:
         found = connection.execute(
@@ -349,7 +370,7 @@ def call_rows(
 
 
 def call_row(connection: sqlite3.Connection, call: int) -> Json:
-    """Return one model call with prompt and raw answer. Raises StoreError if there is none."""
+    """Return one model call with its prompts and the raw answer. Raise NotFoundError if there is no such call."""
     row = connection.execute("SELECT * FROM llm_calls WHERE id = ?", (call,)).fetchone()
     if row is None:
         raise unknown("call", call)
@@ -363,7 +384,7 @@ def call_row(connection: sqlite3.Connection, call: int) -> Json:
 
 
 def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
-    """Return one insight with the plans that saw it. Raises StoreError if there is none."""
+    """Return one insight with the plans to which it was shown. Raise NotFoundError if there is no such insight."""
     row = connection.execute("SELECT * FROM insights WHERE id = ?", (insight,)).fetchone()
     if row is None:
         raise unknown("insight", insight)
@@ -379,7 +400,7 @@ def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
 def insight_rows(
     connection: sqlite3.Connection, *, run: int | None = None, chip: str = "", matching: str = "", limit: int = 200
 ) -> list[Json]:
-    """Return insights, newest first; ``matching`` are words to find."""
+    """Return insights, newest first. ``matching`` are words that must all occur in the insight."""
     where, values = ["1"], list[Any]()
     if run is not None:
         where.append("run = ?")
@@ -414,12 +435,13 @@ _MADE = "SELECT count(*) FROM candidates WHERE run = ? AND parent IS NOT NULL AN
 
 
 def savings(connection: sqlite3.Connection, insights: Sequence[int]) -> dict[int, Json]:
-    """Return what each insight saved: ``candidates`` fewer than in the median of ``runs`` of the same problem without
-    it.
+    """Return, by insight, the number of ``candidates`` that it saved, and the number of ``runs`` that this was
+    compared with.
 
-    A run in which a plan that cites the insight won is compared with runs of models to which it was not shown. For each
-    run the candidates are counted until a kernel is as fast as the one that won; if no kernel was, all are counted. An
-    insight without such runs has no entry.
+    For example, a plan that cites the insight won with the 5th candidate of its run. Other runs on the same
+    problem, by models to which the insight was not shown, needed 9, 12 and 20 candidates for a kernel as fast.
+    The insight saved 12 - 5 candidates, by the median. All candidates of a run count if no kernel of the run
+    was as fast. An insight has no entry if there are no runs to compare with.
     """
     found: dict[int, Json] = {}
     marks = ", ".join("?" * len(insights))
@@ -448,7 +470,10 @@ _SUMMED = ("calls", "failed_calls", "unpriced_calls", "input_tokens", "cached_to
 
 
 def costs(connection: sqlite3.Connection, run: int | None = None) -> Json:
-    """Return costs: totals, by role and model, and by iteration. ``cost_usd`` is None if no price is known."""
+    """Return the costs of a run, or of all runs: totals, by role and model, and for one run by iteration.
+
+    ``cost_usd`` is None if no price is known. Raise NotFoundError if there is no such run.
+    """
     cap = None
     if run is not None:
         row = connection.execute(
@@ -510,10 +535,10 @@ def _by_iteration(connection: sqlite3.Connection, run: int) -> sqlite3.Cursor:
 
 
 def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[Json]:
-    """Return the hits of a full-text search over plans, insights and failures, with an extract. The newest hits of each
-    kind come first.
+    """Return the plans, insights and failures in which all ``words`` occur, each with an extract of its text.
 
-    A plan for a crossover also names its second parent.
+    Each kind has at most ``limit`` hits, the newest first. A hit on the plan of a crossover also has its second
+    parent.
     """
     found: list[Json] = []
     for kind, table, partner in (
@@ -533,7 +558,7 @@ def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[
 
 
 def host_rows(connection: sqlite3.Connection) -> list[Json]:
-    """Return every known host, with the slot hours and USD of all runs."""
+    """Return every host that is stored, each with the hours of its slots that all runs used, and their cost in USD."""
     rows = connection.execute(
         "SELECT h.*, coalesce(sum(c.slot_hours), 0.0) AS slot_hours, sum(c.usd) AS usd FROM hosts h "
         "LEFT JOIN host_costs c ON c.host = h.name GROUP BY h.name ORDER BY h.name"

@@ -1,4 +1,4 @@
-"""Read rows as records. Every function takes a connection and changes nothing."""
+"""Read rows as the records of ``acceld.model``. Every function takes a connection and changes nothing."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from acceld.store.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class ResumeState:
-    """Everything that a search needs to continue after the daemon was killed; empty for a new run."""
+    """All that a search needs to continue a run after the daemon ended; empty for a new run."""
 
     baseline: Candidate | None
     best: Candidate | None
     beam: tuple[Candidate, ...]
     """Beam of the last finished iteration, in order."""
     parents: tuple[Candidate, ...]
-    """Parents of the open iteration; empty if no iteration is open."""
+    """Parents of the iteration that was started and has not ended; empty if there is no such iteration."""
     finished_iterations: int
     earlier_plans: tuple[Plan, ...]
     plans: tuple[Plan, ...]
-    """Plans, attempts and candidates of the open iteration."""
+    """Plans of the iteration that has not ended; ``attempts`` and ``candidates`` are those of the same iteration."""
     attempts: tuple[Attempt, ...]
     candidates: tuple[Candidate, ...]
 
 
 def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, str]:
-    """Return texts by hash."""
+    """Return the stored texts with these hashes, by hash. Unknown hashes are left out."""
     wanted = list(dict.fromkeys(hashes))
     found: dict[str, str] = {}
     for start in range(0, len(wanted), 500):
@@ -48,7 +48,7 @@ def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, st
 
 
 def load_run(connection: sqlite3.Connection, run: int) -> Run:
-    """Return one run. Raises StoreError if there is none."""
+    """Return one run. Raise NotFoundError if there is no such run."""
     row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -56,7 +56,7 @@ def load_run(connection: sqlite3.Connection, run: int) -> Run:
 
 
 def run_state(connection: sqlite3.Connection, run: int) -> RunState:
-    """Return the state of one run. Raises StoreError if there is none."""
+    """Return the state of one run. Raise NotFoundError if there is no such run."""
     row = connection.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -70,7 +70,10 @@ def load_runs(
     limit: int = 100,
     before: int | None = None,
 ) -> list[Run]:
-    """Return runs, newest first."""
+    """Return runs, newest first.
+
+    ``states`` (empty: any), ``workload`` and ``before`` (only runs with smaller ids) narrow the choice.
+    """
     where, values = ["1"], list[Any]()
     if states:
         where.append(f"state IN ({', '.join('?' * len(states))})")
@@ -98,7 +101,10 @@ def _root(connection: sqlite3.Connection, row: Row) -> Kernel | None:
 
 
 def _kernels(connection: sqlite3.Connection, found: Sequence[Row]) -> list[Kernel]:
-    """Return kernels in order, from rows with the columns of ``sources`` and ``filename``, ``trusted``."""
+    """Return one kernel for each row, in the same order.
+
+    The rows have the columns of ``sources``, and ``filename`` and ``trusted``.
+    """
     closures: list[dict[str, str]] = [rows.load(row["closure"]) for row in found]
     wanted = [row["text_sha256"] for row in found]
     by_hash = texts(connection, wanted + [digest for closure in closures for digest in closure.values()])
@@ -110,7 +116,7 @@ def _kernels(connection: sqlite3.Connection, found: Sequence[Row]) -> list[Kerne
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """An answered call of a model, with its texts."""
+    """One answered model call, with its texts."""
 
     role: str
     model: str
@@ -123,7 +129,7 @@ class AnsweredCall:
 
 @dataclass(frozen=True, slots=True)
 class PricedCall:
-    """An ended call of a model, without its texts."""
+    """One ended model call, without its texts."""
 
     role: str
     model: str
@@ -133,7 +139,7 @@ class PricedCall:
 
 
 def priced_calls(connection: sqlite3.Connection, run: int) -> list[PricedCall]:
-    """Return the ended calls of a run, in order."""
+    """Return the ended calls of a run, oldest first."""
     found = connection.execute(
         "SELECT role, model, cost_usd, parameters FROM llm_calls WHERE run = ? AND outcome IS NOT NULL ORDER BY id",
         (run,),
@@ -145,7 +151,7 @@ def priced_calls(connection: sqlite3.Connection, run: int) -> list[PricedCall]:
 
 
 def answered_calls(connection: sqlite3.Connection, run: int) -> list[AnsweredCall]:
-    """Return the answered calls of a run, in order."""
+    """Return the answered calls of a run, oldest first."""
     found = connection.execute(
         "SELECT l.role, l.model, s.text AS system, u.text AS user, l.reasoning, l.answer, l.parameters FROM llm_calls l "
         "JOIN texts s ON s.sha256 = l.system_sha256 JOIN texts u ON u.sha256 = l.user_sha256 "
@@ -164,7 +170,10 @@ def answered_calls(connection: sqlite3.Connection, run: int) -> list[AnsweredCal
 def load_evaluations(
     connection: sqlite3.Connection, numbers: Iterable[int], details: bool = True
 ) -> dict[int, Evaluation]:
-    """Return evaluations by id, with checks and profiles. ``details`` includes the whole timelines."""
+    """Return evaluations by id, with checks and profiles. Unknown ids are left out.
+
+    ``details=False`` leaves out the details of the profiles, such as timelines, which are long.
+    """
     found: dict[int, Evaluation] = {}
     wanted = list(dict.fromkeys(numbers))
     for start in range(0, len(wanted), 500):
@@ -213,7 +222,10 @@ def _candidates(connection: sqlite3.Connection, found: Sequence[Row], details: b
 def load_candidates(
     connection: sqlite3.Connection, run: int, iteration: int | None = None, details: bool = False
 ) -> list[Candidate]:
-    """Return a run's candidates in the order of selection, the baseline first."""
+    """Return the candidates of a run, or of one iteration, in the order of selection. The baseline comes first.
+
+    ``details`` includes the details of the profiles, such as timelines.
+    """
     where, values = "WHERE c.run = ?", [run]
     if iteration is not None:
         where += " AND c.iteration = ?"
@@ -224,7 +236,9 @@ def load_candidates(
 def load_candidates_by_id(
     connection: sqlite3.Connection, numbers: Sequence[int], details: bool = True
 ) -> list[Candidate]:
-    """Return candidates by id, in the order asked for. Raises StoreError if one is missing."""
+    """Return candidates in the order of ``numbers``, which are their ids. Raise NotFoundError if one of them is
+    missing.
+    """
     found: dict[int, Candidate] = {}
     for start in range(0, len(numbers), 500):
         part = list(numbers[start : start + 500])
@@ -237,12 +251,12 @@ def load_candidates_by_id(
 
 
 def load_candidate(connection: sqlite3.Connection, candidate: int) -> Candidate:
-    """Return one candidate with all its fields. Raises StoreError if there is none."""
+    """Return one candidate with all its fields. Raise NotFoundError if there is no such candidate."""
     return load_candidates_by_id(connection, [candidate])[0]
 
 
 def load_plans(connection: sqlite3.Connection, run: int, iteration: int | None = None) -> list[Plan]:
-    """Return a run's plans in order."""
+    """Return the plans of a run, or of one iteration, in the order in which they were stored."""
     where, values = "run = ?", [run]
     if iteration is not None:
         where += " AND iteration = ?"
@@ -254,7 +268,7 @@ def load_plans(connection: sqlite3.Connection, run: int, iteration: int | None =
 
 
 def load_refusals(connection: sqlite3.Connection, run: int) -> list[Attempt]:
-    """Return a run's attempts without code, in order."""
+    """Return the attempts of a run that gave no code, oldest first, without their texts."""
     found = connection.execute(
         "SELECT a.* FROM attempts a JOIN plans p ON p.id = a.plan WHERE p.run = ? AND a.text_sha256 IS NULL ORDER BY a.id",
         (run,),
@@ -263,7 +277,7 @@ def load_refusals(connection: sqlite3.Connection, run: int) -> list[Attempt]:
 
 
 def load_attempts(connection: sqlite3.Connection, run: int, iteration: int) -> list[Attempt]:
-    """Return the attempts at an iteration's plans, with their texts."""
+    """Return the attempts at the plans of one iteration, oldest first, with their texts."""
     found = connection.execute(
         "SELECT a.* FROM attempts a JOIN plans p ON p.id = a.plan WHERE p.run = ? AND p.iteration = ? ORDER BY a.id",
         (run, iteration),
@@ -273,7 +287,7 @@ def load_attempts(connection: sqlite3.Connection, run: int, iteration: int) -> l
 
 
 def find_evaluation(connection: sqlite3.Connection, key: str) -> Evaluation | None:
-    """Return the newest stored evaluation with a key; None if there is none."""
+    """Return the newest stored evaluation with this key; None if no evaluation has it."""
     row = connection.execute("SELECT last_evaluation FROM evaluation_keys WHERE key = ?", (key,)).fetchone()
     return load_evaluations(connection, [row["last_evaluation"]]).get(row["last_evaluation"]) if row else None
 
@@ -288,7 +302,10 @@ def load_insights(
     withdrawn: bool = False,
     limit: int = 1000,
 ) -> list[Insight]:
-    """Return insights, newest first; ``matching`` is a full-text query."""
+    """Return insights, newest first. ``matching`` are words that must all occur in the insight.
+
+    Withdrawn insights are left out unless ``withdrawn`` is True.
+    """
     where, values = ["1"], list[Any]()
     for column, value in (("run", run), ("chip", chip), ("api", api)):
         if value is not None:
@@ -308,7 +325,7 @@ def load_insights(
 def load_events(
     connection: sqlite3.Connection, after: int = 0, run: int | None = None, limit: int = 500, kind: str = ""
 ) -> list[Event]:
-    """Return events after number ``after``, in order; of one run or one kind if these are given."""
+    """Return up to ``limit`` events after number ``after``, in order: of one run or of one kind, if given."""
     wanted = {"run = ?": run, "kind = ?": kind or None}
     given = {term: value for term, value in wanted.items() if value is not None}
     terms = " AND ".join((*given, "seq > ?"))
@@ -319,13 +336,13 @@ def load_events(
 
 
 def last_seq(connection: sqlite3.Connection) -> int:
-    """Return the number of the newest event."""
+    """Return the number of the newest event; 0 if there are no events."""
     value: int = connection.execute("SELECT ifnull(max(seq), 0) FROM events").fetchone()[0]
     return value
 
 
 def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
-    """Return the state from which a search continues a run."""
+    """Return all that a search needs to continue a run. Raise NotFoundError if there is no such run."""
     record = load_run(connection, run)
     done = connection.execute(
         "SELECT ifnull(max(iteration), 0) FROM iterations WHERE run = ? AND ended_at IS NOT NULL", (run,)
@@ -357,13 +374,16 @@ def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
 
 
 def full_text(query: str) -> str:
-    """Return a person's words as a full-text query. Each word must occur, in any form; no word is an operator."""
+    """Return a person's words as a query for SQLite's full-text search.
+
+    Each word, or a longer word that begins with it, must occur. No word is read as an operator.
+    """
     words = ["".join(c for c in word if c.isalnum() or c == "_") for word in query.split()]
     return " AND ".join(f'("{word}" OR "{word}"*)' for word in words if word) or '""'
 
 
 def steering_events(connection: sqlite3.Connection, run: int) -> list[Event]:
-    """Return the events of a run's steering and of the starts of its iterations, in order."""
+    """Return the events of a run that report requests of people and starts of iterations, in order."""
     kinds = (EventKind.STEERED, EventKind.ITERATION_STARTED)
     found = connection.execute(
         "SELECT * FROM events WHERE run = ? AND kind IN (?, ?) ORDER BY seq", (run, *(kind.value for kind in kinds))
@@ -372,7 +392,9 @@ def steering_events(connection: sqlite3.Connection, run: int) -> list[Event]:
 
 
 def stored_answer(connection: sqlite3.Connection, key: str) -> CallOutcome | None:
-    """Return the newest paid answer to an identical request; None if there is none."""
+    """Return the newest stored answer to an identical request (``key``), at no cost; None if there is no such
+    answer.
+    """
     row = connection.execute(
         "SELECT * FROM llm_calls WHERE key = ? AND outcome = 'answered' ORDER BY id DESC LIMIT 1", (key,)
     ).fetchone()
@@ -394,9 +416,10 @@ def stored_answer(connection: sqlite3.Connection, key: str) -> CallOutcome | Non
 def spent_usd(
     connection: sqlite3.Connection, run: int | None = None, since: float = 0.0, *, settled: bool = False
 ) -> float:
-    """Return the USD that a run's calls, or all calls since a time (epoch seconds), may have cost at most.
+    """Return the most that model calls can have cost, in USD.
 
-    Reservations of running calls count, unless ``settled`` asks for ended calls only.
+    The calls are those of ``run``, or of all runs, since a time in seconds since the epoch. Amounts reserved
+    for calls that are still running count, too, unless ``settled`` is True.
     """
     row = connection.execute(
         "SELECT sum(ifnull(cost_usd + uncertain_usd, CASE WHEN outcome IS NULL AND NOT ? THEN reserved_usd END)) FROM llm_calls "
@@ -407,7 +430,9 @@ def spent_usd(
 
 
 def answer_tokens(connection: sqlite3.Connection, role: str, models: Sequence[str]) -> int | None:
-    """Return the mean tokens of the newest answers of these models in a role; None if there are none."""
+    """Return the mean number of output tokens of the newest 64 answers of these models in a role; None without
+    answers.
+    """
     row = connection.execute(
         "SELECT avg(output_tokens) FROM (SELECT output_tokens FROM llm_calls WHERE role = ? AND outcome = 'answered' "
         f"AND model IN ({', '.join('?' * len(models))}) ORDER BY id DESC LIMIT 64)",
@@ -417,8 +442,10 @@ def answer_tokens(connection: sqlite3.Connection, role: str, models: Sequence[st
 
 
 def failing_share(connection: sqlite3.Connection, models: Sequence[str], statuses: Collection[str]) -> float | None:
-    """Return the share of these models' newest evaluated attempts that failed with one of the statuses; None if there
-    are none. Repairs do not count.
+    """Return the share (0 to 1) of these models' newest 64 evaluated attempts that ended with one of
+    ``statuses``.
+
+    Candidates that a fixer repaired do not count. Return None if no attempt of these models was evaluated.
     """
     row = connection.execute(
         f"SELECT avg(status IN ({', '.join('?' * len(statuses))})) FROM (SELECT DISTINCT c.id, c.status FROM llm_calls l "
@@ -432,8 +459,9 @@ def failing_share(connection: sqlite3.Connection, models: Sequence[str], statuse
 
 
 def summarized_pairs(connection: sqlite3.Connection, run: int) -> set[tuple[int, int]]:
-    """Return the pairs (slow, fast) of candidates that a summarizer of this run has answered, with or without an
-    insight.
+    """Return the pairs (slow candidate, fast candidate) of a run about which a summarizer has answered.
+
+    Answers that gave no insight count, too.
     """
     rows = connection.execute(
         "SELECT json_extract(parameters, '$.tags.slow') AS slow, json_extract(parameters, '$.tags.fast') AS fast "

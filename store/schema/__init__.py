@@ -1,1 +1,1 @@
-"""Define tables, views and migrations."""
+"""Define the tables and views of the database, and the migrations from older schemas."""

@@ -1,7 +1,7 @@
-"""Migrate the database by named functions, applied in order, never edited after a release.
+"""Migrate the database by functions that are applied in order. None of them is edited after a release.
 
-Each runs in one transaction, together with its record and the new ``user_version``. An existing file is copied before
-it is changed. A file written by a newer acceld is refused.
+Each migration runs in one transaction, which also records its name and the new ``user_version``. An existing
+file is copied before it is changed. A file that a newer acceld wrote is refused.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ _CHANGES: list[Change] = []
 
 
 def migration(change: Change) -> Change:
-    """Make a function the newest migration, under its name."""
+    """Add ``change`` to the migrations, as the newest of them."""
     _CHANGES.append(change)
     return change
 
 
 def statements(script: str) -> Iterator[str]:
-    """Yield the single statements of an SQL script. Triggers keep their inner semicolons."""
+    """Yield the statements of an SQL script one by one. The semicolons inside a trigger do not end a statement.
+
+    Raise ValueError if the last statement is unfinished.
+    """
     pending = ""
     for line in script.splitlines():
         pending += line + "\n"
@@ -60,9 +63,10 @@ def m001_initial(db: Database) -> None:
 
 @migration
 def m002_sent_calls(db: Database) -> None:
-    """Add the time of a call's first request, the exit code of a failed run and ISO times in views; rename hot spots.
+    """Add columns for the time of a call's first request and for the exit code of a failed run.
 
-    Calls of the first release count as sent.
+    Times in views become ISO 8601 texts, and ``dearest_lines`` become ``hot_spots``. Calls of the first release
+    count as sent.
     """
     db.conn.execute("ALTER TABLE runs ADD COLUMN exit_code INTEGER NOT NULL DEFAULT 0")
     db.conn.execute("UPDATE runs SET exit_code = 1 WHERE state = 'failed'")
@@ -93,7 +97,7 @@ def m004_words(db: Database) -> None:
 
 @migration
 def m005_results(db: Database) -> None:
-    """Rename judgements to results: the view of candidates with their evaluations, and the published gate's result."""
+    """Rename the view ``verdicts`` to ``results``, and the column ``accelopt_verdict`` to ``accelopt_passed``."""
     _run(db, VIEW_OF_RESULTS)
     db.conn.execute("ALTER TABLE evaluations RENAME COLUMN accelopt_verdict TO accelopt_passed")
     db.conn.execute("PRAGMA user_version = 5")
@@ -101,7 +105,10 @@ def m005_results(db: Database) -> None:
 
 @migration
 def m006_one_tie(db: Database) -> None:
-    """Store one percentage for a tie, stated by measured profiles, in place of one percentage for each class of change."""
+    """Store one percentage below which kernels are a tie, in place of one percentage for each class of change.
+
+    Only measured profiles have it.
+    """
     db.conn.execute(
         """UPDATE profile_details SET details =
                json_set(details, '$.tie_percent', json_extract(details, '$.prediction.paired_band.mixed'))
@@ -124,10 +131,11 @@ def m007_partners(db: Database) -> None:
 
 @migration
 def m008_wins(db: Database) -> None:
-    """Add what each run's latencies depend on, the performance model of each profile, and which speed-ups are wins.
+    """Add the basis of each run, the performance model of each profile, and which speed-ups are wins.
 
-    The key of an evaluation gets the version of the performance model that predicted it. Wins of earlier runs are judged
-    by the rule of this version; a speed-up between predictions of two models is no win.
+    The basis is what a run's latencies depend on. Profiles get the version of the performance model from their
+    evaluation's key. Wins of earlier runs are decided by the rule of this version; a speed-up between
+    predictions of two different models is no win.
     """
     db.conn.execute("ALTER TABLE profiles ADD COLUMN model TEXT NOT NULL DEFAULT ''")
     for table in ("candidates", "runs"):
@@ -203,7 +211,9 @@ def m008_wins(db: Database) -> None:
 
 @migration
 def m009_memory(db: Database) -> None:
-    """Add what a call may have cost unseen, and what insights are about, where they held and how often."""
+    """Add the uncertain cost of a call, and for insights the class of change, the operations and where their
+    rewrites won.
+    """
     db.conn.execute("ALTER TABLE llm_calls ADD COLUMN uncertain_usd REAL NOT NULL DEFAULT 0")
     db.conn.execute("ALTER TABLE insights ADD COLUMN change TEXT NOT NULL DEFAULT ''")
     db.conn.execute("ALTER TABLE insights ADD COLUMN operations TEXT NOT NULL DEFAULT '[]'")
@@ -214,7 +224,7 @@ def m009_memory(db: Database) -> None:
 
 @migration
 def m010_expected_costs(db: Database) -> None:
-    """Move the cost of an answer of usual length from a call's settings to a column."""
+    """Move the expected cost of a call from its JSON parameters to a column."""
     db.conn.execute("ALTER TABLE llm_calls ADD COLUMN expected_usd REAL")
     db.conn.execute(
         "UPDATE llm_calls SET expected_usd = json_extract(parameters, '$.expected_usd'), "
@@ -224,7 +234,7 @@ def m010_expected_costs(db: Database) -> None:
 
 
 def _context_of_key(workload: str, key: str) -> str:
-    """Return the part of an evaluation's key that names versions; empty if it has none."""
+    """Return the part of an evaluation's key that names versions; empty if the key has no such part."""
     return key.removeprefix(f"{workload}/").partition("/")[0]
 
 
@@ -239,7 +249,11 @@ def _hash_of_key(workload: str, key: str) -> str:
 
 
 def _won_interleaved(details: str | None, against: str) -> int | None:
-    """Return 1 if a kernel won when it was timed beside another, 0 if not, None if it was not."""
+    """Return 1 if a kernel won when it was timed interleaved with the kernel ``against``, and 0 if it did not
+    win.
+
+    Return None if the two were not timed together.
+    """
     pairs = (json.loads(details) if details else {}).get("paired") or ()
     return next((int(pair["win"]) for pair in pairs if pair["against"] == against), None)
 
@@ -250,7 +264,7 @@ def names() -> list[str]:
 
 
 def collected() -> Migrations:
-    """Return all migrations as sqlite-utils applies and records them."""
+    """Return all migrations in the form that sqlite-utils applies and records."""
     from sqlite_utils import Migrations
 
     migrations = Migrations("acceld")
@@ -264,7 +278,7 @@ SCHEMA_VERSION = len(names())
 
 
 def backup_path(path: Path, version: int) -> Path:
-    """Return the path for the copy of schema ``version``: beside the database, in ``backups/``."""
+    """Return a free path in ``backups/`` beside the database, for a copy of schema ``version``. Makes the folder."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     folder = path.parent / "backups"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -277,7 +291,10 @@ def backup_path(path: Path, version: int) -> Path:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> Path | None:
-    """Bring the file to the newest schema. Return the path of the copy made before; None if none was needed."""
+    """Bring the database to the newest schema.
+
+    Return the path of the copy that was made before; None if the file was new or needed no migration.
+    """
     version = check_version(connection, path, SCHEMA_VERSION)
     if version == SCHEMA_VERSION:
         return None

@@ -469,4 +469,7 @@ SELECT h.name AS host, h.instance_type AS instance_type, c.run AS run, count(*) 
        sum(c.ended_at - c.started_at) / 3600.0 * h.usd_per_hour / h.slots AS usd
 FROM hosts h JOIN candidates c ON c.device = h.name AND c.ended_at IS NOT NULL GROUP BY h.name, c.run;
 """
-"""Schema version 3: the hosts of a fleet. A host's price is divided by its slots."""
+"""Schema version 3: the hosts of a fleet, and what each run used of them.
+
+A slot of a host costs the host's price per hour divided by its number of slots.
+"""

@@ -1,4 +1,4 @@
-"""Define the views: rewrites, and views with the names of AccelOpt's schema and of flashinfer-bench."""
+"""Define the views: slow-fast pairs, and views with the names of AccelOpt's schema and of flashinfer-bench."""
 
 from __future__ import annotations
 
@@ -90,17 +90,19 @@ FROM candidates c JOIN runs r ON r.id = c.run JOIN evaluations e ON e.id = c.eva
 """
 
 _TIME = "strftime('%Y-%m-%dT%H:%M:%fZ', {}, 'unixepoch')"
-"""Seconds since the epoch as text in UTC, with milliseconds."""
+"""SQL: seconds since the epoch as text in UTC with milliseconds. ``{}`` stands for the column."""
 
 
 def _first(name: str) -> str:
-    """Return the statement that creates one of the first views."""
+    """Return the SQL that creates this view as in schema version 1."""
     (made,) = (part.strip() for part in VIEWS.split("\n\n") if f"CREATE VIEW {name} AS" in part)
     return made
 
 
 def _with_times(name: str, *columns: str) -> str:
-    """Return the statements that replace a view of the first schema, so that it shows these columns of times as text."""
+    """Return the SQL that replaces a view of schema version 1 by one that shows the given columns of times as
+    ISO texts.
+    """
     made = _first(name)
     for column in columns:
         source, _, shown = column.partition(" AS ")
@@ -114,7 +116,7 @@ VIEWS_WITH_TIMES = _with_times(
 """Schema version 2: times in views are text in ISO 8601."""
 
 VIEW_OF_RESULTS = f"DROP VIEW verdicts;\n{_first('verdicts').replace('VIEW verdicts', 'VIEW results')}\n"
-"""Schema version 5: candidates with their evaluations, renamed to results."""
+"""Schema version 5: the view ``verdicts`` (candidates with their evaluations) is renamed to ``results``."""
 
 _HISTORY_WITH_TIMES = VIEWS_WITH_TIMES.partition("DROP VIEW flashinfer_traces")[0]
 

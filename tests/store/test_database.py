@@ -285,7 +285,7 @@ async def test_a_database_of_a_newer_acceld_is_refused(tmp_path: Path) -> None:
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "acceld.db"
     path.write_bytes(b"not a database at all, but long enough to look" * 100)
-    with pytest.raises(StoreError, match="no database"):
+    with pytest.raises(StoreError, match="is not a database"):
         await asyncio.to_thread(Store.open, path)
 
 

@@ -1,4 +1,4 @@
-"""Provide the evaluator of the host's processor, and its lines of ``acceld doctor``."""
+"""Provide the evaluator for the host's processor, and the lines about the processor in ``acceld doctor``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 
 
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
-    """Yield the compiler, core and peaks that kernels for the host's processor would use. Measures nothing."""
+    """Yield findings about the compiler, core and peaks that kernels for the host's processor would use.
+    Measures nothing.
+    """
     driver = CpuDriver()
     try:
         driver.check()
@@ -43,7 +45,7 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
 
 
 VECTOR_SETS = "sse4_2 avx2 fma avx512f avx512bw avx512_bf16 amx_bf16 asimd sve".split()
-"""Processor flags for vector instructions."""
+"""Flags of a processor, as /proc/cpuinfo lists them, that stand for vector instructions."""
 
 
 def figures(chip: str) -> list[str]:

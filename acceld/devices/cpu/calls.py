@@ -1,4 +1,4 @@
-"""Provide the means of a C kernel's author: pragmas, built-in functions and intrinsics of gcc."""
+"""List what authors of C kernels may use besides C: pragmas, built-in functions and intrinsics of gcc."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CALLS = (
     "_mm256_rcp_ps, _mm256_rsqrt_ps(v): approximations of 12 bits, too inexact without a Newton step",
     "expf, logf, sqrtf, fmaf, tanhf(x): expf and tanhf are calls in every iteration, and keep gcc from vectorizing the loop",
 )
-"""Facts of gcc's manual (pragmas, vector extensions, other builtins) and of Intel's intrinsics guide."""
+"""Facts from gcc's manual (pragmas, vector extensions, other builtins) and from Intel's intrinsics guide."""
 
 
 def lines(api: str) -> list[str]:
-    """Return a line for each pragma, built-in function and intrinsic; an empty list for an API other than C."""
+    """Return one line for each pragma, built-in function and intrinsic; empty if ``api`` is not C."""
     return list(CALLS) if api == "c" else []

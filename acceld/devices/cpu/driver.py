@@ -24,7 +24,7 @@ FLAGS = (
     "-O3 -march=native -std=gnu11 -fno-jump-tables -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident "
     "-fopt-info-vec-optimized -static-libgcc -Wl,--build-id=none -Wl,-z,defs -s"
 ).split()
-"""Compiler flags of C kernels: for this processor, one thread. ``omp simd`` pragmas work, other OpenMP does not."""
+"""Compiler flags of C kernels: for this processor, one thread. Of OpenMP, only ``omp simd`` pragmas have an effect."""
 _COMPILERS = ("gcc", "cc", "clang")
 _BUILD_PROCESSES, _BUILD_BYTES, _RUN_BYTES = 16, 4 << 30, 2 << 30
 _VERSION_S = 20.0
@@ -32,14 +32,14 @@ _VERSION_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """Hold the path and version of a C compiler that was found on this machine."""
+    """A C compiler of this machine: its path and version."""
 
     path: str
     version: str
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Return the folders of the compiler and of the programs that the compiler starts."""
+        """Return the folder of the compiler and the folders of the programs that it starts."""
         own = str(Path(os.path.realpath(self.path)).parents[1])
         listed = ("/usr", "/lib", "/lib64", "/bin", own)
         return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path) and not _below(path, listed)))
@@ -59,8 +59,9 @@ class CpuDriver:
         self._rates: HostRates | None = None
 
     def check(self, api: str | None = None) -> None:
-        """Raise DeviceError if kernels can not be timed here: the machine is not Linux, or ``api`` is C and there is no
-        C compiler.
+        """Raise DeviceError if kernels can not be timed here.
+
+        The machine has to be Linux. For kernels in C (``api``), it needs a C compiler.
         """
         if sys.platform != "linux":
             raise DeviceError("kernels are timed on the host's processor on Linux only")
@@ -72,7 +73,7 @@ class CpuDriver:
 
     @cached_property
     def compiler(self) -> Compiler | None:
-        """Return the first C compiler that prints its version; None if no compiler does."""
+        """Return the first C compiler on PATH that prints its version; None if there is no such compiler."""
         for name in _COMPILERS:
             path = shutil.which(name)
             if path is None:
@@ -87,60 +88,61 @@ class CpuDriver:
         return None
 
     def leases(self) -> Sequence[Lease]:
-        """Return one lease, of the last core that this process may use. The other cores serve the daemon and the
-        referee.
-        """
+        """Return the only lease: the last core that this process may use. Daemon and referee run on the other cores."""
         core = max(os.sched_getaffinity(0))
         return (Lease(core, f"core {core}"),)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the first forbidden construct of a candidate in C; None for numpy, which the evaluator's own policy
-        reads.
+        """Return the first forbidden construct of a C kernel; None for an allowed one, and for numpy.
+
+        The evaluator's own policy reads numpy kernels.
         """
         return refused_c(kernel.text) if kernel.api == "c" else None
 
     def building(self, api: str) -> Rights:
-        """Return the rights to run the compiler, with its programs and libraries; no rights for numpy."""
+        """Return the rights to run the compiler, with its programs and libraries. A numpy kernel gets no rights."""
         if api != "c" or self.compiler is None:
             return Rights()
         return Rights(_BUILD_BYTES, _BUILD_PROCESSES, execute=True, read_paths=self.compiler.roots)
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """Return the rights of a worker: one thread, and, for C, the right to map the compiled kernel as code."""
+        """Return the rights of a worker: one thread. For C it may also map the compiled kernel as code."""
         return Rights(_RUN_BYTES, 1, execute=api == "c", read_paths=(artefact,))
 
     def learn(self, folder: Path, *, again: bool = False) -> None:
-        """Measure this machine's rates of memory and arithmetic, or read the rates that are stored in ``folder``.
+        """Measure the rates of one core (memory and arithmetic), or read the rates that are stored in ``folder``.
 
-        With ``again`` they are measured in any case, and the greater ones stay.
+        With ``again`` the rates are measured in any case, and the greater of each stored and measured rate stays.
         """
         compiler = self.compiler.path if self.compiler else None
         self._rates = rates(folder, compiler, FLAGS, self.leases()[0].index, again=again)
 
     def peaks(self, chip: str) -> Peaks | None:
-        """Return the measured rates of one core; None before :meth:`learn`."""
+        """Return the measured rates of one core, which count as 100 percent of peak; None before :meth:`learn`."""
         return self._rates.peaks() if self._rates else None
 
     def limits(self, chip: str) -> Peaks | None:
-        """Return rates that no kernel on one core can exceed; None before :meth:`learn`."""
+        """Return the rates above which a kernel on one core is suspect; None before :meth:`learn`."""
         return self._rates.limits() if self._rates else None
 
     def referring(self) -> Rights:
-        """Return no rights, because the workload's own reference is used."""
+        """Return no rights, because the workload's own reference needs none."""
         return Rights()
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """Return the compiler's path and flags as settings of a job; an empty mapping for numpy."""
+        """Return the settings of a job: the compiler's path and flags; empty for numpy."""
         if api != "c" or self.compiler is None:
             return {}
         return {"compiler": self.compiler.path, "flags": FLAGS, "path": os.environ.get("PATH", os.defpath)}
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return an empty mapping: the clock of processor time already counts only the kernel's own time."""
+        """Return nothing: kernels are timed by processor time, which counts only their own work."""
         return {}
 
     def sdk(self, api: str) -> str:
-        """Return the compiler's name and version with the flags that matter; for numpy, numpy's version."""
+        """Return the name and version of the compiler, with the flags that change latencies; for numpy, numpy's
+        version.
+        """
         if api == "c" and self.compiler is not None:
             return f"{self.compiler.version}, {' '.join(FLAGS[:2])}"
         import numpy as np
@@ -149,5 +151,5 @@ class CpuDriver:
 
 
 def _below(path: str, others: Sequence[str]) -> bool:
-    """Return True if the folder ``path``, with links resolved, lies in one of the folders ``others``."""
+    """Return True if the folder ``path`` lies in one of the folders ``others``, after links are resolved."""
     return not os.path.islink(path) and any(path != one and path.startswith(one + os.sep) for one in others)

@@ -1,4 +1,4 @@
-"""Build and call kernels of the host backend, in jailed children; see :mod:`acceld.evaluate.hosted.driver`."""
+"""Build and call kernels for the host's processor, in jailed children; see :mod:`acceld.evaluate.hosted.driver`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ IMPORTABLE = (
     "math functools itertools operator typing dataclasses enum collections.abc numbers ml_dtypes numpy.fft "
     "numpy.lib.stride_tricks numpy.linalg numpy.ma numpy.polynomial"
 ).split()
-"""Modules that a numpy kernel may import besides numpy. They are loaded here, before the jail."""
+"""Modules that a numpy kernel may import besides numpy. acceld imports them before the jail closes, when files
+can be read.
+"""
 for _name in IMPORTABLE:
     importlib.import_module(_name)
 
@@ -35,7 +37,9 @@ _MOST_LOG = 4000
 
 
 def build(job: Job) -> Built:
-    """Return the compiled shared object of a C kernel; for numpy, the kernel's own text if it defines the function."""
+    """Return what a worker loads: the shared object of a C kernel, or the text of a numpy kernel that has the
+    function.
+    """
     return _build_c(job) if job["api"] == "c" else _build_numpy(job)
 
 
@@ -67,15 +71,20 @@ def _build_c(job: Job) -> Built:
             raise BuildRefused(message, rule=rule)
     artefact = (scratch / "kernel.so").read_bytes()
     if len(artefact) > _MOST_BYTES:
-        raise BuildRefused(f"the compiled kernel has {len(artefact)} bytes", rule="size")
+        raise BuildRefused(
+            f"the compiled kernel has {len(artefact)} bytes, and {_MOST_BYTES} are allowed",
+            rule="size",
+            hint="Unroll less.",
+        )
     kept = static_bytes(scratch / "kernel.o")
     vectorized = [f"line {line}: {what}" for line, what in _VECTORIZED.findall(said)]
     return Built(artefact, "\n".join(vectorized)[:_MOST_LOG], {STATIC_BYTES: float(kept)} if kept else {})
 
 
 def _complaint(said: str, declared: str) -> BuildRefused:
-    """Return a BuildRefused with the first error message of the compiler or linker, and the kernel's line if the
-    compiler names one.
+    """Return a BuildRefused with the first error message of the compiler or the linker.
+
+    If the message names a line of the kernel, the BuildRefused has that line.
     """
     found = _MESSAGE.search(said)
     if found:
@@ -86,7 +95,7 @@ def _complaint(said: str, declared: str) -> BuildRefused:
         return BuildRefused(text, line=int(found.group(1)), hint=hint)
     linker = _LINKER.search(said)
     if linker:
-        return BuildRefused(linker.group(1), rule="link", hint=f"the kernel must define {declared}")
+        return BuildRefused(linker.group(1), rule="link", hint=f"Define {declared}.")
     lines = [line for line in said.splitlines() if line.strip()]
     return BuildRefused(lines[-1] if lines else "the compiler failed without a message")
 
@@ -100,7 +109,7 @@ def _build_numpy(job: Job) -> Built:
     except (ValueError, RecursionError) as error:
         raise BuildRefused(f"the source can not be parsed: {error}", rule="syntax") from error
     if not any(isinstance(node, ast.FunctionDef) and node.name == entry for node in tree.body):
-        raise BuildRefused(f"there is no function {entry}", rule="entry", hint=f"define {entry}({_names(job)})")
+        raise BuildRefused(f"there is no function {entry}", rule="entry", hint=f"Define {entry}({_names(job)}).")
     return Built(text.encode())
 
 
@@ -131,7 +140,9 @@ def _passed(value: Any) -> Any:
 
 
 class WrongOutput(Exception):
-    """Report that a numpy kernel's result does not match the workload's outputs. ``rule`` names the difference."""
+    """Report that a numpy kernel's result does not fit the workload's outputs. ``rule`` names the kind of
+    difference.
+    """
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)

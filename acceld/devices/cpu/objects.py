@@ -1,5 +1,6 @@
-"""Check that a compiled C kernel does nothing but compute. A source text can hide a call; the symbols of its object
-file can not.
+"""Check that a compiled C kernel does nothing but compute.
+
+A source text can hide a call; the symbols of its object file can not.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ EXTERNAL = frozenset(
 ) | {name + kind for name in _REAL for kind in ("", "f", "l")}
 """Functions of libc and libm that a kernel may call: memory functions, and arithmetic on the arguments."""
 _VECTOR = re.compile(r"_ZGV[a-z][NM]\d+[vlu]+_(\w+)|__(\w+)_finite")
-"""Names of libm's functions on vectors, and of its variants for finite numbers."""
+"""Names of libm's vector functions, and of its variants for finite numbers. A group of the match is the scalar
+function.
+"""
 _HELPERS = re.compile(
     r"__[a-z]+[hsdxtb]f[hsdxtb]?[fi]?\d?|__(?:u?div|u?mod|mul|u?divmod|ashl|ashr|lshr|neg|ffs|clz|ctz|popcount)[sdt]i[234]?"
 )
-"""Names of the arithmetic functions that the compiler calls if the processor lacks an instruction."""
+"""Names of arithmetic functions that the compiler calls where the processor lacks an instruction."""
 _SECTION = re.compile(
     r"|\.(?:text|data|bss|rodata|rela?|comment|note|eh_frame|symtab|strtab|shstrtab|group|llvm_addrsig|debug_\w+)(?:\..*)?"
 )
@@ -41,11 +44,13 @@ _INSTRUCTION = re.compile(
     r"|svc|hvc|smc|mrs|msr|isb)[bwlq]?(?:[ \t]|$)|(%[fg]s:)(?!0x28\b)",
     re.MULTILINE,
 )
-"""Instructions that read a clock or a counter, draw random numbers, make system calls, or reach the thread's own block
-(except the guard of the stack at 0x28).
+"""Instructions that read a clock or a counter, draw random numbers, make system calls, or read thread-local
+memory.
+
+The one allowed read of thread-local memory is the guard of the stack, at 0x28.
 """
 _COMPUTED = re.compile(r"\t(?:\w+ )?(?:(?:call|jmp)[wlq]?[ \t]+\*|bl?r[ab]*z?[ \t]+x\d)")
-"""A call or a jump to an address that the kernel computes, which could lie within an instruction."""
+"""A call or jump to a computed address. Such an address could lie in the middle of an instruction."""
 _AT = re.compile(r"^[ \t]*([0-9a-f]+):\t", re.MULTILINE)
 _TARGET = re.compile(r"\t(?:\w+ )?(?:call|j[a-z]+|loopn?[ez]?|xbegin)[wlq]?[ \t]+([0-9a-f]+)\b")
 _DISASSEMBLE_S = 30.0
@@ -55,9 +60,11 @@ _DECLARED = re.compile(r"\bextern\b[^;{}()=]*?\b(\w+)\s*\(")
 
 
 def complaint(path: Path, search: str) -> tuple[str, str]:
-    """Return the rule that a compiled object breaks and a message; two empty texts if the object breaks no rule.
+    """Return the first rule that a compiled object breaks, and a message; two empty texts if the object breaks
+    none.
 
-    Tools are found along ``search``. The preprocessed source is read too if it lies beside the object (``.i``).
+    Tools are looked for in the folders of ``search``. If the preprocessed source (``.i``) lies beside the
+    object, it is checked, too.
     """
     declared = next(_declared(path.with_suffix(".i")), None)
     if declared is not None:
@@ -71,7 +78,7 @@ def complaint(path: Path, search: str) -> tuple[str, str]:
 
 
 def static_bytes(path: Path) -> int:
-    """Return the number of bytes of memory that a compiled object keeps from one call to the next."""
+    """Return the number of bytes that a compiled object keeps from one call to the next."""
     with path.open("rb") as stream:
         return sum(
             section["sh_size"]
@@ -81,7 +88,9 @@ def static_bytes(path: Path) -> int:
 
 
 def _declared(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) for each forbidden external function that the kernel's own lines declare, called or not."""
+    """Yield (rule, message) for each forbidden external function that the kernel's own lines declare, even
+    without a call.
+    """
     if not path.is_file():
         return
     depth, lines = 0, []  # depth of included files at this line
@@ -100,7 +109,7 @@ def _declared(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) for each section and symbol that a kernel does not need."""
+    """Yield (rule, message) for each section or symbol of the object that a kernel does not need."""
     executable = set()
     for number, section in enumerate(elf.iter_sections()):
         if not _SECTION.fullmatch(section.name):
@@ -130,8 +139,9 @@ def _allowed(name: str) -> bool:
 
 
 def misdirected(path: Path, search: str) -> tuple[str, str]:
-    """Return rule ``jump`` and a message if a linked x86_64 object jumps to an address that is not the first byte of an
-    instruction; two empty texts otherwise.
+    """Check that each jump of a linked x86_64 object goes to the first byte of an instruction.
+
+    Return the rule ``jump`` and a message for a jump that does not; two empty texts if there is none.
     """
     shown = _disassembled(path, search)
     firsts = set(_AT.findall(shown))
@@ -151,9 +161,8 @@ def _instructions(path: Path, search: str) -> tuple[str, str]:
 
 
 def _disassembled(path: Path, search: str) -> str:
-    """Return the instructions of an object as text; an empty text if no disassembler is found.
-
-    Every toolchain with gcc has a disassembler.
+    """Return the instructions of an object as text; empty if there is no disassembler, which every gcc
+    toolchain has.
     """
     program = shutil.which("objdump", path=search) or shutil.which("llvm-objdump", path=search)
     if program is None:

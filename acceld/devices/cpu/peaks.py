@@ -33,24 +33,26 @@ _REPEATS = 5
 _BUILD_S = 60.0
 _RATES = ("memory_bytes_per_s", "shared_bytes_per_s", "cache_bytes_per_s", "flops_per_s")
 _MARGIN = 1.2
-"""Ratio of a limit to the best rate measured: clocks change, and a kernel may beat the measuring loop."""
+"""Limit divided by the best measured rate. The margin is for changing clocks, and for kernels better than the
+loop that measures.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class HostRates:
-    """Hold the rates of one core; each rate is the best of several measurements."""
+    """Measured rates of one core. Each rate is the best of several measurements."""
 
     memory_bytes_per_s: float
-    """Bytes read and written per second, for arrays of 64 MiB."""
+    """Bytes read plus bytes written per second, in copies of arrays of 64 MiB."""
     shared_bytes_per_s: float
-    """Bytes read and written per second, for arrays of 2 MiB, as large as those of the workloads.
+    """Bytes read plus bytes written per second, in copies of arrays of 2 MiB.
 
-    Arrays of this size lie in the last cache of most machines.
+    Arrays of workloads are about this large. On most machines such arrays fit the last-level cache.
     """
     cache_bytes_per_s: float
-    """Bytes read and written per second, for arrays of 16 KiB."""
+    """Bytes read plus bytes written per second, in copies of arrays of 16 KiB."""
     flops_per_s: float
-    """Operations per second in float32, where a multiply-add counts as two."""
+    """Float32 operations per second. A multiply-add counts as two."""
     how: str
 
     def greatest(self, other: HostRates) -> HostRates:
@@ -68,8 +70,9 @@ class HostRates:
         )
 
     def limits(self) -> Peaks:
-        """Return rates that no kernel on one core exceeds. Element-wise work has no limit, because a kernel can merge
-        operations.
+        """Return the rates that no honest kernel on one core exceeds.
+
+        Element-wise work has no limit, because a kernel can merge several operations into one.
         """
         flops = _MARGIN * self.flops_per_s
         bytes_per_s = _MARGIN * max(self.cache_bytes_per_s, self.shared_bytes_per_s, self.memory_bytes_per_s)
@@ -77,8 +80,7 @@ class HostRates:
 
 
 def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int, *, again: bool = False) -> HostRates:
-    """Return the stored rates of this machine; without stored rates, measure them on core number ``core`` and store
-    them.
+    """Return the stored rates of this machine. If none are stored, measure them on core number ``core`` and store them.
 
     With ``again`` they are measured in any case, and the greater of each stored and measured rate is stored and
     returned. A measurement takes about two seconds.
@@ -100,7 +102,7 @@ def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int, *
 
 
 def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
-    """Return the rates stored in ``folder``; None if the folder stores no rates, or rates of another machine."""
+    """Return the rates of this machine that are stored in ``folder``; None if ``folder`` has none of this machine."""
     try:
         stored = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if stored["machine"] == _machine(compiler) and stored["version"] == VERSION:
@@ -111,9 +113,9 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 
 
 def _machine(compiler: str | None) -> dict[str, Any]:
-    """Return a description of this machine; stored rates are valid only for an equal description.
+    """Return a description of this machine. Stored rates are valid only on a machine with an equal description.
 
-    The description says whether there is a C compiler, because rates are measured by numpy without one.
+    It says whether there is a C compiler, because without one the rates are measured by numpy.
     """
     model = platform.processor()
     try:

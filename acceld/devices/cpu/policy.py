@@ -1,4 +1,4 @@
-"""Refuse forbidden C sources early and with a clear message, by their tokens. The jail is the actual protection."""
+"""Refuse forbidden C sources early and with a clear message, by their tokens. The jail is what actually protects."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FORBIDDEN = frozenset(
     "weakref alias redefine_extname __start init_array seg_fs seg_gs _GLOBAL_OFFSET_TABLE_ return_address frame_address stack_address "
     "extract_return_addr frob_return_addr thread_pointer set_thread_pointer apply_args unwind_init eh_return".split()
 )
-"""Forbidden names: they do something other than computing, or reach such functions by other names."""
+"""Forbidden names: of functions that do more than compute, and of ways to call such functions under another name."""
 _FAMILIES = re.compile(
     r"(pthread|thrd|mtx|cnd|sched|shm|sem|mq|aio|timer|cblas|io_uring|inotify|process_vm)_\w+|posix_spawnp?"
     r"|dwarf_\w+|dl(open|sym|vsym|close|mopen|addr|info|_iterate_phdr)|sig(action|procmask|queue|altstack|longjmp|setjmp|suspend|wait\w*)"
 )
-"""Patterns of further forbidden names."""
+"""Pattern of more forbidden names, by their beginnings."""
 _MARK = "\x02"
-"""Mark in place of a line end within a comment."""
+"""Character that stands for a line end within a comment, so that lines can be counted."""
 _SPLICE = re.compile(r"\\[^\S\n]*\n")
 _SPLICED = re.compile(rf"^(?:[^\n]*{_SPLICE.pattern})+[^\n]*", re.MULTILINE)
 _MARKED = re.compile(rf"^[^\n]*{_MARK}[^\n]*", re.MULTILINE)
@@ -50,16 +50,16 @@ MAX_CHARACTERS = 200_000
 
 
 def refused_c(text: str) -> Failure | None:
-    """Return the first forbidden token of a C source as a failure; None if the source has no forbidden token."""
+    """Return the first forbidden token of a C source as a failure; None if the source is allowed."""
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
     return next(_findings(_as_translated(text)), None)
 
 
 def _as_translated(text: str) -> str:
-    """Return the source as the compiler reads it: spliced lines joined, comments as blanks, ``%:`` as ``#``.
+    """Return the source as the compiler reads it: continued lines joined, comments as blanks, ``%:`` as ``#``.
 
-    Line numbers stay the same: joined lines leave empty ones behind.
+    A joined line is followed by empty lines, so that later lines keep their numbers.
     """
     whole = _SPLICED.sub(lambda found: _joined(found.group(), _SPLICE.pattern), text)
     blank = _LITERAL_OR_COMMENT.sub(_without_comment, whole)
@@ -91,12 +91,12 @@ def _complaint(token: re.Match[str]) -> Failure | None:
         included = _INCLUDE.match(rest)
         if directive == "include" and included is not None and included.group(1) in HEADERS:
             return None
-        hint = f"allowed: {', '.join(sorted(HEADERS))}"
+        hint = f"The allowed headers are {', '.join(sorted(HEADERS))}."
         return Failure("include", f"a candidate may not have #{directive}{rest}", hint=hint)
     if token.group("raw"):
-        return Failure("raw_string", "a candidate may not have raw strings")
+        return Failure("raw_string", "a candidate may not have raw strings; write the string with escapes")
     if token.group("paste") or (directive is not None and "##" in rest):
-        return Failure("token_pasting", "a candidate may not paste tokens")
+        return Failure("token_pasting", "a candidate may not paste tokens by ##; write the whole name")
     if directive in ("error", "warning"):
         return None
     words = _WORD.findall(token.group("name") or token.group("pragma") or rest)
@@ -105,7 +105,7 @@ def _complaint(token: re.Match[str]) -> Failure | None:
 
 
 def _reaches(word: str) -> bool:
-    """Return True if ``word`` is a forbidden name in any of the spellings that the compiler accepts."""
+    """Return True if ``word`` is a forbidden name, in any of the spellings that the compiler takes for that name."""
     plain = word.removeprefix("__builtin_")
     plain = plain.strip("_") if plain.startswith("__") else plain
     return any(name in _FORBIDDEN or _FAMILIES.fullmatch(name) for name in (word, plain))

@@ -27,8 +27,9 @@ _TYPES: Mapping[str, str] = {
 
 
 def prototype(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], entry: str = ENTRY) -> str:
-    """Return the C declaration of a kernel for a job's arguments and outputs. Raise BuildRefused for a dtype without a
-    C type.
+    """Return the C declaration of the kernel that a job needs.
+
+    Raise BuildRefused if the dtype of an argument or output has no C type.
     """
     parameters = [
         f"{_number(one['value'])} {one['name']}" if "value" in one else f"const {_type(one)} *{one['name']}"
@@ -50,5 +51,7 @@ def _number(value: float | bool) -> str:
 
 
 def converted(value: float | bool) -> Any:
-    """Return a number as the ctypes value that a C kernel takes: a float, or an int for whole numbers."""
+    """Return a number as the ctypes value that a C kernel takes: a float for a Python float, an int for an int
+    or a bool.
+    """
     return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(value)

@@ -1,6 +1,7 @@
 """Run Triton kernels on NVIDIA GPUs.
 
-A kernel's host code becomes a plan of launches, which acceld's own runner replays and times.
+A kernel's host code becomes a launch plan: a list of allocations and launches. acceld's own runner replays and
+times it.
 """
 
 from acceld.device import Device, Target

@@ -1,4 +1,4 @@
-"""Provide the evaluator of NVIDIA GPUs, and their lines of ``acceld doctor``."""
+"""Provide the evaluator for NVIDIA GPUs, and the lines about GPUs in ``acceld doctor``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 
 
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
-    """Yield the GPUs of this machine and the packages that kernels need."""
+    """Yield findings about the GPUs of this machine and the packages that kernels need."""
     driver = CudaDriver()
     if tool() is None:
         yield Finding("nvidia", "note", "no NVIDIA driver: nvidia-smi is not on PATH; Triton kernels can not be timed")

@@ -30,11 +30,11 @@ _SIZES = {
 }
 _ALIASES = {"float": "float32", "half": "float16", "double": "float64", "int": "int32", "long": "int64"}
 _SPACING = 1 << 40
-"""Distance between the made-up addresses of allocations. Triton checks whether they are multiples of 16."""
+"""Distance between the made-up addresses of allocations. All are multiples of 16, which Triton looks at."""
 
 
 def refused(what: str) -> BuildRefused:
-    """Return the error for a call that computes, or that needs data."""
+    """Return the error for a call of torch that computes or needs data. ``what`` names the call."""
     return BuildRefused(
         f"{what} is not available to host code: it may allocate, view and launch, without seeing data",
         rule="library",
@@ -43,7 +43,7 @@ def refused(what: str) -> BuildRefused:
 
 
 class dtype:
-    """Describe an element type, printed as torch prints it."""
+    """An element type. It prints as torch prints it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -98,7 +98,7 @@ class Size(tuple[int, ...]):
 
 
 class Allocation:
-    """Describe the memory of one input of the kernel, or of one call that allocates."""
+    """Memory of one input of the kernel, or of one call that allocates."""
 
     def __init__(self, kind: str, number: int, size_bytes: int, fill: int | None = None) -> None:
         self.kind, self.number, self.size_bytes, self.fill = kind, number, size_bytes, fill
@@ -110,7 +110,7 @@ class Allocation:
 
 
 class Tensor:
-    """Describe a view of an allocation. ``place`` is the index, in the allocation, of the view's first element."""
+    """A view of an allocation. ``place`` is the index of its first element in the allocation."""
 
     is_cuda, requires_grad, layout = True, False, "strided"
 
@@ -291,7 +291,7 @@ Tensor.__module__ = "torch"
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return strides, in elements, of a tensor without gaps."""
+    """Return the strides, in elements, of a contiguous tensor of this shape."""
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):
@@ -301,7 +301,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class _Nothing:
-    """Stand in for ``torch.no_grad`` and similar decorators and contexts, which do nothing here."""
+    """Stand in for ``torch.no_grad`` and similar decorators and contexts. It does nothing."""
 
     def __call__(self, function: Any = None) -> Any:
         return self if function is None else function

@@ -16,12 +16,13 @@ from acceld.evaluate.hosted.driver import BuildRefused, Built, Job
 from acceld.parsing import parse
 
 ENTRIES = ("run", "kernel", "optimized_kernel", "forward")
-"""Names that are tried in order for the function that launches, if the workload does not name the function."""
+"""Names of the function that launches, tried in this order if the workload does not name it."""
 
 
 def build(job: Job) -> Built:
-    """Return the launch plan of the job's kernel. Raise BuildRefused if Triton or the stand-in for torch refuses the
-    kernel.
+    """Return the launch plan of a job's kernel.
+
+    Raise BuildRefused if Triton, or the stand-in for torch, refuses the kernel.
     """
     settings, scratch = job["settings"], Path(job["scratch"])
     os.environ.update(
@@ -84,7 +85,12 @@ def _plan(torch: BlankTorch, recorder: _Recorder, returned: Any, job: Job) -> La
     tensors = list(returned) if isinstance(returned, tuple | list) else [returned]
     wanted = job["outputs"]
     if len(tensors) != len(wanted):
-        raise BuildRefused(f"the kernel returns {len(tensors)} values instead of {len(wanted)}", rule="outputs")
+        names = ", ".join(str(one["name"]) for one in wanted)
+        raise BuildRefused(
+            f"the kernel returns {len(tensors)} values instead of {len(wanted)}",
+            rule="outputs",
+            hint=f"Return {names}.",
+        )
     outputs = []
     for got, want in zip(tensors, wanted, strict=True):
         if not isinstance(got, Tensor):
@@ -94,10 +100,16 @@ def _plan(torch: BlankTorch, recorder: _Recorder, returned: Any, job: Job) -> La
             message = f"output {want['name']} is {found} instead of {tuple(want['shape'])} {want['dtype']}"
             raise BuildRefused(message, rule="outputs")
         if got.allocation.kind != "buffer" or not got.is_contiguous():
-            raise BuildRefused(f"output {want['name']} must be a contiguous tensor the host code made", rule="outputs")
+            raise BuildRefused(
+                f"output {want['name']} is not a contiguous tensor that the host code allocated",
+                rule="outputs",
+                hint="Allocate each output, for example with torch.empty, and return it without a transposition.",
+            )
         outputs.append(_pointer(got))
     if not recorder.launches:
-        raise BuildRefused("the host code launches nothing", rule="outputs")
+        raise BuildRefused(
+            "the host code launches nothing", rule="outputs", hint="Launch a triton.jit function: kernel[grid](...)."
+        )
     buffers = tuple(Buffer(one.size_bytes, one.fill) for one in torch.allocations)
     kernels, launches = tuple(recorder.kernels), tuple(recorder.launches)
     return LaunchPlan(recorder.capability, buffers, kernels, launches, tuple(outputs))
@@ -109,8 +121,8 @@ def _pointer(tensor: Tensor) -> Pointer:
 
 
 class _Recorder:
-    """Replace Triton's driver: compile for the GPU that the settings name, and record launches instead of starting
-    them.
+    """Replace Triton's driver: compile for the GPU of the job's settings, and record launches instead of
+    starting them.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -123,11 +135,11 @@ class _Recorder:
 
     @staticmethod
     def is_active() -> bool:
-        """Return True, because Triton has no other driver here."""
+        """Return True, so that Triton uses this driver."""
         return True
 
     def get_current_target(self) -> Any:
-        """Return the GPU architecture that Triton compiles for."""
+        """Return the architecture of the GPU for which Triton compiles."""
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("cuda", self.capability, 32)
@@ -140,7 +152,7 @@ class _Recorder:
         """Do nothing: there is only one device."""
 
     def get_current_stream(self, _: int = 0) -> int:
-        """Return the default stream."""
+        """Return 0, the default stream."""
         return 0
 
     def get_device_capability(self, _: int = 0) -> tuple[int, int]:
@@ -148,7 +160,7 @@ class _Recorder:
         return self.capability // 10, self.capability % 10
 
     def get_device_properties(self, _: int = 0) -> dict[str, int]:
-        """Return the properties of the GPU that Triton's compiler asks for."""
+        """Return the properties of the GPU for which Triton's compiler asks."""
         return {
             "max_shared_mem": self._settings["shared_bytes"],
             "multiprocessor_count": self._settings["multiprocessors"],
@@ -160,9 +172,11 @@ class _Recorder:
         }
 
     def load_binary(self, name: str, binary: bytes, shared: int, _: int) -> tuple[None, int, int, int, int]:
-        """Return the number of this device code as its handle, in the form of Triton's own function.
+        """Record device code, and return what Triton's own function returns: no module, a handle, registers,
+        spills, threads.
 
-        Registers and spills are zero, because only the GPU's driver knows them.
+        The handle is the number of the code in the plan. Registers and spills are 0, because only the GPU's
+        driver knows them.
         """
         self.kernels.append(Code(name, bytes(binary), shared, 1))
         return None, len(self.kernels) - 1, 0, 0, 1024
@@ -186,7 +200,11 @@ class _Recorder:
             clusters: int = getattr(metadata, "num_ctas", 1)
             cooperative: bool = getattr(metadata, "launch_cooperative_grid", False)
             if clusters != 1 or cooperative:
-                raise BuildRefused("clusters and cooperative grids can not be replayed", rule="launch")
+                raise BuildRefused(
+                    "clusters and cooperative grids can not be replayed",
+                    rule="launch",
+                    hint="Launch without num_ctas and launch_cooperative_grid.",
+                )
             code = self.kernels[handle]
             self.kernels[handle] = Code(code.name, code.binary, code.shared_bytes, metadata.num_warps)
             arguments = tuple(
@@ -220,8 +238,10 @@ def _message(error: BaseException) -> str:
 
 
 def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRefused:
-    """Return the refusal with a line of the kernel's file: the last such line in the traceback, or the line that Triton
-    names.
+    """Return the refusal with a line number of the kernel's file.
+
+    The number is that of the file's last line in the traceback. Without such a line, it comes from Triton's
+    message.
     """
     line = 0
     node: Any = getattr(error, "node", None)
@@ -237,6 +257,6 @@ def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRe
 
 
 def _absolute(source: str, part: str, line: int) -> int:
-    """Return the line number in the file ``source`` for line ``line`` of the function ``part`` in it."""
+    """Return the line number in the file ``source`` for line ``line`` of the function with the text ``part``."""
     place = source.find(part) if part else -1
     return source[:place].count("\n") + line if place >= 0 else 0

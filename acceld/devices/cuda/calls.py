@@ -1,4 +1,4 @@
-"""Provide the calls of Triton's language to authors of kernels, with their arguments and limits."""
+"""List the calls of Triton's language, with arguments and limits, for authors of kernels."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ CALLS = (
         "num_warps is a power of two, and more stages need more shared memory"
     ),
 )
-"""Facts of Triton's language reference (triton-lang.org, 3.x)."""
+"""Facts from Triton's language reference (triton-lang.org, 3.x)."""
 
 
 def lines(api: str) -> list[str]:
-    """Return a line for each call of Triton's language; an empty list for another API."""
+    """Return one line for each call of Triton's language; empty if ``api`` is not Triton."""
     return list(CALLS) if api == "triton" else []

@@ -1,4 +1,4 @@
-"""Drive the GPU backend: lease whole GPUs, run Triton in the builder, replay the plan in the worker."""
+"""Implement the GPU backend: lease whole GPUs, build launch plans with Triton, replay the plans in the worker."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from acceld.roofline import Peaks
 
 _BUILD_BYTES, _BUILD_PROCESSES = 12 << 30, 64
 _RUN_BYTES, _RUN_PROCESSES = 1 << 46, 64
-"""Limits of a worker. CUDA maps addresses for all memory of the host and all GPUs, but uses few of them."""
+"""Limits of a worker on address space (bytes) and processes. CUDA reserves addresses for all memory, but uses few."""
 _FLUSH = 4
-"""Size, in L2 sizes, of the buffer that is written before each timed sequence of launches."""
+"""Size of the buffer that is written before each timed sequence of launches, in multiples of the L2 cache."""
 _LEAST_FLUSH_BYTES = 256 << 20
 _BATCH_BYTES = 4 << 30
 _HEADROOM = 1.02
-"""Ratio to a datasheet's peak above which a kernel is suspect; boost clocks and rounding account for less."""
+"""A kernel is suspect above this multiple of the datasheet's peak. Boost clocks and rounding explain less."""
 
 
 _START_S = 60.0
@@ -53,7 +53,7 @@ if code:
     sys.exit(f"cuInit: {(named.value or b'unknown error').decode()} ({code})")
 """
 LEAST_TRITON = (3, 4)
-"""Oldest Triton that the builder can record. An older Triton calls its driver in another way."""
+"""Oldest Triton whose launches the builder can record. Older versions call their driver in another way."""
 
 
 def start_library(library: str) -> None:
@@ -81,16 +81,18 @@ class CudaDriver:
     worker = "acceld.devices.cuda.runner:prepare"
     reference = "acceld.devices.cuda.reference:reference"
     batch_bytes = _BATCH_BYTES
-    """Bytes of the inputs and outputs of all calls of one session."""
+    """Bytes for the inputs and outputs of all calls of one timed session."""
 
     def __init__(self, ask: Ask = ask_nvidia_smi) -> None:
         self._ask = ask
         self._held: list[int] = []
-        """Descriptors of the GPUs' device files, which stay open for as long as the process lives."""
+        """Descriptors of the GPUs' device files. They stay open as long as the process lives."""
 
     @cached_property
     def gpus(self) -> tuple[Installed, ...]:
-        """Return the machine's GPUs of the same kind as the first GPU. Raise DeviceError if the machine has no GPU."""
+        """Return the GPUs of this machine that are of the same kind as the first one. Raise DeviceError if
+        there is no GPU.
+        """
         found = installed(self._ask)
         if not found:
             raise DeviceError("nvidia-smi lists no GPU", hint="Is one visible to this machine or container?")
@@ -98,7 +100,7 @@ class CudaDriver:
 
     @cached_property
     def minors(self) -> dict[str, int]:
-        """Return, for each GPU's UUID, the number in the name of its device file."""
+        """Return the number in the name of each GPU's device file, by the GPU's UUID."""
         return minor_numbers(self._ask)
 
     @cached_property
@@ -112,7 +114,9 @@ class CudaDriver:
         return gpu_called(self.gpus[0].name)
 
     def check(self, api: str | None = None) -> None:
-        """Raise DeviceError if this machine has no GPU that can be timed, or Triton or torch is missing or too old."""
+        """Raise DeviceError if this machine has no GPU that can be timed, or if Triton or torch is missing or
+        too old.
+        """
         if sys.platform != "linux":
             raise DeviceError("Triton kernels are evaluated on Linux only")
         first = self.gpus[0]
@@ -142,13 +146,11 @@ class CudaDriver:
         return reported if reported is not None or known is None else known.capability
 
     def leases(self) -> Sequence[Lease]:
-        """Return one lease for each GPU of the kind."""
+        """Return one lease for each GPU in use."""
         return tuple(Lease(one.index, f"GPU {one.index} ({one.name})") for one in self.gpus)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the first construct of a kernel that the policy for Triton candidates forbids; None for an allowed
-        kernel.
-        """
+        """Return the first construct of a kernel that the policy for Triton forbids; None for an allowed kernel."""
         return refused_triton(kernel.text, kernel.filename)
 
     def building(self, api: str) -> Rights:
@@ -165,7 +167,7 @@ class CudaDriver:
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact,), (*present, "/proc"), own_code=True)
 
     def referring(self) -> Rights:
-        """Return the rights to use every GPU of the kind, because torch takes the first GPU that it may open."""
+        """Return the rights to open every GPU in use. torch takes the first GPU that it may open."""
         found = [path for lease in self.leases() for path in self.running("triton", "", lease).device_paths]
         devices = tuple(dict.fromkeys(found))
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (), devices, own_code=True, libraries=self._libraries())
@@ -174,7 +176,9 @@ class CudaDriver:
         return (self.library,) if os.path.isabs(self.library) else ()
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """Return the GPU to compile for, Triton's version, and the number of bytes to write to empty the L2 cache."""
+        """Return the settings of a job: the GPU to compile for, Triton's version, and the bytes to write to
+        empty the L2 cache.
+        """
         known = self.gpu
         l2_bytes = known.l2_bytes if known else 0
         return {
@@ -191,9 +195,9 @@ class CudaDriver:
         """Start the driver's library once, with all rights, and keep the device files open. Raise DeviceError if the
         start fails.
 
-        The first process that uses CUDA makes missing device files; a jailed worker can not. A GPU that no process has
-        open is shut down, and would start again for each worker and each call of ``nvidia-smi``. With ``again`` there
-        is nothing to do, because the limits are the datasheet's.
+        The first process that uses CUDA makes missing device files, which a jailed worker can not do. A GPU that no
+        process has open is shut down. It would start again for each worker and for each call of ``nvidia-smi``. With
+        ``again`` there is nothing to do, because the limits are those of the datasheet.
         """
         if again:
             return
@@ -217,7 +221,7 @@ class CudaDriver:
         return Peaks(memory, matmul, vector, peaks.source)
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return the clocks of the lease's GPU in MHz (None for a clock that nvidia-smi does not give), and the reasons
+        """Return the clocks of the leased GPU in MHz (None if nvidia-smi does not report one), and the reasons
         of throttling.
         """
         now = next((one for one in installed(self._ask) if one.index == lease.index), None)

@@ -1,7 +1,8 @@
-"""List the datasheet figures of GPUs, by acceld's names for them.
+"""List figures of GPUs from their datasheets, by acceld's names for the GPUs.
 
-Rates are dense, without sparsity, and of the SXM form if there are several. ``l2_bytes`` decides how much is written to
-empty the cache. Percentages of peak use these figures; none of them is measured. docs/gpu.md has the same figures.
+Rates are for dense matrices. If a GPU exists in several forms, the figures are of the SXM form. ``l2_bytes``
+decides how much is written to empty the cache. Percentages of peak use these figures; none of them is measured.
+docs/gpu.md has the same figures.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from acceld.roofline import Peaks
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Hold the datasheet's figures of one kind of GPU. ``capability`` 90 is compute capability 9.0."""
+    """Datasheet figures of one kind of GPU. A ``capability`` of 90 is compute capability 9.0."""
 
     name: str
     words: tuple[str, ...]
-    """Lower-case words that occur in the driver's name of the GPU."""
+    """Lower-case words by which the GPU is known in the name that the driver gives it."""
     capability: int
     multiprocessors: int
     l2_bytes: int
     shared_bytes: int
-    """Bytes of shared memory that one program may use."""
+    """Most bytes of shared memory that one program (thread block) may use."""
     hbm_bytes_per_s: float
     matmul_tflops: Mapping[str, float]
     vector_tflops: float
-    """Rate of float32 outside of tensor cores."""
+    """Float32 rate outside of tensor cores, in TFLOP/s."""
     source: str
 
     def peaks(self) -> Peaks:
@@ -38,7 +39,11 @@ class Gpu:
 
 
 def _rates(half: float, eighth: float | None, single: float) -> Mapping[str, float]:
-    """Return tensor-core rates by dtype: float16 and bfloat16, float8 if the GPU supports it, and float32 by TF32."""
+    """Return the tensor-core rates by dtype: float16 and bfloat16 (``half``), float8 (``eighth``), float32 by
+    TF32 (``single``).
+
+    ``eighth`` is None if the GPU has no float8.
+    """
     rates = {"float16": half, "bfloat16": half, "float32": single}
     if eighth is not None:
         rates |= {"float8_e4m3fn": eighth, "float8_e5m2": eighth}
@@ -126,11 +131,13 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
         )
     }
 )
-"""Every GPU that acceld has figures for, by name; ``acceld.targets.GPUS`` lists the same names."""
+"""Every GPU whose figures acceld has, by name. ``acceld.targets.GPUS`` has the same names."""
 
 
 def gpu_called(name: str) -> Gpu | None:
-    """Return the GPU with the driver's name ``name``, such as ``NVIDIA H100 80GB HBM3``; None if it is unknown."""
+    """Return the GPU for the name that the driver gives it, such as ``NVIDIA H100 80GB HBM3``; None if it is
+    unknown.
+    """
     padded = f"{name.lower()} "
     for gpu in sorted(GPUS.values(), key=lambda one: -len(one.words[0])):
         if any(f"{word} " in padded.replace("-", " ") or f"{word}" in padded.split() for word in gpu.words):

@@ -1,4 +1,4 @@
-"""Call NVIDIA's driver library by ctypes, for what the replay of a launch plan needs. Errors become DriverError."""
+"""Call the functions of NVIDIA's driver library that the replay of a launch plan needs. Errors become DriverError."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DriverError(RuntimeError):
 
 
 class Driver:
-    """Hold a CUDA context on one GPU, and call the driver in it. Device pointers are plain numbers."""
+    """A CUDA context on one GPU, and the driver's functions in it. Device pointers are plain numbers."""
 
     def __init__(self, device: int, library: str) -> None:
         try:
@@ -45,13 +45,13 @@ class Driver:
             raise DriverError(f"{name}: {what[0]} ({code}): {what[1]}")
 
     def version(self) -> int:
-        """Return the newest CUDA version that the driver supports: 13000 is 13.0."""
+        """Return the newest CUDA version that the driver supports; 13000 means 13.0."""
         found = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(found))
         return found.value
 
     def allocate(self, size_bytes: int) -> int:
-        """Return the address of newly allocated device memory of ``size_bytes``, but at least one byte."""
+        """Allocate ``size_bytes`` of device memory, at least one byte, and return its address."""
         pointer = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(1, size_bytes)))
         return pointer.value
@@ -74,7 +74,7 @@ class Driver:
             self._call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(pointer), count)
 
     def no_heap(self) -> None:
-        """Set the heap of device code to the least size that the driver allows."""
+        """Make the heap of device code as small as the driver allows, so that a kernel can not keep data there."""
         self._call("cuCtxSetLimit", _HEAP, ctypes.c_size_t(0))
 
     def load(self, binary: bytes) -> ctypes.c_void_p:
@@ -84,11 +84,11 @@ class Driver:
         return module
 
     def unload(self, module: ctypes.c_void_p) -> None:
-        """Unload a module, which frees the memory that its code declared."""
+        """Unload a module. This frees the memory that its code declared."""
         self._call("cuModuleUnload", module)
 
     def function(self, module: ctypes.c_void_p, name: str, shared_bytes: int) -> ctypes.c_void_p:
-        """Return a device function of a module, with permission to use ``shared_bytes`` of shared memory."""
+        """Return a device function of a module, which may then use ``shared_bytes`` of shared memory."""
         found = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(found), module, name.encode())
         if shared_bytes > _STATIC_SHARED_BYTES:
@@ -96,7 +96,7 @@ class Driver:
         return found
 
     def registers(self, function: ctypes.c_void_p) -> tuple[int, int]:
-        """Return the number of registers of a thread, and the number of bytes that a thread spills to local memory."""
+        """Return the registers of a thread, and the bytes that a thread spills to local memory."""
         found = []
         for attribute in (_REGISTERS, _LOCAL):
             value = ctypes.c_int()
@@ -112,8 +112,9 @@ class Driver:
         shared_bytes: int,
         arguments: Sequence[bytes],
     ) -> Callable[[], None]:
-        """Return a function that launches a device function on the default stream. ``arguments`` are packed as the
-        function reads them.
+        """Return a function that launches a device function on the default stream.
+
+        ``arguments`` are the bytes that the device function reads, one entry for each argument.
         """
         values = [ctypes.create_string_buffer(one, len(one)) for one in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(one) for one in values))

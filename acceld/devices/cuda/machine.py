@@ -1,4 +1,4 @@
-"""Find the NVIDIA GPUs of this machine with its tools."""
+"""Find the NVIDIA GPUs of this machine by NVIDIA's own tools."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FIELDS = (
     "index uuid name compute_cap driver_version memory.total clocks.sm clocks.max.sm clocks.mem clocks_throttle_reasons.active "
     "persistence_mode mig.mode.current"
 ).split()
-"""Fields that ``nvidia-smi`` is asked for."""
+"""Fields that are asked of ``nvidia-smi``."""
 _RENAMED = {"clocks_throttle_reasons.active": "clocks_event_reasons.active"}
-"""Names that newer drivers give to fields, by the older names, which newer drivers may refuse."""
+"""New names of fields by their old names. Newer drivers may refuse the old names."""
 _ESSENTIAL = frozenset({"index", "name"})
 _REFUSED_FIELD = re.compile(r'Field "([^"]+)" is not a valid field')
 _ASK_S = 20.0
@@ -31,7 +31,7 @@ _LIBRARY_FOLDERS = (
     "/usr/lib64",
     "/usr/lib/wsl/lib",
 )
-"""Folders that driver packages and container runtimes put the driver's library into."""
+"""Folders into which driver packages and container runtimes put the driver's library."""
 _TOOL_FOLDERS = ("/usr/local/nvidia/bin", "/usr/bin", "/usr/lib/wsl/lib")
 _PROC = Path("/proc/driver/nvidia/gpus")
 _MINOR = re.compile(r"^\s*(?:Device Minor|Minor Number)\s*:\s*(\d+)", re.MULTILINE)
@@ -43,7 +43,7 @@ Ask = Callable[[list[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """Describe a GPU of this machine. Clocks are in MHz; None for a clock that nvidia-smi does not give."""
+    """A GPU of this machine. Clocks are in MHz; None for a clock that nvidia-smi does not report."""
 
     index: int
     uuid: str
@@ -61,13 +61,13 @@ class Installed:
 
     @property
     def clocks(self) -> str:
-        """Return the clocks as text: ``SM 1980 of 1980 MHz, memory 2619 MHz``."""
+        """Return the clocks as text, such as ``SM 1980 of 1980 MHz, memory 2619 MHz``."""
         shown = f"SM {self.sm_mhz or '?'} of {self.most_sm_mhz or '?'} MHz, memory {self.memory_mhz or '?'} MHz"
         return shown + (f", throttled {self.throttled}" if self.throttled else "")
 
 
 def tool() -> str | None:
-    """Return the path of ``nvidia-smi``, searched in PATH and in the usual folders; None if the program is missing."""
+    """Return the path of ``nvidia-smi``, from PATH or from the usual folders; None if the program is missing."""
     return shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path=os.pathsep.join(_TOOL_FOLDERS))
 
 
@@ -85,7 +85,10 @@ def ask_nvidia_smi(arguments: list[str]) -> str:
         raise DeviceError(f"nvidia-smi does not answer: {error}", hint="`nvidia-smi` by hand shows why.") from error
     if done.returncode:
         said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise DeviceError(f"nvidia-smi failed: {said[0] if said else done.returncode}", hint="Is the driver loaded?")
+        raise DeviceError(
+            f"nvidia-smi failed: {said[0] if said else done.returncode}",
+            hint="Check that NVIDIA's driver is loaded: lsmod | grep nvidia",
+        )
     return done.stdout
 
 
@@ -95,7 +98,7 @@ def installed(ask: Ask = ask_nvidia_smi) -> tuple[Installed, ...]:
 
 
 def _rows(ask: Ask) -> list[dict[str, str]]:
-    """Return the fields of every GPU by name, without optional fields that ``nvidia-smi`` refuses."""
+    """Return the fields of each GPU by name. Optional fields that ``nvidia-smi`` refuses are left out."""
     fields = {name: name for name in FIELDS}
     while True:
         try:
@@ -144,10 +147,11 @@ def _number(text: str) -> int | None:
 
 
 def minor_numbers(ask: Ask = ask_nvidia_smi, proc: Path = _PROC) -> dict[str, int]:
-    """Return, for each GPU's UUID, the number in the name of its device file, which may differ from the GPU's index.
+    """Return the number in the name of each GPU's device file, by UUID. This number may differ from the GPU's
+    index.
 
-    The numbers come from the driver's files in ``proc``; if these have no numbers, from ``nvidia-smi``. The mapping is
-    empty if neither has them.
+    The numbers come from the driver's files in ``proc``, or else from ``nvidia-smi``. Without these sources,
+    the mapping is empty.
     """
     found = _minors(_read(one) for one in sorted(proc.glob("*/information")))
     if found:
@@ -171,9 +175,9 @@ def _read(path: Path) -> str:
 
 
 def library_path(folders: Sequence[str] | None = None) -> str:
-    """Return the absolute path of the driver's library, because children have no LD_LIBRARY_PATH.
+    """Return the absolute path of the driver's library, because child processes have no LD_LIBRARY_PATH.
 
-    Returns the library's bare name if it lies in none of the folders that are searched.
+    If no searched folder has the library, return its bare name.
     """
     if folders is None:
         named = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))

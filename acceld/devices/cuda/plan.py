@@ -1,10 +1,9 @@
-"""Encode and decode launch plans. A launch plan records the actions of a kernel's host code as plain data, together
-with the compiled device code.
+"""Encode and decode launch plans: what a kernel's host code does, as plain data, with the compiled device code.
 
-Host code runs once, in a jail, with the shapes of its arguments and without their data. Its allocations and launches
-are recorded; replaying them runs none of the candidate's Python. An encoded plan is a little-endian length, a JSON
-header of that length, and the device code of each kernel one after the other. :func:`decode` checks every field,
-because the bytes come from a process that ran a candidate's code.
+Host code runs once, in a jail, with the shapes of its arguments and without their data. Its allocations and
+launches are recorded. Replaying them runs none of the candidate's Python. An encoded plan is a little-endian
+length, a JSON header of that length, and the device code of each kernel one after the other. :func:`decode`
+checks every field, because the bytes come from a process that ran a candidate's code.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SCALARS = {
     "fp64": "<d",
     "f64": "<d",
 }
-"""Layout of a launch's scalars, by Triton's name of their type."""
+"""Binary layout of a launch's scalars (for ``struct``), by Triton's name of their type."""
 
 
 class PlanRefused(ValueError):
@@ -47,9 +46,7 @@ class PlanRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Describe memory that host code allocates. ``fill`` is the byte that fills the memory; None leaves it
-    uninitialized.
-    """
+    """Memory that host code allocates. ``fill`` is the byte that fills it; None leaves it uninitialized."""
 
     size_bytes: int
     fill: int | None = None
@@ -57,7 +54,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Hold one compiled device function."""
+    """One compiled device function."""
 
     name: str
     binary: bytes
@@ -67,8 +64,8 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Describe an argument that points into input number ``number`` (``kind`` input) or buffer ``number`` (``kind``
-    buffer).
+    """An argument that points into an input (``kind`` input) or into a buffer (``kind`` buffer) with number
+    ``number``.
     """
 
     kind: str
@@ -78,7 +75,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """Hold an argument that is a number of one of the types in :data:`SCALARS`."""
+    """An argument that is a number of one of the types in :data:`SCALARS`."""
 
     type: str
     value: int | float
@@ -93,8 +90,9 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Describe a launch of kernel number ``kernel``. ``scratch_bytes`` is the memory that each program needs in
-    addition to its arguments.
+    """One launch of the device function number ``kernel``.
+
+    ``scratch_bytes`` is memory that each program needs in addition to its arguments.
     """
 
     kernel: int
@@ -105,10 +103,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """Hold all allocations and launches of a call. ``outputs`` are the returned arrays; each one is a whole buffer."""
+    """All allocations and launches of one call. ``outputs`` are the returned arrays; each is a whole buffer."""
 
     capability: int
-    """Compute capability of the GPU that the device code was compiled for: 90 is 9.0."""
+    """Compute capability for which the device code was compiled; 90 is 9.0."""
     buffers: tuple[Buffer, ...]
     kernels: tuple[Code, ...]
     launches: tuple[Launch, ...]
@@ -138,8 +136,8 @@ def encode(plan: LaunchPlan) -> bytes:
 
 
 def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> LaunchPlan:
-    """Return the plan in ``data`` for inputs and outputs of these sizes. Raise PlanRefused if any part of the plan is
-    invalid.
+    """Return the plan in ``data``. Raise PlanRefused if any part of it is invalid, or does not fit inputs and
+    outputs of these sizes.
     """
     try:
         (length,) = _LENGTH.unpack_from(data)
@@ -150,7 +148,7 @@ def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int])
     except PlanRefused:
         raise
     except (struct.error, ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError) as error:
-        raise PlanRefused(f"this is no plan: {type(error).__name__}: {error}"[:300]) from error
+        raise PlanRefused(f"the bytes are not a launch plan: {type(error).__name__}: {error}"[:300]) from error
     _verify(plan, input_bytes, output_bytes)
     return plan
 
@@ -200,24 +198,30 @@ def _grid(raw: Any) -> tuple[int, int, int]:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise PlanRefused(f"{str(value)[:80]!r} is not a whole number")
+        raise PlanRefused(f"{str(value)[:80]!r} is not a whole number of 0 or more")
     return value
 
 
 def _verify(plan: LaunchPlan, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> None:
     if len(plan.buffers) > MAX_BUFFERS or len(plan.launches) > MAX_LAUNCHES or len(plan.kernels) > MAX_LAUNCHES:
-        raise PlanRefused("the plan has more buffers or launches than are allowed")
-    if plan.scratch_bytes > MAX_SCRATCH_BYTES or any((one.fill or 0) > 255 for one in plan.buffers):
-        raise PlanRefused("the plan allocates more memory than a kernel may")
+        raise PlanRefused(
+            f"the plan has more buffers or launches than are allowed: {len(plan.buffers)} buffers of {MAX_BUFFERS}, "
+            f"{len(plan.launches)} launches of {MAX_LAUNCHES}"
+        )
+    if plan.scratch_bytes > MAX_SCRATCH_BYTES:
+        raise PlanRefused(f"the plan allocates {plan.scratch_bytes} bytes, and {MAX_SCRATCH_BYTES} are allowed")
+    if any((one.fill or 0) > 255 for one in plan.buffers):
+        raise PlanRefused("the plan fills a buffer with a number above 255, which is not a byte")
     sizes = {"input": list(input_bytes), "buffer": [one.size_bytes for one in plan.buffers]}
     for launch in plan.launches:
         if launch.kernel >= len(plan.kernels) or len(launch.arguments) > MAX_ARGUMENTS:
             raise PlanRefused(f"the plan launches kernel {launch.kernel}, which it does not have")
         for argument in launch.arguments:
             if isinstance(argument, Pointer) and argument.offset_bytes > _size(sizes, argument):
-                raise PlanRefused("the plan has a pointer behind its array")
-    if any(not 1 <= one.warps <= 32 for one in plan.kernels):
-        raise PlanRefused("the plan has a kernel of no or too many warps")
+                raise PlanRefused(f"the plan has a pointer behind the end of {argument.kind} {argument.number}")
+    for one in plan.kernels:
+        if not 1 <= one.warps <= 32:
+            raise PlanRefused(f"the plan has a kernel with {one.warps} warps, and 1 to 32 are allowed")
     if len(plan.outputs) != len(output_bytes):
         raise PlanRefused(f"the plan has {len(plan.outputs)} outputs instead of {len(output_bytes)}")
     for output, size in zip(plan.outputs, output_bytes, strict=True):

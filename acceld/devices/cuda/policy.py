@@ -1,5 +1,5 @@
-"""Refuse forbidden Triton sources by their syntax tree, early and with a clear message. The jail is the actual
-protection.
+"""Refuse forbidden Triton sources early and with a clear message, by their syntax tree. The jail is what
+actually protects.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MAX_CHARACTERS = 1_000_000
 
 
 def refused_triton(text: str, filename: str = "kernel_triton.py") -> Failure | None:
-    """Return the first forbidden construct of a source as a failure; None if the source has no forbidden construct.
+    """Return the first forbidden construct of a source as a failure; None if the source is allowed.
 
-    The rule is ``syntax`` if the source does not parse as Python.
+    If the source is not Python, the failure's rule is ``syntax``.
     """
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")

@@ -1,7 +1,7 @@
 """Compute expected outputs by the workload's reference in float64, on the GPU if torch finds one.
 
-Runs in a child process that never sees a candidate, after the worker has ended. Importing this module imports torch,
-once before the children are forked; only a child uses the GPU.
+This happens in a child process that never sees a candidate, after the candidate's worker has ended. Importing
+this module imports torch, once, before children are forked. Only a child uses the GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ with contextlib.suppress(ImportError):
 def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
     """Return the workload's expected outputs in the reference's layout.
 
-    The host computes them if the workload has no torch reference, torch finds no GPU, or the GPU has too little memory.
+    The host computes the outputs if the workload has no torch reference, or if no GPU has enough memory.
     """
     import torch
 
@@ -40,8 +40,8 @@ def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
 
 
 def _tensor(torch: Any, value: Any) -> Any:
-    """Return an array as a tensor on the GPU, in float64 unless it holds whole numbers. Other values are returned
-    unchanged.
+    """Return an array as a tensor on the GPU: whole numbers as they are, others in float64. Other values are
+    returned unchanged.
     """
     if not isinstance(value, np.ndarray):
         return value

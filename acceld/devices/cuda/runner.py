@@ -4,18 +4,18 @@ Before each timed sequence of launches, everything that could carry data from an
 
 - The module is loaded anew, which resets variables of the device code.
 - The plan's allocations are filled with a byte that no earlier launch left there.
-- The inputs are written again. Every second sequence gets changed inputs: two elements of each array have changed
-  places, so no sequence finds the inputs of the sequence before. The outputs of changed inputs are dropped. Repeated
-  sequences count in this alternation.
+- The inputs are written again. In every second sequence, two elements of each input array have changed places, so no
+  sequence finds the inputs of the sequence before. The outputs of such a sequence are dropped. Repeated sequences count
+  in this alternation.
 - A buffer of several times the L2 cache is written.
 
-After each sequence the inputs are compared with what was written. Device memory outside the plan holds only the inputs
-of this sequence.
+After each sequence the inputs are compared with what was written. Device memory outside of the plan holds only
+the inputs of this sequence.
 
-The device works through a queue. All launches are queued behind the write of that buffer, before the device reaches the
-first event; otherwise the time that the host takes to queue the launches would count. After each sequence the runner
-checks that the launches were queued in time. If the device was faster than the host, the sequence is repeated behind
-more writes.
+The device works through a queue. All launches have to be in the queue before the device reaches the first
+event, or else the time would include the host's time for queueing them. So they are queued behind the write of
+the large buffer. After each sequence the runner checks that they were queued in time. If the device was faster
+than the host, the sequence is repeated behind more writes.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from acceld.evaluate.hosted.driver import BuildRefused, Call, Job
 from acceld.workloads.records import ArraySpec
 
 REPEATS = 5
-"""Least number of launch sequences that are timed in one call; the call's time is their median.
+"""Least number of launch sequences that are timed in one call. The call's time is their median.
 
-The number is odd, so that a call, which alternates between its own inputs and changed inputs, ends with its own inputs
-without a further sequence.
+The number is odd, because sequences alternate between the call's own inputs and changed inputs. So the last
+sequence has the call's own inputs.
 """
 MOST_FLUSHES = 64
-"""Limit on writes of the buffer before a sequence. If the host is slower than so many writes, its time is included."""
+"""Most writes of the buffer before a sequence. A host that is slower than so many writes has its own time counted."""
 _WARP = 32
 
 
 def prepare(job: Job, artefact: str) -> Call:
-    """Load the launch plan, and return a function that replays it for the job's arrays.
+    """Load the launch plan, and return a function that replays it on a job's arrays.
 
-    Raises BuildRefused if the plan is invalid, or its device code can not be loaded.
+    Raise BuildRefused if the plan is invalid, or if its device code can not be loaded.
     """
     input_bytes = [_size_bytes(one) for one in job["arguments"] if "value" not in one]
     output_bytes = [_size_bytes(one) for one in job["outputs"]]
@@ -63,7 +63,7 @@ def prepare(job: Job, artefact: str) -> Call:
 
 
 class Replay:
-    """Replay a plan on one GPU, with memory for all arrays of the plan."""
+    """A plan on one GPU, with memory for all of its arrays. Calling it replays the plan."""
 
     def __init__(
         self, plan: LaunchPlan, input_bytes: Sequence[int], output_bytes: Sequence[int], settings: dict[str, Any]
@@ -85,9 +85,9 @@ class Replay:
             driver.unload(module)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
-        """Run the plan on ``inputs``, and write its results to ``outputs``.
+        """Run the plan on ``inputs``, and write the results to ``outputs``.
 
-        Returns the microseconds of the launches: the median of at least REPEATS sequences.
+        Return the microseconds of the launches: the median of at least REPEATS sequences.
         """
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
         # Whole numbers stay, because they may be indices.
@@ -106,10 +106,10 @@ class Replay:
         return statistics.median(took)
 
     def _timed(self, arrays: Sequence[NDArray[Any]]) -> tuple[float, bool]:
-        """Return the microseconds of one sequence, and True if all launches were queued before the device reached the
-        first event.
+        """Run one sequence. Return its microseconds, and True if all launches were queued before the first
+        event happened.
 
-        Raises InputChanged if the launches have changed an input.
+        Raise InputChanged if a launch has changed an input.
         """
         driver, (start, end) = self._driver, self._events
         for pointer, array in zip(self._inputs, arrays, strict=True):
@@ -164,16 +164,15 @@ class Replay:
 
 
 class InputChanged(Exception):
-    """Report that device code writes an input, so that a later launch could find a result there."""
+    """Report that device code changed an input. A later launch could find a result there."""
 
     rule = "input_changed"
 
 
 def _exchanged(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy in which two elements have changed places: the first element, and the next element that differs
-    from it.
+    """Return a copy in which the first element has changed places with the next element that differs from it.
 
-    If all elements are equal, the last element takes the place of the differing one.
+    If all elements are equal, nothing changes.
     """
     other = array.copy()
     flat = other.reshape(-1)

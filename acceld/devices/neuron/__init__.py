@@ -1,7 +1,9 @@
-"""Run kernels on Trainium through AWS's own software: compile once, run in a trusted process, time until it is steady.
+"""Run kernels on Trainium through AWS's own software: compile once, run in a trusted process, time until it is
+steady.
 
-No module of this package imports Neuron's packages. Compiler and runtime have interpreters of their own (AWS's virtual
-environments). These run the two programs in ``runtime/scripts``, which exchange records on pipes.
+No module of this package imports Neuron's packages. AWS's compiler and runtime have Python interpreters of
+their own, in virtual environments. Those interpreters run the programs in ``runtime/scripts``, which exchange
+records on pipes.
 """
 
 from acceld.chips import API_CHIPS

@@ -1,4 +1,4 @@
-"""Provide the evaluator of Trainium, and its lines of ``acceld doctor``."""
+"""Provide the evaluator for Trainium, and the lines about Trainium in ``acceld doctor``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from acceld.workloads import find_workloads, workload
 def evaluator(workplace: Workplace, backend: str) -> Evaluator:
     """Return the evaluator of a Neuron backend. Raise DeviceError if no simulator runs beside the backend."""
     if workplace.simulator is None:
-        raise DeviceError(f"backend {backend} needs the simulator beside it, to predict and to verify")
+        raise DeviceError(f"backend {backend} needs the simulator too, which predicts and verifies kernels")
     return NeuronEvaluator(
         backend,
         workplace.config,
@@ -39,7 +39,9 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 
 
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
-    """Yield the Neuron software, chips, backends and workloads that can be used on this machine. Compiles nothing."""
+    """Yield findings about the Neuron software, the chips, the backends and the workloads of this machine.
+    Compiles nothing.
+    """
     settings = config.devices
     named = tuple({p: None for p in (settings.compile_python, settings.runner_python) if p})
     found = find_neuron(named or (sys.executable,)) if named else find_neuron()
@@ -66,10 +68,12 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
 
 
 def _second_opinion(config: Config) -> Finding:
-    """Return a finding that names AWS's tools that are asked about kernels of ``nki`` that pass the strict gate."""
+    """Return a finding that names the AWS tools which are asked about each kernel of ``nki`` that passes the
+    strict gate.
+    """
     asked, name = config.evaluate.second_opinion, "second opinion"
     if asked == "off":
-        return Finding(name, "note", 'none: evaluate.second_opinion = "off"')
+        return Finding(name, "note", 'AWS\'s tools are not asked: evaluate.second_opinion = "off"')
     stages = stages_of(tools_of(config.evaluate.second_python))
     if not stages.simulator:
         missing = "no interpreter with the package nki: kernels of nki are judged by acceld's own rules alone"
@@ -79,7 +83,10 @@ def _second_opinion(config: Config) -> Finding:
 
 
 def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:
-    """Yield the workloads that run with the installed compiler and the chip; for every chip if the firmware names none."""
+    """Yield the workloads that run with the installed compiler on this machine's chip.
+
+    If the firmware names no chip, yield them for every chip.
+    """
     versions = {one.version: None for one in found.packages if one.name == "neuronx-cc"}
     known = [workload(name, config.paths.workloads) for name in find_workloads(config.paths.workloads)]
     for version in versions:
@@ -107,7 +114,10 @@ def _backend(target: Target, settings: DevicesConfig) -> Finding:
     python, package = found.tools.compile_python, NEEDS[target.apis[0]]
     if package not in {one.name for one in find_neuron((python,)).packages}:
         return Finding(
-            backend, "note", f"{python} has no {package}", "see devices.compile_python, and docs/trainium-sdks.md"
+            backend,
+            "note",
+            f"{python} has no {package}",
+            "set devices.compile_python; docs/trainium-sdks.md has the versions",
         )
     chip = found.chip or "a chip that the firmware does not name"
     cores = f"{len(found.cores)} logical cores of {chip}, LNC {found.cores[0].lnc}"

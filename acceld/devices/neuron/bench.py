@@ -1,4 +1,4 @@
-"""Run work on a leased core, and repeat it on another core if the first core is lost during the work."""
+"""Run work on a leased core. If the core is lost during the work, repeat the work on another core."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from acceld.evaluate.correctness.datasets import DataSet
 from acceld.model import Failure, Status
 
 TRIES = 3
-"""Number of cores on which a kernel is tried if the runner or the device is lost."""
+"""Number of cores on which a kernel is tried, if the runner or the device is lost each time."""
 CHECK_S = 60.0
-"""Deadline in seconds of one load or one execution, unless ``evaluate.check_s`` is set. The first also starts the
-runtime.
+"""Deadline in seconds of one load or one execution, unless ``evaluate.check_s`` is set.
+
+The deadline is this long because the first load also starts the runtime.
 """
 RECOVER_S = 300.0
-"""Least number of seconds between two attempts to bring cores that are out of service back by canaries."""
+"""Least number of seconds between two tests of the cores that are out of service. A core that passes a canary
+returns.
+"""
 T = TypeVar("T")
 
 
@@ -44,11 +47,12 @@ class Bench:
     async def on_core(
         self, case: NeuronCase, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]
     ) -> T | Failed:
-        """Return the result of ``work`` with a runner on a leased core, or a failure if the kernel is at fault.
+        """Run ``work`` with a runner on a leased core. Return its result, or a failure if the kernel is at
+        fault.
 
-        If the core is lost, the work is repeated on another core, on at most TRIES cores. Raises ProfilerError if the
-        profiler fails, DeviceError if no core can be leased, or if not even a known-good kernel can be timed with proof
-        that a core ran.
+        If the core is lost, the work is repeated on another core, on at most TRIES cores. Raise ProfilerError
+        if the profiler fails. Raise DeviceError if no core can be leased, or if no core can time even a
+        known-good kernel.
         """
         machine, request = self._machine, case.request
         await self._recover()
@@ -76,17 +80,20 @@ class Bench:
         if isinstance(last, ProofError):
             if not await machine.proves_time():
                 raise last
-            return Failed(Status.RUNTIME_ERROR, Failure("no_proof", f"it can not be timed {on}"))
-        return Failed(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost under it {on}"))
+            return Failed(Status.RUNTIME_ERROR, Failure("no_proof", f"the kernel can not be timed {on}"))
+        return Failed(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost while the kernel ran {on}"))
 
     async def _recover(self) -> None:
-        """Try canaries again on cores that are out of service, if the last such attempt is long ago."""
+        """Run canaries on the cores that are out of service, unless this was done in the last RECOVER_S."""
         if self._machine.leases.sick and time.monotonic() - self._recovered > RECOVER_S:
             self._recovered = time.monotonic()
             await self._machine.leases.check_again()
 
     async def load(self, case: NeuronCase, runner: NeuronRunner, slot: int, build: Build) -> Failed | None:
-        """Load a NEFF of the case's workload into a slot. Return the failure; None if the NEFF is loaded."""
+        """Load a NEFF of the case's workload into the runner, under the number ``slot``.
+
+        A runner keeps several NEFFs loaded, each in a slot. Return the failure; None if the NEFF is loaded.
+        """
         asked, compiled = build
         outputs = [
             Tensor(f"output_{number}", one.dtype, one.kernel_shape) for number, one in enumerate(case.workload.outputs)

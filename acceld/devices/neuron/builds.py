@@ -1,4 +1,4 @@
-"""Compile kernels of workloads, with a limit on compilations at the same time."""
+"""Compile kernels of workloads, a limited number of them at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from acceld.parsing import functions_of, parse
 from acceld.workloads import ArraySpec, Workload
 
 Requested = Callable[[Kernel, Sequence[Tensor], dict[str, Scalar]], CompileRequest]
-"""Returns the request to compile a kernel with these arrays and numbers as arguments."""
+"""Function that makes the request to compile a kernel with these arrays and numbers as arguments."""
 
 
 class Builds:
@@ -29,8 +29,8 @@ class Builds:
         self._places = asyncio.Semaphore(at_once)
 
     async def build(self, case: NeuronCase, kernel: Kernel) -> Build | Failed:
-        """Return the kernel's NEFF, or the reason why it does not compile. Raise DeviceError if the toolchain is at
-        fault.
+        """Return the kernel's NEFF, or the reason why the kernel does not compile. Raise DeviceError if the
+        toolchain is at fault.
         """
         try:
             request = await asyncio.to_thread(compile_request, self._machine.request, kernel, case.workload)
@@ -43,16 +43,20 @@ class Builds:
 
 
 def compile_request(request: Requested, kernel: Kernel, loaded: Workload) -> CompileRequest:
-    """Return the request to compile a kernel of a workload.
+    """Return the request to compile a kernel of a workload. The NEFF's inputs get the names of the kernel's
+    parameters.
 
-    Raises UsageError or KernelFailure if the file lacks the kernel's function. The NEFF's inputs have the names of the
-    kernel's own parameters; arguments are matched by position.
+    Arguments are matched with parameters by position. Raise UsageError if the function has fewer parameters
+    than the workload has arguments, and KernelFailure if the file lacks the function.
     """
     entry = find_entry(kernel.text, kernel.entry or None)
     names = _parameters(kernel.text, entry)
     given = loaded.kernel_arguments()
     if names and len(names) < len(given):
-        raise UsageError(f"{entry} takes {len(names)} arguments, but the workload gives {len(given)}")
+        raise UsageError(
+            f"{entry} takes {len(names)} arguments, but the workload gives {len(given)}",
+            hint="Change the parameters of the function, or the arguments in workload.toml.",
+        )
     names = names or [argument.name for argument in loaded.arguments]
     tensors: list[Tensor] = []
     scalars: dict[str, Scalar] = {}
@@ -65,6 +69,6 @@ def compile_request(request: Requested, kernel: Kernel, loaded: Workload) -> Com
 
 
 def _parameters(text: str, entry: str) -> list[str]:
-    """Return the names of a kernel function's parameters; an empty list if the file does not define it by ``def``."""
+    """Return the names of a kernel function's parameters; empty if the file does not define the function by ``def``."""
     found = functions_of(parse(text).body).get(entry)
     return [] if found is None else [one.arg for one in (*found.args.posonlyargs, *found.args.args)]

@@ -1,4 +1,4 @@
-"""Hold the state of one evaluation on Trainium."""
+"""Define the state of one evaluation on Trainium."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Build = tuple[CompileRequest, Compiled]
 
 @dataclass(slots=True, kw_only=True)
 class NeuronCase(Case):
-    """Hold a case with its run's seeds, its compiled kernel and the simulator's prediction."""
+    """One evaluation on Trainium: the request, the run's seeds, the compiled kernel and the simulator's prediction."""
 
     seeds: Seeds
     compiled: Build | None = None
@@ -25,11 +25,11 @@ class NeuronCase(Case):
 
     @property
     def build(self) -> Build:
-        """Return the compiled kernel, which exists after the stage of building."""
+        """Return the compiled kernel. It exists once the evaluator's ``build`` has succeeded."""
         assert self.compiled is not None
         return self.compiled
 
     @property
     def identity(self) -> str:
-        """Return the name of the kernel for leases. Canaries that fail after the kernel count against this name."""
+        """Return the name under which failed canaries count against this kernel."""
         return self.request.kernel.sha256

@@ -1,4 +1,4 @@
-"""Apply the gates on a device: compare a core's outputs with the reference, data set by data set."""
+"""Check kernels on a core: compare the core's outputs with the reference, on one data set after the other."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ from acceld.workloads.inputs import numpy_dtype
 
 
 class Checker:
-    """Run kernels on data sets and check their outputs. ``backend`` is the name under which noise of baselines is
-    stored.
+    """Run kernels on data sets and check their outputs.
+
+    ``backend`` is part of the key under which the errors of baselines are stored.
     """
 
     def __init__(self, backend: str, bench: Bench, builds: Builds, children: Children, floors: Floors) -> None:
@@ -49,9 +50,10 @@ class Checker:
         self._floors = floors
 
     async def pass_gates(self, case: NeuronCase) -> Failed | None:
-        """Run every trial of the requested gates. Return the first failure; None if all pass.
+        """Run every data set of the requested gates. Return the first failure; None if the kernel passes them
+        all.
 
-        The strict gate also compiles the source for every hidden shape, and tries one data set there.
+        The strict gate also compiles the source for every hidden shape, and tries one data set of that shape.
         """
         trials = [search_trial(case.seeds)]
         elsewhere: list[tuple[str, NeuronCase]] = []
@@ -82,7 +84,7 @@ class Checker:
             return await self._bench.on_core(case, timing=False, work=work)
 
     async def _built_at(self, case: NeuronCase, values: Mapping[str, int]) -> NeuronCase | Failed:
-        """Return a case of the same source at a hidden shape, compiled; or the failure to compile it."""
+        """Compile the same source for a hidden shape. Return a case for that shape, or the failure to compile."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there = NeuronCase(at_shape(case.request, case.workload, shaped), shaped, seeds=case.seeds)
         built = await self._builds.build(there, there.request.kernel)
@@ -93,7 +95,11 @@ class Checker:
         return there
 
     async def _elsewhere(self, case: NeuronCase, there: NeuronCase, runner: NeuronRunner, where: str) -> Failed | None:
-        """Check one data set of a hidden shape, whose NEFF takes the place of the kernel's own NEFF on the core."""
+        """Check one data set of a hidden shape on the same core.
+
+        The NEFF of the case ``there`` replaces the kernel's own NEFF. Return the failure; None if the kernel
+        passes.
+        """
         there.checks = []
         failed = await self._bench.load(there, runner, 0, there.build)
         if failed is None:
@@ -102,8 +108,9 @@ class Checker:
         return failed and Failed(failed.status, placed(failed.failure, where), case.correctness(Gate.STRICT))
 
     async def attempt(self, case: NeuronCase, runner: NeuronRunner, trial: Trial, name: str = "") -> Failed | None:
-        """Run the kernel on one data set. Return the failure; None if the kernel passes or the workload refuses the
-        data set's variant.
+        """Run the kernel on one data set, and return the failure.
+
+        Return None if the kernel passes, or if the workload does not allow this kind of data set.
         """
         loaded = case.workload
         async with self._children.data_for(case, trial) as data:
@@ -125,10 +132,10 @@ class Checker:
     async def _noise_of_baseline(
         self, case: NeuronCase, runner: NeuronRunner, data: DataSet, inputs: tuple[bytes, ...], trial: Trial
     ) -> tuple[Errors, ...] | None:
-        """Return the errors of the workload's baseline on this chip for the trial's variant; None if they can not be
-        measured.
+        """Return the errors that the workload's baseline makes on this chip with this data; None if they can
+        not be measured.
 
-        The errors are measured once, in another slot of the runner, and stored.
+        The errors are measured once, with the baseline in a second slot of the runner, and then stored.
         """
         request, loaded = case.request, case.workload
         stored = await asyncio.to_thread(self._floors.of_kernel, loaded, self._backend, request.chip, trial.variant)
@@ -148,7 +155,7 @@ class Checker:
 
 
 def _errors(outputs: tuple[bytes, ...], data: DataSet) -> list[Errors]:
-    """Return the errors of each output, given as bytes, against the expected values."""
+    """Return the errors of each output against the expected values. ``outputs`` are bytes in C order."""
     dtypes = [dtype for _, dtype in datasets.read_expected(data.folder)]
     arrays = [np.frombuffer(raw, numpy_dtype(dtype)) for raw, dtype in zip(outputs, dtypes, strict=True)]
     return datasets.measure(data.folder, arrays)

@@ -1,7 +1,8 @@
-"""Run the compile worker in the sandbox, with AWS's interpreter, the kernel's text and an empty folder.
+"""Run the compile worker in the sandbox: with AWS's interpreter, the kernel's text and an empty folder.
 
-The jail shows the interpreter's own folders and the system's libraries read-only. It has no device, no network and no
-home. A small program in the jail starts the worker, gives it one record and returns the worker's answer unread.
+The jail shows the interpreter's folders and the system's libraries read-only. There is no device, no network
+and no home folder in the jail. A small program in the jail starts the worker, gives it one record, and returns
+its answer without reading it.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _PATHS = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.e
 
 
 def run(request: bytes, reply: int) -> None:
-    """Start the worker in the jail, send it the record, and write its answer to ``reply``; without an answer, its error
-    output.
+    """Start the worker in the jail, send it the record, and write its answer to the file descriptor ``reply``.
+
+    A worker that ends without an answer is answered for: with the end of its error output.
     """
     raw = json.loads(request)
     try:
@@ -69,7 +71,7 @@ class JailedExchange:
         self._paths: dict[str, tuple[str, ...]] = {}
 
     async def start(self) -> None:
-        """Start the zygote, the process that forks jailed children. Raises SandboxError if the zygote does not start."""
+        """Start the zygote, the process that forks jailed children. Raise SandboxError if it does not start."""
         await self._zygote.start()
 
     async def stop(self) -> None:
@@ -77,8 +79,9 @@ class JailedExchange:
         await self._zygote.stop()
 
     def exchanges(self) -> dict[CompileJail, Exchange]:
-        """Return, for each jail that this machine offers, the function that exchanges records with a worker in it;
-        strictest first.
+        """Return the jails that this machine offers, the strictest first.
+
+        Each comes with the function that starts a worker in this jail and exchanges records with it.
         """
         jails: dict[CompileJail, Exchange] = {}
         if self._level >= Level.L1:
@@ -134,9 +137,10 @@ class JailedExchange:
         return {**found, "reported": str(reported[0].get("reported", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:
-        """Return the folders that a worker needs: those of its interpreter, of the system, and of acceld's scripts.
+        """Return the folders that a worker may read: of its interpreter, of the system, and of acceld's
+        scripts.
 
-        Raises DeviceError if ``python`` is not a working interpreter.
+        Raise DeviceError if ``python`` is not a working interpreter.
         """
         if python not in self._paths:
             self._paths[python] = await asyncio.to_thread(_paths_of, python)
@@ -150,7 +154,8 @@ def _paths_of(python: str) -> tuple[str, ...]:
         reported = [str(path) for path in json.loads(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise DeviceError(
-            f"{python} is not a working Python interpreter: {error}", hint="see devices.compile_python"
+            f"{python} is not a working Python interpreter: {error}",
+            hint="Set devices.compile_python to an interpreter that starts.",
         ) from error
     wanted = (*SYSTEM, *reported, str(Path(python).parent), str(SCRIPTS))
     there = {path for path in wanted if os.path.exists(path) and path != "/"}
@@ -158,12 +163,14 @@ def _paths_of(python: str) -> tuple[str, ...]:
 
 
 def _below(path: str, other: str) -> bool:
-    """Return True if ``path`` lies in folder ``other``, so that showing ``other`` also shows ``path``."""
+    """Return True if ``path`` lies in the folder ``other``, so that a jail that shows ``other`` also shows ``path``."""
     return Path(other) in Path(path).parents
 
 
 def _open_to_the_jail(folder: Path, level: Level) -> None:
-    """Let jailed processes enter their folder, because they have a uid of their own if the daemon is root."""
+    """Set the folder's permissions so that jailed processes can use it: they have another user id if the daemon
+    is root.
+    """
     if os.getuid() == 0:
         folder.chmod(0o777)
         if level <= Level.L2:

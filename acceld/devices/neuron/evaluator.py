@@ -1,10 +1,14 @@
-"""Evaluate on the Neuron backends: compile in the jail, run on leased cores, time in isolation groups.
+"""Evaluate on the Neuron backends: compile in the jail, run on leased cores, time while neighboring cores are
+idle.
 
-A kernel is compiled while the simulator predicts its latency. It is checked on one leased core, for the search gate and
-the strict gate together, because a NEFF is loaded once. Then it is timed; at the strict gate interleaved with its
-competitors, and checked once more on a fresh data set. If a core is lost while a kernel runs, a canary (a known-good
-kernel) is run on that core, and the kernel on another core. The kernel is at fault if canaries fail on two cores after
-it, or if three cores are lost under it.
+A kernel is compiled while the simulator predicts its latency. The kernel is then checked on one leased core.
+Its NEFF is loaded once, so the checks of the search gate and of the strict gate follow each other. Then the
+kernel is timed. At the strict gate it is timed interleaved with its competitors, and checked once more on a
+fresh data set.
+
+If a core is lost while a kernel runs, a canary (a known-good kernel) is run on that core, and the kernel is run
+again on another core. The kernel is at fault if canaries fail after it on two cores, or if three cores are
+lost under it.
 """
 
 from __future__ import annotations
@@ -40,19 +44,23 @@ from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload
 
 BUILD_S = 600.0
-"""Least deadline of a compilation in seconds. The deadline that suits the simulator is far too short for a compiler."""
+"""Least deadline of a compilation in seconds, because deadlines that suit the simulator are far too short for a
+compiler.
+"""
 _REMEMBERED = 4096
 
 Notice = Callable[[int, str, str], Awaitable[object]]
-"""Called with a message on a run: the run's id, info or warning, and the text."""
+"""Function that stores a message on a run: the run's id, ``info`` or ``warning``, and the text."""
 DeviceState = Callable[[str, str, str], Awaitable[object]]
-"""Called with a core's name, its new state (``sick`` is out of service, ``idle`` is back in service) and the reason."""
+"""Function that reports a core's new state: its name, ``sick`` (out of service) or ``idle`` (back in service),
+the reason.
+"""
 
 
 CHANCE = frozenset(
     "undefined_memory undefined_read undefined_output overlap repeated_destination race overlapping_lives".split()
 )
-"""Rules of the simulator's verifier and executor about results that may differ from run to run on a chip."""
+"""Rules of the simulator that find results which may differ from one execution on a chip to the next."""
 
 
 class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
@@ -71,7 +79,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         on_notice: Notice | None = None,
         on_device: DeviceState | None = None,
     ) -> None:
-        """Prepare the evaluator. ``simulator`` returns the evaluator that predicts latencies."""
+        """Prepare the evaluator. ``simulator`` returns the evaluator that predicts latencies, and is called
+        when it is needed.
+        """
         super().__init__(config, state_folder, workload_folders=workload_folders, on_start=on_start)
         self.backend = backend
         self._devices = devices
@@ -90,7 +100,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
     async def find(self) -> int:
         """Find toolchain and cores, and return how many evaluations may run at the same time.
 
-        Raises DeviceError if the toolchain or the cores are missing.
+        Raise DeviceError if the toolchain or the cores are missing.
         """
         devices = self._devices
         self._found = await find_machine(
@@ -104,8 +114,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
     async def open(self, report: SandboxReport) -> None:
         """Start the child processes, and compile, run and time a known-good kernel.
 
-        Raises DeviceError if that does not work, or if the machine has no sandbox and the configuration does not allow
-        that.
+        Raise DeviceError if one of these steps fails, or if the machine has no sandbox and
+        ``allow_unsandboxed`` is not set.
         """
         config, found = self._config, running(self._found)
         if report.level < Level.L1 and not config.allow_unsandboxed:
@@ -145,7 +155,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._children, self._exchange, self._machine, self._work = None, None, None, None
 
     def statistics(self) -> dict[str, object]:
-        """Return the queue, the cores (state, who waits, utilization), compilations, the sandbox's level, and
+        """Return figures for the screens: the queue, the cores, compilations, the sandbox's level and
         neuron-monitor's report.
         """
         machine = self._machine
@@ -165,13 +175,13 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
             await self._on_device(f"{self.backend}:core{core.id}", "idle" if in_service else "sick", reason)
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> NeuronCase:
-        """Return the record of a new evaluation. Raises UsageError for a chip that this machine does not have."""
+        """Return the record of a new evaluation. Raise UsageError for a chip that this machine does not have."""
         machine = running(self._machine)
         if request.chip != machine.chip:
             if machine.certain:
                 raise UsageError(
                     f"this machine's chip is {machine.chip}, and the kernel was to run on {request.chip}",
-                    hint=f"--chip {machine.chip}",
+                    hint=f"Use --chip {machine.chip}.",
                 )
             # the firmware does not name the chip, so the first request's chip is used for as long as the backend runs
             machine.chip, machine.certain = request.chip, True
@@ -181,7 +191,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return NeuronCase(request, loaded, seeds=self._seeds.of(request.run, loaded))
 
     async def _announce(self, request: EvaluationRequest, loaded: Workload, clock: Clock) -> None:
-        """Send a notice with the timing method and the least visible difference, before the first measurement of a run."""
+        """Tell a run, before its first measurement, the timing method and the least difference that it can show."""
         if self._on_notice is None:
             return
         await self._on_notice(request.run, "info", f"{clock.text}; {self._holds()}")
@@ -204,11 +214,10 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return f"compiled by {machine.compiler.route} in {jail}"
 
     async def build(self, case: NeuronCase) -> Ended | None:
-        """Compile the kernel while the simulator predicts its latency. Return the result if that ends the evaluation;
-        None otherwise.
+        """Compile the kernel while the simulator predicts its latency.
 
-        The evaluation ends if the program does not compile or the simulator rejects it, or if screening decides not to
-        measure the candidate.
+        Return the result if the evaluation ends here: the kernel does not compile, the simulator rejects it, or
+        screening decides not to measure it. Otherwise return None.
         """
         builds, _, _ = running(self._work)
         request, kernel = case.request, case.request.kernel
@@ -229,10 +238,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return None
 
     async def measure(self, case: NeuronCase) -> Failed | None:
-        """Apply the gates, then time the kernel: a timing keeps a whole isolation group idle, so no wrong kernel is
-        timed.
+        """Check the kernel on data, then time it. Return the failure; None if the kernel passes.
 
-        Returns the failure; None if the kernel passes.
+        A wrong kernel is not timed, because a timing keeps a whole group of cores idle.
         """
         _, checker, stopwatch = running(self._work)
         if case.request.gate is not Gate.TIMING and (failed := await checker.pass_gates(case)) is not None:
@@ -244,10 +252,12 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return None
 
     async def check(self, case: NeuronCase, gate: Gate) -> Failed | None:
-        """Return the failure of the checks after timing at the strict gate; None if they pass, and at the search gate.
+        """Do the checks of the strict gate that come after the timing. Return the failure; None if the kernel
+        passes.
 
-        The checks are that the workload can distinguish right outputs from wrong ones, and that no result is left to
-        chance. The gate's data sets ran before the timing.
+        The workload has to tell right outputs from wrong ones, and no result may be left to chance. The data
+        sets of the gate ran before the timing. At the search gate there is nothing to check, and None is
+        returned.
         """
         if gate is Gate.SEARCH:
             return None
@@ -257,11 +267,10 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return await self._left_to_chance(case)
 
     async def _left_to_chance(self, case: NeuronCase) -> Failed | None:
-        """Return a failure if the simulator finds a result that undefined memory or the order of concurrent accesses
-        decides.
+        """Return a failure if undefined memory, or the order of concurrent accesses, decides a result.
 
-        A chip can not show this, because its results may be right by chance. Returns None if there is no such result,
-        or if the simulator does not take the kernel. Uses one data set.
+        The simulator finds this on one data set; on a chip the outputs may be right by chance. Return None if
+        there is no such result, or if the simulator can not run the kernel.
         """
         request = case.request
         if request.chip not in TARGETS[SIMULATOR].chips.get(request.kernel.api, ()):
@@ -274,8 +283,10 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return Failed(found.status, found.failure, case.correctness(Gate.STRICT))
 
     async def learn(self, case: NeuronCase, evaluation: Evaluation) -> None:
-        """Store the latency of a kernel that passed; for a kernel of the screening's sample, record whether screening
-        was wrong.
+        """Keep the latency of a kernel that passed, for its children.
+
+        If the kernel was measured although it was predicted to be slow, also record whether the prediction was
+        wrong.
         """
         if evaluation.status is not Status.PASSED or evaluation.latency_us is None:
             return
@@ -284,7 +295,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._measured[self._name(case, case.request.kernel)] = evaluation.latency_us
 
     async def _predicted(self, request: EvaluationRequest, kernel: Kernel) -> Evaluation | None:
-        """Return the simulator's evaluation without data; None if it does not simulate the kernel's API on the chip."""
+        """Return the simulator's evaluation without data; None if the simulator does not support this API on
+        this chip.
+        """
         if request.chip not in TARGETS[SIMULATOR].chips.get(kernel.api, ()):
             return None
         simulator = await self._simulator()
@@ -292,7 +305,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return await simulator.evaluate(replace(asked, screen=False, useful_below_us=None))
 
     async def _screened(self, case: NeuronCase, predicted: Evaluation | None) -> bool:
-        """Return True for a candidate that is not measured because the simulator finds it clearly slower than its
+        """Return True if the candidate is not measured, because the simulator finds it clearly slower than its
         parent.
         """
         parents = case.request.against

@@ -1,5 +1,5 @@
-"""Find cores that disturb each other: time one core on a quiet machine, and again while a neighbor of each kind is
-busy.
+"""Find cores that disturb each other: time one core while the others are idle, then while a neighbor of each
+kind is busy.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.workloads import Workload, workload
 
 WORKLOAD = "silu"
-"""Name of a workload that HBM limits, so that every disturbance shows."""
+"""A workload whose kernel is bound by HBM, so that traffic of other cores shows in its latency."""
 DEADLINE_S = 300.0
 KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "another chip": None}
-"""Kinds of neighbors, nearest first, with the smallest isolation group that contains core and neighbor.
+"""Kinds of neighbors, nearest first. The value is the smallest isolation group with the core and such a
+neighbor.
 
-No isolation group contains cores of two chips.
+Cores of two chips are never in one group.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Hold the ratios of busy to quiet latency by kind of neighbor, the resulting isolation group, and the path of the
-    stored file.
+    """Result of a measurement: the ratio of busy to quiet latency by kind of neighbor, and the isolation group
+    to use.
+
+    ``path`` is the file in which the result was stored.
     """
 
     slowdown: Mapping[str, float]
@@ -52,21 +55,21 @@ class Interference:
     path: Path
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the record as data for JSON."""
         return {"slowdown": dict(self.slowdown), "isolation": self.isolation.value, "path": str(self.path)}
 
 
 async def learn(backend: str, config: Config, state_folder: Path, name: str = WORKLOAD) -> Interference:
     """Measure which neighbors disturb a core, store the result, and return it.
 
-    Raises DeviceError if the machine can not be used or has only one core.
+    Raise DeviceError if the machine can not be used or has only one core.
     """
     devices = config.devices
     found = await find_machine(
         backend, compile_python=devices.compile_python, runner_python=devices.runner_python, wanted=devices.cores
     )
     if len(found.cores) < 2:
-        raise DeviceError("this machine has only one core, which nothing can disturb")
+        raise DeviceError("this machine has only one core, so there is no neighbor to measure")
     report = await probe_level()
     exchange = JailedExchange(report.level, report.cgroup_folder, memory_bytes=int(config.evaluate.memory_gib * 2**30))
     await exchange.start()
@@ -96,9 +99,10 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
 
 
 def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
-    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed spread.
+    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed
+    spread.
 
-    Returns the group of one core if no neighbor does.
+    If no neighbor does so, return the group of one core.
     """
     limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
     disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]
@@ -135,9 +139,7 @@ def _kind(core: Core, other: Core) -> str:
 
 @asynccontextmanager
 async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -> AsyncIterator[NeuronRunner]:
-    """Give a runner on a core, with the kernel loaded and run once. Raise DeviceError if the kernel does not load or
-    run.
-    """
+    """Give a runner on a core, with the kernel loaded and run once. Raise DeviceError if one of these steps fails."""
     with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
         runner = await machine.start(core, Path(folder), core.lnc)
         try:
@@ -158,7 +160,7 @@ def _inputs(build: Build) -> list[bytes]:
 
 
 async def _work(runner: NeuronRunner) -> None:
-    """Run the kernel repeatedly, to keep a core busy."""
+    """Run the kernel again and again, to keep a core busy."""
     while True:
         await runner.time("", deadline_s=DEADLINE_S, max_rounds=1)
 

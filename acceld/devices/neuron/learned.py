@@ -1,4 +1,4 @@
-"""Store facts learned about this machine: cores that disturb each other, and a toolchain's jail and compile route."""
+"""Keep facts learned about this machine: which cores disturb each other, and in which jail a toolchain works."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT = Isolation.PAIR
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Hold the jail, the route and the signatures with which a known-good kernel was compiled."""
+    """The jail, the compile route and the signatures with which a toolchain compiled a known-good kernel."""
 
     jail: CompileJail
     route: str
@@ -25,7 +25,7 @@ class Learned:
 
 
 def toolchain_key(python: str, versions: Versions) -> str:
-    """Return a name for a toolchain, which depends on its interpreter and the versions of its packages."""
+    """Return a name for a toolchain: a hash of its interpreter and of its packages' versions."""
     return f"{python}: neuronx-cc {versions.compiler}, nki {versions.nki or 'none'}"
 
 

@@ -1,4 +1,4 @@
-"""Combine the parts of a Neuron machine: toolchain, jailed compiler, cores, and runners on the cores."""
+"""Put together the parts of a Neuron machine: toolchain, jailed compiler, cores, and runners on the cores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from acceld.targets import TARGETS
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Hold the tools, logical cores and chip that :func:`find_machine` found on this machine."""
+    """Tools, logical cores and chip of this machine."""
 
     tools: Toolchain
     cores: tuple[Core, ...]
@@ -41,10 +41,11 @@ class Found:
 async def find_machine(
     backend: str, *, compile_python: str = "", runner_python: str = "", wanted: Sequence[int] = ()
 ) -> Found:
-    """Return the toolchain, cores and chip of this machine; with ``wanted``, only the cores with these numbers.
+    """Return the toolchain, cores and chip of this machine. ``wanted`` has the numbers of the cores to use;
+    empty means all.
 
-    Raises DeviceError with the missing part, the places that were searched, and the remedy, or if ``backend`` is not
-    for this machine's chip.
+    Raise DeviceError if a part is missing; the error has the places that were searched, and the remedy. Raise
+    it also if ``backend`` is not for this machine's chip.
     """
     (api,) = TARGETS[backend].apis
     tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)
@@ -105,10 +106,10 @@ class Machine:
         self.leases.doubt(chip)
 
     async def prove(self) -> None:
-        """Compile a known-good kernel in a jail, let it add two arrays on a core, time it, and store versions and
-        timing method.
+        """Show that this machine works: compile a known-good kernel in a jail, run it on a core, and time it.
 
-        Raises DeviceError if one of these steps does not work, ProfilerError if the profiler is at fault.
+        This also finds the versions and the timing method. Raise DeviceError if one of these steps does not
+        work, and ProfilerError if the profiler is at fault.
         """
 
         def request(versions: Versions) -> CompileRequest:
@@ -127,8 +128,8 @@ class Machine:
         self.clock = Clock(timed.method, timed.resolution_us)
 
     async def compile(self, request: CompileRequest) -> Compiled | Failed:
-        """Return the kernel's NEFF, or the reason why it does not compile. Raise DeviceError if the toolchain is at
-        fault.
+        """Return the kernel's NEFF, or the reason why the kernel does not compile. Raise DeviceError if the
+        toolchain is at fault.
         """
         return await widened(self.compiler, request, wanted=self._compile_jail)
 
@@ -160,7 +161,7 @@ class Machine:
     async def proves_time(self) -> bool:
         """Return True if a known-good kernel can be timed with proof that the device ran.
 
-        If this returns False, the profiler or the runtime is at fault. Raises ProfilerError if the profiler reports a
+        False means that the profiler or the runtime is at fault. Raise ProfilerError if the profiler reports a
         failure of its own.
         """
         try:
@@ -170,10 +171,10 @@ class Machine:
         return True
 
     async def _time_canary(self) -> Round:
-        """Return a timed round of the canary.
+        """Return one round of timed executions of the canary.
 
-        Raises ProfilerError if the profiler failed, ProofError without proof that the device ran, DeviceLostError if
-        the canary failed or the runner was lost.
+        Raise ProfilerError if the profiler failed, ProofError if nothing proves that the device ran, and
+        DeviceLostError if the canary failed or the runner was lost.
         """
         compiled, fault = await self._canary(), None
         async with self.leases.lease("canary", timing=True) as lease, self.runner(lease, self._lnc) as runner:
@@ -201,14 +202,15 @@ class Machine:
 
     @asynccontextmanager
     async def runner(self, lease: Lease, lnc: int) -> AsyncIterator[NeuronRunner]:
-        """Give a runner on a leased core. If the runner ends uncleanly, the lease records that the core needs a canary.
+        """Give a runner on a leased core. If the runner ends uncleanly, the core needs a canary before its next
+        lease.
 
-        Raises DeviceError if the kernel needs more physical cores (``lnc``) than the leased logical core has.
+        Raise DeviceError if the kernel needs more physical cores (``lnc``) than the leased logical core has.
         """
         if lnc > lease.core.lnc:
             raise DeviceError(
-                f"the kernel needs {lnc} physical cores in one logical core, this machine has {lease.core.lnc}",
-                hint="set NEURON_LOGICAL_NC_CONFIG for the machine, or the kernel's LNC",
+                f"the kernel needs {lnc} physical cores in one logical core, but this machine has {lease.core.lnc}",
+                hint="Set NEURON_LOGICAL_NC_CONFIG for the machine, or change the kernel's LNC.",
             )
         # the runtime's processes may still write to the folder while they end
         with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:

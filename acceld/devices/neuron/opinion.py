@@ -1,4 +1,6 @@
-"""Ask AWS's own tools about a kernel: ``nki.simulate``, then the compiler, both in the compile jail and without a chip."""
+"""Ask AWS's own tools about a kernel: ``nki.simulate``, then the compiler. Both run in the compile jail,
+without a chip.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,14 @@ from acceld.nki.frontend.entry import find_entry
 from acceld.workloads import ArraySpec, Workload
 
 SIMULATE_S, COMPILE_S = 300.0, 600.0
-"""Least deadlines of the two stages in seconds; a longer ``evaluate.build_s`` replaces them."""
+"""Least deadlines in seconds, of simulating and of compiling a kernel. A longer ``evaluate.build_s`` replaces them."""
 _JAILS = (CompileJail.STRICT, CompileJail.WIDE)
 
 
 def judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> NeuronJudge | None:
-    """Return an object that asks AWS's tools about kernels; None if no environment has the package ``nki``, or without
-    a sandbox.
+    """Return an object that asks AWS's tools about kernels.
+
+    Return None if no environment of this machine has the package ``nki``, or if there is no sandbox.
     """
     if report.level < Level.L1 or not (config.second_python or nki_version()):
         return None
@@ -52,7 +55,7 @@ def judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Hold the interpreters of the two stages (simulator, compiler) with the versions of their packages.
+    """Interpreters of the two stages, simulator and compiler, with the versions of their packages.
 
     The fields of a stage that this machine lacks are empty.
     """
@@ -64,8 +67,8 @@ class Stages:
 
 
 def tools_of(python: str) -> NeuronTools:
-    """Return the Neuron software of the interpreters on this machine, after that of ``python`` if ``python`` is not
-    empty.
+    """Return the Neuron software of this machine's interpreters. If ``python`` is given, that interpreter comes
+    first.
     """
     found = find_neuron()
     if not python:
@@ -89,8 +92,8 @@ def stages_of(found: NeuronTools) -> Stages:
 
 
 class NeuronJudge:
-    """Ask both stages (simulator, compiler) about kernels. Each stage must first accept a known-good kernel in the
-    jail.
+    """Ask the simulator and the compiler of AWS about kernels. Each has to accept a known-good kernel in the
+    jail before.
     """
 
     def __init__(self, config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> None:
@@ -101,13 +104,14 @@ class NeuronJudge:
         self._versions = Versions("", "", "")
         self._stages = Stages()
         self._faults: list[Opinion] = []
-        """Opinions that say why a stage is missing or does not work here."""
+        """Opinions without an answer: one for each stage that is missing or does not work here, with the reason."""
         self._starting = asyncio.Lock()
 
     async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
-        """Return the opinion of each stage in order, up to the first stage that refuses the kernel.
+        """Return the opinions of simulator and compiler, in this order. After a refusal the next stage is not
+        asked.
 
-        A stage that gives no answer is an opinion with the reason in ``silence``.
+        An opinion of a stage that gives no answer has the reason in ``silence``.
         """
         async with self._starting:
             if self._exchange is None:
@@ -126,7 +130,7 @@ class NeuronJudge:
             await exchange.stop()
 
     async def _start(self, chip: str) -> None:
-        """Start the jail, and find out which stages work in the jail."""
+        """Start the jail, and find out whether AWS's simulator and compiler work in it."""
         self._stages = stages = stages_of(await asyncio.to_thread(tools_of, self._config.second_python))
         exchange = JailedExchange(
             self._report.level,
@@ -203,7 +207,7 @@ class NeuronJudge:
 
 
 class Refusal(Exception):
-    """Report that the simulator refuses the kernel."""
+    """Report that AWS's simulator refuses the kernel."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -221,8 +225,8 @@ class Simulator:
         self.jail = next(iter(exchanges))
 
     async def prove(self, chip: str) -> None:
-        """Choose the first jail in which a known-good kernel gives the right sums. Raise DeviceError if there is no
-        such jail.
+        """Choose the strictest jail in which a known-good kernel gives the right sums. Raise DeviceError if
+        none does.
         """
         reasons = []
         for jail in self._exchanges:
@@ -240,7 +244,7 @@ class Simulator:
     async def run(self, kernel: Kernel, values: Sequence[Any], chip: str) -> tuple[list[NDArray[Any]], tuple[str, ...]]:
         """Return the kernel's outputs and the simulator's warnings.
 
-        Raises Refusal if the simulator refuses the kernel, DeadlineError or DeviceError if the simulator gives no
+        Raise Refusal if the simulator refuses the kernel, and DeadlineError or DeviceError if it gives no
         answer.
         """
         with private_folder() as folder:
@@ -264,7 +268,7 @@ class Simulator:
         if not answer.get("ok"):
             message = str(answer.get("message", ""))
             if facility := missing_in(message):
-                raise DeviceError(f"it may have needed {facility}, which its jail ({self.jail}) refuses")
+                raise DeviceError(f"the simulator may have needed {facility}, which its jail ({self.jail}) refuses")
             if answer.get("kind") == "kernel":
                 raise Refusal(compile_failure(message, kernel.filename))
             raise DeviceError(f"{self._python} can not simulate: {message[:500]}")
@@ -272,7 +276,7 @@ class Simulator:
             outputs = list(_read(answer["outputs"], raw))
             return outputs, tuple(str(one)[:500] for one in answer.get("warnings") or ())[:20]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Refusal(Failure("outputs", f"its outputs can not be read: {error}")) from error
+            raise Refusal(Failure("outputs", f"the kernel's outputs can not be read: {error}")) from error
 
 
 def _request(
@@ -290,7 +294,7 @@ def _request(
 
 
 async def _accept(_: Compiled) -> str:
-    """Accept any NEFF by returning an empty text, because there is no core to run it on."""
+    """Accept any NEFF (the empty text means no objection), because there is no core to run it on."""
     return ""
 
 
@@ -306,7 +310,7 @@ def _values(data: DataSet, loaded: Workload) -> list[Any]:
 
 
 def _written(values: Sequence[Any], folder: Path) -> Iterator[dict[str, Any]]:
-    """Write arrays to files of the folder, and yield the description of each argument."""
+    """Write the arrays among ``values`` to files of the folder, and yield a description of each value."""
     for number, value in enumerate(values):
         if isinstance(value, np.ndarray):
             file = f"input{number}.bin"
@@ -317,7 +321,9 @@ def _written(values: Sequence[Any], folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read(described: Sequence[Mapping[str, Any]], raw: bytes) -> Iterator[NDArray[Any]]:
-    """Yield the output arrays of an answer. Raise ValueError if they do not fit the bytes, or are not numbers."""
+    """Yield the output arrays of an answer. Raise ValueError for a shape that does not fit the bytes, or a
+    dtype of objects.
+    """
     at = 0
     for one in described:
         name = str(one["dtype"])
@@ -333,12 +339,11 @@ def _read(described: Sequence[Mapping[str, Any]], raw: bytes) -> Iterator[NDArra
 
 
 def _compared(outputs: Sequence[NDArray[Any]], loaded: Workload, data: DataSet) -> tuple[Failure | None, float | None]:
-    """Return the failure of outputs that differ from the workload's (None if they are right), and their relative L2
-    error.
-    """
+    """Compare outputs with the expected ones. Return the failure (None if they are right) and the relative L2 error."""
     wanted = loaded.outputs
     if len(outputs) != len(wanted):
-        return Failure("output_count", f"{len(outputs)} outputs, the workload has {len(wanted)}"), None
+        message = f"the kernel has {len(outputs)} outputs, but the workload has {len(wanted)}"
+        return Failure("output_count", message), None
     for got, want in zip(outputs, wanted, strict=True):
         if got.size != math.prod(want.shape):
             return Failure("output_shape", f"output {want.name} has shape {got.shape}, not {want.kernel_shape}"), None

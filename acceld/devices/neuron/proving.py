@@ -1,6 +1,7 @@
-"""Find the jail and the compile route for a toolchain on this machine.
+"""Find a jail and a compile route with which a toolchain works on this machine.
 
-The result is the strictest jail, and the first route in it, with which a known-good kernel works.
+The jails are tried from the strictest on, and in each jail the routes in their order. The first pair wins with
+which a known-good kernel compiles and runs. A route is one way of calling the compiler.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ RUNGS: Mapping[str, tuple[CompileJail, ...]] = {
     "wide": (CompileJail.WIDE,),
     "off": (CompileJail.STRICT, CompileJail.WIDE, CompileJail.OFF),
 }
-"""Jails that each value of ``devices.compile_jail`` allows, the strictest first."""
+"""Jails that each value of ``devices.compile_jail`` allows, from the strictest on."""
 CANARY_S = 180.0
 """Deadline in seconds for compiling a known-good kernel, because a compiler that can not get a lock waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Describe an attempt to compile a known-good kernel. ``failure`` is empty if the attempt succeeded."""
+    """One attempt to compile a known-good kernel. ``failure`` is empty if it succeeded."""
 
     jail: CompileJail
     route: str
     seconds: float
     failure: str = ""
     missing: str = ""
-    """The facility that the failure names and the jail refuses."""
+    """The system facility that the failure names and the jail refuses; empty if there is none."""
     absent: bool = False
     """True if this version of the compiler does not have the route."""
     hopeless: bool = False
@@ -55,14 +56,16 @@ class Attempt:
 
     @property
     def text(self) -> str:
-        """Return the attempt in one line for people."""
+        """Return the attempt as one line for people."""
         line = self.failure.strip().splitlines()[-1:] or ["it works"]
         missing = f" (refused there: {self.missing})" if self.missing else ""
         return f"{self.jail}, {self.route}: {line[0][:300]}{missing}"
 
 
 Accept = Callable[[Compiled], Awaitable[str]]
-"""Tries a compiled known-good kernel. Returns the reason why the kernel does not work; an empty text if it works."""
+"""Function that tries a compiled known-good kernel. It returns why the kernel does not work; empty if the
+kernel works.
+"""
 
 
 async def prove(
@@ -73,10 +76,11 @@ async def prove(
     wanted: JailName,
     state_folder: Path,
 ) -> Versions:
-    """Set the compiler's jail and route to the first with which a known-good kernel works, store them, and return the
+    """Set the compiler's jail and route to the first ones with which a known-good kernel works, and return the
     versions.
 
-    Raises DeviceError, with each attempt and the facilities that the jail refused, if the kernel works in no jail.
+    Jail and route are stored for the next start. Raise DeviceError if the kernel works in no jail; the error
+    has each attempt, and the facilities that the jail refused.
     """
     rungs = [jail for jail in RUNGS[wanted] if jail in compiler.exchanges]
     if not rungs:
@@ -118,14 +122,14 @@ async def prove(
 
 
 RAN = "it compiles; "
-"""Start of the message for a kernel that compiled but did not work; another jail would not help."""
+"""Start of the message about a kernel that compiled but did not work. Another jail would not help."""
 
 
 async def attempt(
     compiler: NeuronCompiler, request: CompileRequest, accept: Accept | None, *, anew: bool = True
 ) -> Attempt:
-    """Compile with the compiler's current jail and route, run ``accept`` on the NEFF, and return a record of the
-    attempt.
+    """Compile with the compiler's present jail and route, and try the NEFF with ``accept``. Return a record of
+    the attempt.
     """
     jail, route, began, hopeless = compiler.jail, compiler.route, time.monotonic(), False
     try:
@@ -148,10 +152,10 @@ async def attempt(
 
 
 async def widened(compiler: NeuronCompiler, request: CompileRequest, *, wanted: JailName) -> Compiled | Failed:
-    """Return the compiled kernel, or its failure.
+    """Return the compiled kernel, or its failure. A trusted kernel may move the compiler to the wide jail.
 
-    A trusted kernel whose failure names a facility that the strict jail refuses is compiled again in the wide jail. If
-    that works, the compiler keeps to the wide jail.
+    If the failure of a trusted kernel names a facility that the strict jail refuses, the kernel is compiled
+    again in the wide jail. If that works, later kernels are compiled in the wide jail, too.
     """
     found = await compiler.compile(request)
     may = CompileJail.WIDE in RUNGS[wanted] and CompileJail.WIDE in compiler.exchanges
@@ -174,9 +178,10 @@ async def _nothing_works(
     *,
     outside: bool,
 ) -> DeviceError:
-    """Return an error that names the jail or the toolchain as the cause.
+    """Return an error that says whether the jail or the toolchain is at fault.
 
-    Compiles the known-good kernel without a jail to find the cause.
+    To find out, the known-good kernel is compiled without a jail, unless that was tried already or a NEFF did
+    not run.
     """
     there = [one for one in attempts if not one.absent] or attempts
     reported = "; ".join(one.text for one in there)

@@ -1,9 +1,8 @@
-"""Screen candidates: do not measure a candidate that the simulator finds clearly slower than its parent, except for a
-sample.
+"""Save device time: do not measure a candidate that the simulator finds clearly slower than its parent.
 
-A tenth of such candidates, chosen by a hash of run and source, is measured nevertheless. Screening was wrong about a
-candidate of this sample that is faster than its parent by more than the band, the uncertainty of their ratio. Screening
-stops when it was wrong at least twice and about more than a tenth of the sample.
+A tenth of such candidates is measured nevertheless, as a sample that a hash of run and source chooses.
+Screening was wrong about a candidate of the sample if it is faster than its parent beyond the uncertainty of
+their ratio. Screening stops when it was wrong at least twice and about more than a tenth of the sample.
 """
 
 from __future__ import annotations
@@ -22,9 +21,11 @@ MOST_WRONG_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Describe a candidate that is predicted to be slower than its parent by more than the band.
+    """Decision about a candidate that is predicted to be slower than its parent beyond the uncertainty of their
+    ratio.
 
-    ``ratio`` is the predicted ratio to the parent; ``measured`` is True if the candidate belongs to the sample.
+    ``ratio`` is the predicted ratio of its latency to the parent's. ``measured`` is True if the candidate
+    belongs to the sample, which is measured nevertheless.
     """
 
     ratio: float
@@ -32,7 +33,7 @@ class Choice:
     measured: bool
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the record as data for JSON."""
         return {"predicted_ratio": self.ratio, "band_percent": self.band_percent, "measured": self.measured}
 
 
@@ -46,7 +47,7 @@ class Screen:
 
     @property
     def on(self) -> bool:
-        """Return True while candidates may be dropped: until too many candidates of the sample were wins."""
+        """Return True while candidates may be left unmeasured: until too many candidates of the sample were wins."""
         return self.wrong < LEAST_WRONG or self.wrong <= MOST_WRONG_SHARE * self.sampled
 
     @property
@@ -55,13 +56,13 @@ class Screen:
         return f"{self.dropped} dropped, {self.sampled} measured nevertheless, {self.wrong} of these were wins"
 
     def plain(self) -> dict[str, object]:
-        """Return the state and the counts as JSON-able data."""
+        """Return the state and the counts as data for JSON."""
         return {"on": self.on, "dropped": self.dropped, "sampled": self.sampled, "wrong": self.wrong}
 
     def choose(self, request: EvaluationRequest, mine: Profile, parents: Profile | None) -> Choice | None:
-        """Return whether to drop or measure a candidate that is predicted to be clearly slower than its parent.
+        """Decide whether a candidate that is predicted to be clearly slower than its parent is measured.
 
-        Returns None for any other candidate, and if the prediction is unknown.
+        Return None for any other candidate, or without a prediction: such a candidate is measured.
         """
         found = gain(parents, mine)
         if found is None or found.faster is not False or found.band_percent is None:
@@ -73,8 +74,9 @@ class Screen:
         return Choice(1.0 / found.ratio, found.band_percent, measured)
 
     def learn(self, latency_us: float, parent_us: float, band_percent: float) -> bool:
-        """Record the latencies of a sample and its parent, in microseconds. Return True if dropping the sample would
-        have lost a win.
+        """Record the measured latencies of a candidate of the sample and of its parent.
+
+        Return True if screening was wrong about the candidate, so that a win would have been lost.
         """
         self.sampled += 1
         wrong = parent_us / latency_us > 1.0 + band_percent / 100.0

@@ -36,14 +36,12 @@ ROUNDS = 2
 
 
 _STEP_BYTES = 8
-"""Distance by which inputs move between rounds: a whole number of elements of every dtype."""
+"""Bytes by which the inputs are shifted between rounds: a whole number of elements of every dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """Hold the result of one session: the rounds of the kernel and of each competitor, the competitors, and the
-    runtime.
-    """
+    """Result of one session: the rounds of the kernel and then of each competitor in ``others``, and the runtime."""
 
     rounds: list[list[Round]]
     others: list[Kernel]
@@ -52,7 +50,7 @@ class _Rounds:
 
 
 class Stopwatch:
-    """Time kernels in isolation groups."""
+    """Time kernels on cores whose neighbors are idle."""
 
     def __init__(self, bench: Bench, builds: Builds, children: Children, checker: Checker) -> None:
         self._bench = bench
@@ -61,12 +59,12 @@ class Stopwatch:
         self._checker = checker
 
     async def time(self, case: NeuronCase) -> Profile | Failed:
-        """Return the kernel's profile. At the strict gate, on request, and outside of runs, time it interleaved with
-        its competitors.
+        """Return the kernel's profile, or its failure.
 
-        Interleaved timing takes as many sessions as a win needs, each in its own process, on any free core. After
-        timing at the strict gate, the kernel must be right on a fresh data set, so that a kernel that returns old
-        outputs fails.
+        At the strict gate, on request, and outside of runs, the kernel is timed interleaved with its
+        competitors. That takes as many sessions as a win needs, each in its own process, on any free core.
+        After the last timing at the strict gate, the kernel has to be right on a fresh data set. A kernel that
+        returns old outputs fails there.
         """
         strict = case.request.gate is Gate.STRICT
         others = await self._others(case) if strict or case.request.interleave or not case.request.run else []
@@ -106,7 +104,7 @@ class Stopwatch:
         return _profile(case, measured, _pairs(sessions), reported)
 
     async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
-        """Return the competitors that compile, without duplicates and without the kernel itself."""
+        """Return the competitors that compile and have the kernel's LNC, each once, without the kernel itself."""
         mine = case.request.kernel
         wanted = {kernel.sha256: kernel for kernel in case.request.against if kernel.lnc == mine.lnc}
         wanted.pop(mine.sha256, None)
@@ -116,7 +114,7 @@ class Stopwatch:
     async def _ready(
         self, case: NeuronCase, runner: NeuronRunner, slot: int, build: Build, inputs: tuple[bytes, ...]
     ) -> Failed | None:
-        """Load a kernel, and run it once on the inputs for timing. Return the failure; None if the kernel ran."""
+        """Load a kernel, and run it once on the inputs of the timing. Return the failure; None if the kernel ran."""
         bad = await self._bench.load(case, runner, slot, build)
         if bad is not None:
             return bad
@@ -126,10 +124,10 @@ class Stopwatch:
     async def _rounds(
         self, case: NeuronCase, runner: NeuronRunner, slots: list[int], inputs: tuple[bytes, ...]
     ) -> list[list[Round]] | Failed:
-        """Return the rounds of each slot, interleaved until the first slot is steady and there are enough rounds to
-        compare.
+        """Return the rounds of each slot, or a failure. The slots are timed in turn.
 
-        Rounds alternate between ``inputs`` and moved inputs, so that no round finds the inputs of the round before.
+        This ends when the first slot is steady and there are enough rounds to compare. Rounds alternate between
+        ``inputs`` and shifted inputs, so that no round finds the inputs of the round before.
         """
         both = inputs, _moved(case, inputs)
         chip, ends = case.request.chip, time.monotonic() + self._bench.time_s * len(slots)
@@ -156,9 +154,9 @@ class Stopwatch:
 
 
 def _moved(case: NeuronCase, inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Return the inputs with every value moved to the next place of its array.
+    """Return the inputs with every value shifted to the next element of its array.
 
-    Whole numbers stay in place, because they may be indices.
+    Arrays of whole numbers stay as they are, because their values may be indices.
     """
     arrays = [one for one in case.workload.kernel_arguments() if isinstance(one, ArraySpec)]
     return tuple(
@@ -179,15 +177,16 @@ def _pairs(sessions: Sequence[_Rounds]) -> list[Paired]:
 
 
 def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_sha256: str) -> Paired:
-    """Return a comparison of sessions of rounds with interleaved sessions of another kernel, by the rounds' means.
+    """Compare the sessions of a kernel with the interleaved sessions of another kernel, by the means of the
+    rounds.
 
-    Raises ValueError if the numbers of sessions or the timing methods differ.
+    Raise ValueError if the numbers of sessions or the timing methods differ.
     """
     flat = [one for session in mine for one in session]
     other = [one for session in others for one in session]
     numbers = [len(session) for session in mine]
     if not flat or numbers != [len(session) for session in others] or len({one.method for one in (*flat, *other)}) > 1:
-        raise ValueError("rounds are paired one to one, by one method")
+        raise ValueError("the kernels have different numbers of sessions, or were timed by different methods")
     resolution_us = max(one.resolution_us or 0.0 for one in (*flat, *other))
     candidate_us, competitor_us = (
         [[fmean(one.samples_us) for one in session] for session in side] for side in (mine, others)
@@ -196,7 +195,9 @@ def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_s
 
 
 def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], reported: list[str]) -> Profile:
-    """Return the profile of a measurement, with the simulator's prediction and the band inside which other kernels tie."""
+    """Return the profile of a measurement, with the simulator's prediction, and the difference up to which
+    kernels tie.
+    """
     asked, compiled = case.build
     profile = profile_from(measured, compiled, asked)
     best, latency_us = measured.best, measured.latency_us

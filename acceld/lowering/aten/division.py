@@ -1,6 +1,7 @@
-"""Divide a recorded module into regions, each a program of its own. They end where the fewest bytes pass on.
+"""Divide a recorded module into regions. Each region is a program of its own, for which a kernel can be made.
 
-A region has the products that read the same value, or the products of an attention, with the calls around them.
+A region has matrix products that read the same value, or the products of an attention, and the calls around
+them. Between two such groups the module is divided where the fewest bytes pass from one region to the next.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _VIEWS = frozenset(
     "getitem view reshape _unsafe_view unflatten flatten squeeze unsqueeze permute transpose t expand slice select split "
     "split_with_sizes chunk unbind alias clone contiguous detach".split()
 )
-"""Operators that move no bytes, or only those that the reader of their result reads."""
+"""Operators that move no bytes, or only the bytes that the reader of their result reads."""
 _TABLES = frozenset({"embedding", "index", "index_select"})
 """Operators that read some rows of their first operand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Describe a region of a module: its program, and each place where the module runs it."""
+    """A region of a module: its program, and every run of it in the module."""
 
     name: str
     program: Program
     places: tuple[tuple[Program, tuple[str, ...]], ...]
-    """For each run of the region: its program with the module's own names, and the names of the module's calls."""
+    """For each run of the region: its program with the module's own names, and the names of the calls in the module."""
 
     @property
     def count(self) -> int:
@@ -50,14 +51,16 @@ class Part:
 
     @property
     def product_dtype(self) -> str:
-        """Return the dtype of the region's products; without products, that of its inputs."""
+        """Return the dtype of the region's matrix products; without products, the dtype of its inputs."""
         found = [call.results[0].dtype for call in self.program.calls if call.operator in PRODUCTS]
         floats = [one.array.dtype for one in self.program.inputs if "float" in one.array.dtype]
         return next(iter([*found, *floats]), "float32")
 
     @property
     def unread_bytes(self) -> int:
-        """Return the bytes of tables that the region does not read, because it reads only some of their rows."""
+        """Return the bytes of tables that the region does not read. Of a table of embeddings it reads only some
+        rows.
+        """
         arrays = {one.name: one.array for one in self.program.inputs}
         readers: dict[str, list[Call]] = {}
         for call in self.program.calls:
@@ -119,7 +122,7 @@ class _Division:
         self.arrays = {one.name: one.array for one in program.inputs}
         self.arrays |= {one.name: one.array for one in program.constants}
         self.free = {one.name for one in program.constants}
-        """Values that depend on no argument or weight. Each region computes those that it reads."""
+        """Names of values that depend on no argument and no weight. Each region that reads such a value computes it."""
         self.calls: list[Call] = []
         taken = {one.name: [other for other in calls if _takes(other, one)] for one in calls if len(one.results) > 1}
         for call in calls:
@@ -141,7 +144,7 @@ class _Division:
         self.calls = [one for one in self.calls if one.name not in self.free]
 
     def parts(self) -> list[Part]:
-        """Return the regions. Equal ones are one Part."""
+        """Return the regions. Regions that differ only in names are one Part."""
         bounds = [0, *self._cuts(), len(self.calls)]
         found: dict[str, list[tuple[Program, tuple[str, ...]]]] = {}
         for start, end in itertools.pairwise(bounds):
@@ -163,7 +166,7 @@ class _Division:
     # where to cut
 
     def _cuts(self) -> list[int]:
-        """Return the numbers of the calls at which a new region begins."""
+        """Return the numbers of the calls that begin a region. The first call is left out."""
         cuts: list[int] = []
         for start, end in self._layers():
             if start:
@@ -176,7 +179,9 @@ class _Division:
         return cuts
 
     def _layers(self) -> list[tuple[int, int]]:
-        """Return the ranges of calls that belong to the same layer of a list of layers, or to no layer."""
+        """Return ranges (first, end) of calls. A range has the calls of one layer of the module, or calls that
+        belong to no layer.
+        """
         keys = [_layer(call.module) for call in self.calls]
         products = [key for key, call in zip(keys, self.calls, strict=True) if call.operator in PRODUCTS]
         keys = [key if products.count(key) > 1 else "" for key in keys]
@@ -192,7 +197,9 @@ class _Division:
         return found
 
     def _groups(self, start: int, end: int) -> list[list[int]]:
-        """Return the products in a range of calls, in groups that one region computes."""
+        """Return the numbers of the products in a range of calls, divided into groups. One region computes one
+        group.
+        """
         groups: list[list[int]] = []
         reach: dict[str, set[int]] = {}
         for at in range(start, end):
@@ -207,10 +214,11 @@ class _Division:
         return groups
 
     def _joins(self, call: Call, behind: set[int], group: Sequence[int]) -> bool:
-        """Return True if a product belongs to the region of the products in ``group``.
+        """Return True if the matrix product ``call`` belongs to the region of the products in ``group``.
 
-        It does if it reads the same value as they do, in the same member of a list of modules. It also does if it reads
-        a result of theirs and none of them multiplies by weights.
+        There are two cases. The call reads the same value as a product of the group, in the same member of a
+        list of modules. Or the call reads the result of a product of the group, and these two products have no
+        weights, as in attention.
         """
         inside = behind & set(group)
         if inside:
@@ -221,17 +229,17 @@ class _Division:
         return any(own & {self._source(n) for n in self.calls[at].reads if n not in self.held} for at in group)
 
     def _weighted(self, call: Call) -> bool:
-        """Return True if a call reads a weight or a view of one."""
+        """Return True if a call reads a weight, or a view of a weight."""
         return any(self._source(name) in self.held for name in call.reads)
 
     def _source(self, name: str) -> str:
-        """Return the value of which ``name`` is a view, directly or through other views."""
+        """Return the name of the value that ``name`` is a view of, through any number of views."""
         while name in self.by_name and self.by_name[name].operator in _VIEWS:
             name = self.by_name[name].reads[0]
         return name
 
     def _crossing(self, at: int) -> int:
-        """Return the bytes of the values that are made before call ``at`` and read from it on."""
+        """Return the bytes of all values that are made before call number ``at`` and read by that call or later."""
         before = {call.name for call in self.calls[:at]}
         read = {name for call in self.calls[at:] for name in call.reads} | set(self.program.outputs)
         return sum(array_bytes(self.arrays[name]) for name in before & read)
@@ -261,7 +269,7 @@ class _Division:
         return Program(title, tuple(inputs), constants, calls, outputs, results=results)
 
     def _free_behind(self, own: Sequence[Call]) -> tuple[Call, ...]:
-        """Return the calls without data whose results the calls ``own`` read, in order."""
+        """Return the calls that depend on no data and whose results the calls ``own`` read, in order."""
         wanted: dict[str, Call] = {}
         todo = [name for call in own for name in call.reads]
         while todo:
@@ -279,7 +287,9 @@ def _filling(call: Call) -> Call:
 
 
 def _filled(keys: Sequence[str]) -> list[str]:
-    """Return the layer of each call. A call without a layer between calls of one layer belongs to that layer."""
+    """Return ``keys``, the layer of each call, without gaps: a call between calls of one layer belongs to that
+    layer.
+    """
     found = list(keys)
     for key in {one for one in keys if one}:
         first, last = found.index(key), len(found) - 1 - found[::-1].index(key)
@@ -289,7 +299,10 @@ def _filled(keys: Sequence[str]) -> list[str]:
 
 
 def _layer(module: str) -> str:
-    """Return the path of a module up to its first number: ``layers.3`` of ``layers.3.mlp.up (Linear)``."""
+    """Return the path of a module up to its first number: ``layers.3`` of ``layers.3.mlp.up (Linear)``.
+
+    Return an empty text if the path has no number.
+    """
     found = re.match(r"(?:[A-Za-z_]\w*\.)*\d+(?=[. ])", module)
     return found[0] if found else ""
 
@@ -306,7 +319,7 @@ def _name(program: Program) -> str:
 
 
 def _name_of(calls: Sequence[Call]) -> str:
-    """Return a name made of the names of the submodules that multiply; without names, the operator of the last call."""
+    """Return a name made of the names of the submodules that multiply. Without such names, return the last operator."""
     products = [call for call in calls if call.operator in PRODUCTS]
     paths = dict.fromkeys(call.module.partition(" ")[0] for call in products or calls)
     last = dict.fromkeys(re.sub(r"\.?\d+\b", "", path).rpartition(".")[2] for path in paths)

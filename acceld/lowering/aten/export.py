@@ -46,31 +46,34 @@ _EXTENTS = frozenset(
     "input_length".split()
 )
 _SMALL = 24
-"""Limit on the extents of images and sequences at reduced sizes. It was chosen such that checks take seconds."""
+"""Greatest extent of images and sequences at reduced sizes. Chosen so that checks take seconds."""
 _ON_CHIP = {"float64": "float32", "int64": "int32"}
-"""Dtypes that a chip has in place of dtypes of 64 bits."""
+"""32-bit dtypes that a chip has in place of 64-bit dtypes."""
 _WORDS = OPERATORS | RANDOM
 _LONGEST_CONSTANT = 64
 _CHECKED_ELEMENTS = 2**26
-"""Limit on the elements of a module's arguments and weights. A larger module is not run to check its reference."""
+"""Most elements of a module's arguments and weights together. A larger module is not run to check its reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Hold a module and the arguments of its call. ``draw`` is the file's own function for arguments, if it has one."""
+    """A module, and the arguments of its call. ``draw`` is the file's own function that makes arguments, if it
+    has one.
+    """
 
     title: str
     module: torch.nn.Module
     arguments: tuple[Any, ...]
     draw: Callable[[], Any] | None = None
     named: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments that are passed by name, because a parameter before them keeps its default."""
+    """Arguments that are passed by name, because a parameter before them is left at its default."""
 
     @property
     def places(self) -> list[tuple[tuple[str | int, ...], Any]]:
-        """Return every value in the arguments with its place, in the order of torch.export.
+        """Return every value in the arguments, each with its place, in the order of torch.export.
 
-        A place is the name of forward's parameter, followed by the indices and keys in lists and dicts.
+        A place is the name of forward's parameter, followed by the indices and keys that lead to the value in
+        lists and dicts.
         """
         own = inspect.signature(self.module.forward).parameters.values()
         names = [one.name for one in own if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
@@ -88,10 +91,10 @@ class Subject:
 
     @property
     def others(self) -> dict[str, Any]:
-        """Return forward's arguments that are not arrays, defaults too, with ``...`` in place of arrays in lists and
-        dicts.
+        """Return forward's arguments that are not arrays, defaults included. ``...`` stands for arrays in lists
+        and dicts.
 
-        NotLowered for an argument that can not be written as a Python literal.
+        Raise NotLowered for an argument that can not be written as a Python literal.
         """
         signature = inspect.signature(self.module.forward)
         found = signature.bind(*self.arguments, **self.named)
@@ -112,8 +115,8 @@ class Subject:
 
 
 class _Untouched(torch.overrides.TorchFunctionMode):
-    """Skip the initialization of weights while a module is made. Nothing reads their values, and drawing many takes
-    minutes.
+    """Skip the initialization of weights while a module is made. Their values are not read, and drawing them
+    takes minutes.
     """
 
     _SKIPPED = frozenset(
@@ -128,14 +131,15 @@ class _Untouched(torch.overrides.TorchFunctionMode):
 
 
 def program_of(subject: Subject) -> Program:
-    """Return a module's operators as a Program. NotLowered if torch can not export the module, or if a part is not
-    lowered.
+    """Return a module's operators as a Program.
+
+    Raise NotLowered if torch can not export the module, or if an operator is not lowered.
     """
     return recorded(exported_of(subject), subject)
 
 
 def exported_of(subject: Subject) -> ExportedProgram:
-    """Return a module as torch.export records it. NotLowered if torch can not export it."""
+    """Return a module as torch.export records it. Raise NotLowered if torch can not export it."""
     try:
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch.export itself calls deprecated functions of torch
@@ -158,9 +162,9 @@ def _word(operator: Any) -> str:
 
 
 def _has_words(exported: ExportedProgram) -> bool:
-    """Return True if the table has each operator of a recorded module, and none of them writes to an operand.
+    """Return True if the table has every operator of a recorded module, and no operator writes to its operands.
 
-    Torch's decomposition, which records the whole module a second time, would then replace nothing that needs it.
+    The module then need not be recorded a second time, with torch's decomposition into simpler operators.
     """
     called = {node.target for node in exported.graph.nodes if node.op == "call_function"} - {operator.getitem}
     return all(
@@ -169,7 +173,7 @@ def _has_words(exported: ExportedProgram) -> bool:
 
 
 def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True) -> Program:
-    """Return a recorded module as a Program. Without ``values`` the module's buffers are arguments and not constants."""
+    """Return a recorded module as a Program. With ``values=False``, buffers are arguments instead of constants."""
     kinds = {spec.arg.name: spec for spec in exported.graph_signature.input_specs}
     inputs: list[Input] = []
     constants: list[Constant] = []
@@ -219,7 +223,7 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
             raise NotLowered(f"the module returns {what} beside arrays: return the arrays alone")
     outputs = tuple(one.name for one in returned)
     if not outputs:
-        raise NotLowered("the module returns no array")
+        raise NotLowered("the module returns no array: let forward return one")
     program = Program(subject.title, tuple(inputs), tuple(constants), tuple(calls), outputs)
     needed = needed_inputs(program)
     read = {one.place[0] for one in needed if one.place}
@@ -234,7 +238,7 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
 
 
 def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) -> Input:
-    """Return an input that holds indices with the least and the greatest index that an operator accepts.
+    """Return an input of indices with the least and the greatest index that its operator accepts.
 
     Any other input is returned unchanged.
     """
@@ -254,14 +258,14 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
 
 
 def _bounds(value: torch.Tensor) -> tuple[float | None, float | None]:
-    """Return the least and the greatest value of an array of integers; None for any other array."""
+    """Return the least and the greatest value of an array of integers. For any other array, return (None, None)."""
     if value.dtype.is_floating_point or not value.numel() or isinstance(value, FakeTensor):
         return None, None
     return float(value.min()), float(value.max())
 
 
 def _key(one: Any) -> str | int:
-    """Return the index or key in one step of torch's path to a value. NotLowered if the container is no list or dict."""
+    """Return the index or key of one step on torch's path to a value. Raise NotLowered outside of lists and dicts."""
     found = getattr(one, "idx", getattr(one, "key", None))
     if not isinstance(found, str | int):
         raise NotLowered(f"an argument of forward with arrays at {one} is not lowered: give lists or dicts of arrays")
@@ -269,9 +273,9 @@ def _key(one: Any) -> str | int:
 
 
 def _structure(exported: ExportedProgram) -> Any:
-    """Return the structure of forward's result, with the number of an output in place of each array.
+    """Return the structure of forward's result. The number of an output stands for each array.
 
-    If it can not be written as a Python literal, return the name of the result's type.
+    If the structure can not be written as a Python literal, return the name of the result's type.
     """
     spec = exported.call_spec.out_spec
     assert spec is not None
@@ -283,21 +287,23 @@ def _structure(exported: ExportedProgram) -> Any:
 
 
 def _held(exported: ExportedProgram, spec: Any) -> torch.Tensor:
-    """Return the value of a parameter, buffer or constant of a recorded module."""
+    """Return the value of a parameter, a buffer or a constant of a recorded module."""
     found = exported.state_dict.get(spec.target)
     held: torch.Tensor = exported.constants[spec.target] if found is None else found
     return held
 
 
 def _array(value: torch.Tensor) -> Array:
-    """Return the shape and dtype of an array. NotLowered if the shape depends on values."""
+    """Return the shape and dtype of an array. Raise NotLowered if the shape depends on values."""
     if any(not isinstance(extent, int) for extent in value.shape):
         raise NotLowered("a shape that depends on values is not lowered")
     return Array(tuple(value.shape), str(value.dtype).removeprefix("torch."))
 
 
 def _described(name: str, held: torch.Tensor, spec: Any) -> Constant | None:
-    """Return a buffer as a constant that a short text makes; None if its values have to come from a checkpoint."""
+    """Return a buffer as a constant that a short expression makes; None if its values have to come from a
+    checkpoint.
+    """
     array = _array(held)
     kept = spec.kind == InputKind.BUFFER and spec.persistent
     if not kept and held.numel() <= _LONGEST_CONSTANT:
@@ -307,23 +313,27 @@ def _described(name: str, held: torch.Tensor, spec: Any) -> Constant | None:
 
 
 def _constant(name: str, held: torch.Tensor) -> Constant:
-    """Return a constant, by its values if it is short and else by a text that makes it. NotLowered if no short text
-    does.
+    """Return a constant: by its values if it is short, otherwise by an expression that makes it.
+
+    Raise NotLowered if no short expression does.
     """
     array = _array(held)
     if held.numel() <= _LONGEST_CONSTANT:
         return Constant(name, array, tuple(float(one) for one in held.reshape(-1).to(torch.float64)))
     words = _words(held, array, state=False)
     if words is None:
-        raise NotLowered(f"a constant of {held.numel()} values that no few words make is not lowered")
+        raise NotLowered(
+            f"a constant of {held.numel()} values is not lowered: no short numpy expression makes it; pass it as an "
+            "argument of forward"
+        )
     return Constant(name, array, words=words)
 
 
 def _words(held: torch.Tensor, array: Array, *, state: bool) -> str | None:
-    """Return a numpy expression for a triangle, for equal values or for equally spaced values; None for any other
-    values.
+    """Return a numpy expression for an array: a triangle, equal values, or equally spaced values; None for any
+    other array.
 
-    With ``state``, for a buffer that a checkpoint has, only a triangle is recognized.
+    ``state`` is for a buffer that a checkpoint holds; of such arrays only a triangle is recognized.
     """
     flat = held.reshape(-1).to(torch.float64)
     rows, columns = array.shape[-2:] if len(array.shape) > 1 else (1, 0)
@@ -346,7 +356,7 @@ def _words(held: torch.Tensor, array: Array, *, state: bool) -> str | None:
 
 
 def _number(value: float) -> str:
-    """Return a number as Python writes it."""
+    """Return a number as Python source."""
     return f"{value!r}" if np.isfinite(value) else f"float({str(value)!r})"
 
 
@@ -370,7 +380,7 @@ def _call(node: Any) -> Call:
 
 
 def _argument(value: Any) -> Argument:
-    """Return an operand of torch's graph as an Argument. NotLowered for a type that has none."""
+    """Return an operand in torch's graph as an Argument. Raise NotLowered for a type that no Argument has."""
     if isinstance(value, torch.fx.Node):
         return Named(value.name)
     if isinstance(value, list | tuple):
@@ -390,9 +400,9 @@ def _argument(value: Any) -> Argument:
 
 
 def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
-    """Return the module that a request names, with its arguments. NotLowered if it can not be made.
+    """Make the module that a request names, and its arguments. Raise NotLowered if that fails.
 
-    ``least`` is the limit on extents of images and sequences, if the request asks for reduced sizes.
+    ``least`` is the greatest extent of images and sequences, if the request asks for reduced sizes.
     """
     where, _, name = request["module"].rpartition(":")
     if not where:
@@ -432,8 +442,8 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL) -> Subject:
 
 
 def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
-    """Convert a module's weights and buffers to another dtype. ``Module.to`` can not do this for weights without
-    memory.
+    """Convert a module's weights and buffers to another dtype. Unlike ``Module.to``, this works for weights
+    without memory.
     """
     made: dict[int, torch.nn.Parameter] = {}
     for one in module.modules():
@@ -446,9 +456,10 @@ def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
 
 
 def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments that forward takes by position, and those it takes by name.
+    """Return forward's arguments: a tuple of those passed by position, and a dict of those passed by name.
 
-    An argument with a default name gets the parameter's name. NotLowered for a name that forward does not have.
+    An argument with a generated name gets its parameter's name. Raise NotLowered for a name that forward does
+    not have.
     """
     signature = inspect.signature(module.forward)
     if any(one.kind == one.VAR_POSITIONAL for one in signature.parameters.values()):
@@ -468,7 +479,7 @@ def _placed(module: torch.nn.Module, given: Sequence[Mapping[str, Any]]) -> tupl
 
 
 def _example(one: Mapping[str, Any]) -> Any:
-    """Return the value of a requested argument; for an array, zeros."""
+    """Return the value of a requested argument; zeros for an array."""
     if one.get("value") is not None:
         return one["value"]
     dtype = getattr(torch, one["dtype"])
@@ -476,7 +487,7 @@ def _example(one: Mapping[str, Any]) -> Any:
 
 
 def _loaded(where: str, text: str) -> Any:
-    """Return the Python module that ``text`` defines."""
+    """Return the Python module with the source ``text``, as if it were in the file ``where``."""
     import types
 
     module = types.ModuleType("subject")
@@ -487,11 +498,11 @@ def _loaded(where: str, text: str) -> Any:
 
 
 def reduced(text: str, least: int = _SMALL) -> str:
-    """Return the text of a module's file with smaller sizes, by one rule for all files.
+    """Return the source of a module with smaller sizes, by one rule for all files.
 
-    An integer of at least 128 at the top of the file becomes 128 plus its remainder by 128. Smaller integers stay,
-    because layers depend on them, except that extents of images and sequences become at most ``least``. A batch of
-    images is 2.
+    An integer of at least 128 that is assigned at the top of the file becomes 128 plus its remainder by 128.
+    Smaller integers stay, because layers depend on them. Two exceptions: extents of images and sequences become
+    at most ``least``, and a batch of images becomes 2.
     """
     tree = parse(text)
     assigned = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
@@ -518,7 +529,7 @@ def reduced(text: str, least: int = _SMALL) -> str:
 
 
 def _whole(value: ast.expr) -> int | None:
-    """Return the value of an expression of integers; None for any other expression."""
+    """Return the value of an expression that is made of integers; None for any other expression."""
     try:
         found = eval(compile(ast.Expression(value), "", "eval"), {"__builtins__": {}})
     except (NameError, TypeError, ValueError, ZeroDivisionError):
@@ -527,8 +538,9 @@ def _whole(value: ast.expr) -> int | None:
 
 
 def _smaller(name: str, number: int, images: bool, least: int) -> int:
-    """Return the reduced size for the variable ``name``. ``images`` is True if the file has extents of images or
-    sequences.
+    """Return the reduced size for the variable ``name``, whose size is ``number``.
+
+    ``images`` is True if the file has extents of images or sequences.
     """
     if name in _BATCHES and images:
         return min(number, 2)
@@ -561,8 +573,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
-    """Return the module and its program. A module that fails at reduced extents below 128 is tried again with its own
-    extents.
+    """Return the module of a request and its program.
+
+    If this fails with reduced sizes, it is tried again with larger images and sequences: extents up to 127.
     """
     try:
         subject = subject_of(request)
@@ -575,7 +588,8 @@ def _recording(request: Mapping[str, Any]) -> tuple[Subject, Program]:
 
 
 def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to a request for regions: their references and work, or the reason why there are none.
+    """Return the answer to a request for regions: the reference and the work of each, or the reason why there
+    are none.
 
     Weights are made without memory.
     """
@@ -589,7 +603,7 @@ def divided_answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _region(part: Part) -> dict[str, Any]:
-    """Return a region as JSON. If it has no reference, it has the reason and its bytes."""
+    """Return a region as JSON. A region without a reference has the reason and its bytes instead."""
     program = part.program
     found: dict[str, Any] = {"name": part.name, "count": part.count, "dtype": part.product_dtype}
     found["arguments"] = [
@@ -615,7 +629,7 @@ def _region(part: Part) -> dict[str, Any]:
 
 
 def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
-    """Return the graph of a reference. NotLowered if the reference can not be traced."""
+    """Return the graph of a reference. Raise NotLowered if the reference can not be traced."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "reference.py"
         path.write_text(text, encoding="utf-8")
@@ -628,7 +642,7 @@ def _traced(text: str, given: Sequence[tuple[str, Any]]) -> Graph:
 
 
 class _Drawn(torch.nn.Module):
-    """Represent a module without arguments, whose forward draws the arguments of another module."""
+    """A module without arguments. Its forward draws the arguments of another module."""
 
     def __init__(self, draw: Callable[[], Any]) -> None:
         super().__init__()
@@ -639,9 +653,9 @@ class _Drawn(torch.nn.Module):
 
 
 def _inputs_program(subject: Subject, program: Program) -> Program | None:
-    """Return the program that draws the arguments that ``program`` reads.
+    """Return a program that draws the arguments which ``program`` reads, as the module's file does.
 
-    None if the drawing is not lowered. The arguments are then drawn from their shapes.
+    Return None if the file's function is not lowered. The arguments are then drawn from their shapes.
     """
     assert subject.draw is not None
     try:
@@ -655,9 +669,10 @@ def _inputs_program(subject: Subject, program: Program) -> Program | None:
 
 
 def difference(subject: Subject, program: Program, text: str) -> float | None:
-    """Return how far the reference's outputs are from the module's in float64: the greatest relative L2 distance.
+    """Return the greatest relative L2 distance, in float64, of an output of the reference from the module's
+    output.
 
-    The data are those that the reference draws. None if the module is too large to run here.
+    Both get the data that the reference draws. Return None if the module is too large to run here.
     """
     sizes = sum(int(np.prod(one.array.shape)) for one in program.inputs)
     if sizes > _CHECKED_ELEMENTS:
@@ -694,7 +709,7 @@ def difference(subject: Subject, program: Program, text: str) -> float | None:
 
 @contextlib.contextmanager
 def _wide() -> Iterator[None]:
-    """Make float64 torch's default dtype in the block, for a forward that makes arrays without naming a dtype."""
+    """Make float64 torch's default dtype in the block, because a forward may make arrays without naming a dtype."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -704,12 +719,12 @@ def _wide() -> Iterator[None]:
 
 
 def _floats(value: Any) -> bool:
-    """Return True for a torch array of floats."""
+    """Return True for a torch tensor of floats."""
     return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
 
 def _tensor(value: Any) -> torch.Tensor:
-    """Return an array of numpy as one of torch, with float64 in place of narrower floats."""
+    """Return a numpy array as a torch tensor. Floats of any width become float64."""
     array = np.asarray(value)
     return torch.from_numpy(
         array.astype(np.float64) if array.dtype.name in ("float32", "bfloat16", "float16") else array

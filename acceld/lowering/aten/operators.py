@@ -1,7 +1,7 @@
-"""Write each operator of PyTorch in numpy: a table from the operator's name to a function that returns an expression.
+"""Write each operator of PyTorch in numpy.
 
-That function, the *writer*, has the parameters of the operator's schema, so that a call's operands can be bound to
-them.
+A table has, for each operator's name, a *writer*: a function that returns a numpy expression. A writer has the
+parameters of the operator's schema, so that the operands of a call can be bound to them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from acceld.lowering.aten.program import Array
 from acceld.lowering.graph import NotLowered
 
 Expression = str | list[str]
-"""A numpy expression as text, or a list with an expression for each result."""
+"""A numpy expression as text; for an operator with several results, a list with one expression for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Represent an operand that is an array: its name in the reference, its shape and its dtype."""
+    """An operand that is an array: its name in the reference, its shape and its dtype."""
 
     name: str
     array: Array
@@ -50,7 +50,7 @@ class Value:
 
 Writer = Callable[..., Expression]
 OPERATORS: dict[str, Writer] = {}
-"""Writers by the operator's name. Each takes the arrays of the results first, and then the operands."""
+"""Writers by the operator's name. A writer takes the arrays of the results first, and then the operands."""
 
 _FORMS = {
     "__lshift__": "{0} << {1}",
@@ -122,7 +122,9 @@ _FORMS = {
     "numpy_T": "{0}.T",
     "kron": "np.kron({0}, {1})",
 }
-"""Operators whose result is one expression of the operands, with ``{0}`` for the first operand."""
+"""Operators whose result is one expression of the operands. ``{0}`` stands for the first operand, ``{1}`` for
+the second.
+"""
 
 _SAME = frozenset(
     "alias clone contiguous detach lift_fresh_copy dropout_eval _assert_tensor_metadata lift_fresh positive "
@@ -322,14 +324,14 @@ def _dropout(out: Sequence[Array], input: Value, p: float, train: bool | None = 
 
 
 def _axes(value: Value, dim: Any) -> Any:
-    """Return the axes of a ``dim`` operand; None for all axes."""
+    """Return the axes that an operand ``dim`` names; None if it names all axes."""
     if dim is None or dim == []:
         return None
     return tuple(dim) if isinstance(dim, list | tuple) else dim
 
 
 def _fold(function: str) -> Writer:
-    """Return the writer of a fold that is the array method ``function``."""
+    """Return the writer of a fold (a reduction) that is the array method ``function``."""
 
     def written(
         out: Sequence[Array], self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
@@ -357,7 +359,10 @@ for _name, _text in {
 def _extreme(
     name: str, out: Sequence[Array], self: Value, dim: Any = None, keepdim: bool = False, other: Value | None = None
 ) -> Expression:
-    """Return the expression for ``max`` or ``min`` (``name``), each of which is three operators in torch."""
+    """Return the expression for torch's ``max`` or ``min`` (``name``).
+
+    Torch has three forms of each: of all elements, along an axis, and of two arrays.
+    """
     other = dim if isinstance(dim, Value) else other
     if other is not None:
         return f"np.{name}imum({self}, {other})"
@@ -372,7 +377,7 @@ for _name in ("max", "min"):
 
 
 def _spread(root: bool) -> Writer:
-    """Return the writer of the standard deviation, if ``root``, or of the variance."""
+    """Return the writer of the standard deviation (``root``) or of the variance (not ``root``)."""
 
     def written(
         out: Sequence[Array],
@@ -605,7 +610,9 @@ def _constant_pad(out: Sequence[Array], self: Value, pad: Sequence[int], value: 
 
 
 def _widths(value: Value, pad: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the border of each axis. torch lists only those of the last axes, beginning with the last axis."""
+    """Return the border of each axis. torch's ``pad`` lists borders from the last axis on, and only as far as
+    needed.
+    """
     widths = [(0, 0)] * value.rank
     for place in range(len(pad) // 2):
         widths[value.rank - 1 - place] = (pad[2 * place], pad[2 * place + 1])
@@ -704,8 +711,7 @@ RANDOM: dict[str, Writer] = {
     "rand_like": _random("random_sample"),
     "randn": lambda out, *_, **__: f'np.random.standard_normal({out[0].shape!r}).astype("{out[0].dtype}")',
 }
-"""Writers of random operators, which only functions that draw inputs may call. A module that calls one is not lowered.
-"""
+"""Writers of random operators. Only functions that draw inputs may use them; a module that calls one is not lowered."""
 RANDOM["randn_like"] = RANDOM["randn"]
 
 
@@ -754,7 +760,10 @@ def _one_hot(out: Sequence[Array], self: Value, num_classes: int = -1) -> Expres
 
 
 def _scaled(text: str, value: Value, weight: Value | None, bias: Value | None, channels: bool) -> str:
-    """Return the expression ``text`` times the weight, plus the bias. With ``channels`` both are along axis 1."""
+    """Return the expression ``text`` times the weight, plus the bias.
+
+    With ``channels``, weight and bias belong to axis 1, otherwise to the last axes.
+    """
 
     def shaped(one: Value) -> str:
         return f"{one}.reshape({(1, -1, *(1,) * (value.rank - 2))!r})" if channels and value.rank != 2 else str(one)
@@ -886,13 +895,13 @@ OPERATORS["_native_batch_norm_legit_no_training"] = OPERATORS["_batch_norm_no_up
 
 
 def _every(value: Any, rank: int) -> tuple[int, ...]:
-    """Return a value for each of ``rank`` axes. It may be given once for all of them."""
+    """Return one value for each of ``rank`` axes. A single value is given for all axes."""
     given = (value,) if isinstance(value, int) else tuple(value)
     return given * rank if len(given) == 1 else given
 
 
 def _batched(value: Value, weight: Value) -> tuple[str, str]:
-    """Return an image with a batch axis as text, and the index that removes the axis again if it was added."""
+    """Return the text of an image with a batch axis, and the index that removes this axis if it was added here."""
     return (str(value), "") if value.rank == weight.rank else (f"{value}[None]", "[0]")
 
 
@@ -957,7 +966,7 @@ def _convolution(
 def _borders(
     value: Value, kernel: Sequence[int], stride: Sequence[int], padding: Any, apart: Sequence[int], out: Array
 ) -> list[tuple[int, int]]:
-    """Return the border of each axis. It is wider at the end if the result includes a last, partial window."""
+    """Return the border of each axis. At the end it is wider if the result includes a last window that is not full."""
     rank = len(kernel)
     edges = _every(padding, rank)
     found = []
@@ -1034,7 +1043,7 @@ def _upsample(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expressi
     for axis in range(2, self.rank):
         times, rest = divmod(out[0].shape[axis], self.shape[axis])
         if rest:
-            raise NotLowered("an enlargement by no whole number is not lowered")
+            raise NotLowered("an enlargement by a factor that is not a whole number is not lowered")
         text = f"np.repeat({text}, {times}, axis={axis})" if times != 1 else text
     return text
 
@@ -1080,7 +1089,7 @@ def _attention(
 
 
 def _distance(form: str, out: Sequence[Array], self: Value, target: Value, reduction: int = 1) -> Expression:
-    """Return a loss of the difference of the array and the target."""
+    """Return a loss that is the expression ``form`` of the difference between an array and its target."""
     return f"folded_loss({form.format(f'({self} - {target})')}, {reduction})"
 
 
@@ -1177,7 +1186,7 @@ OPERATORS |= {"rnn_tanh": _recurrent("rnn_tanh"), "rnn_relu": _recurrent("rnn_re
 def written(
     operator: str, out: Sequence[Array], args: Sequence[Any], named: dict[str, Any], *, drawing: bool
 ) -> Expression:
-    """Return the numpy expression of an operator. NotLowered if no writer takes the operator with these operands.
+    """Return an operator in numpy. Raise NotLowered if no writer takes the operator with these operands.
 
     ``drawing`` allows operators that draw random numbers.
     """
@@ -1201,7 +1210,7 @@ FUNCTIONS = {
 
 
 def needed_functions(text: str) -> Iterable[str]:
-    """Return the source of all functions that a text calls, directly or through others, in the order of their file."""
+    """Return the source of each function that a text calls, directly or through others, in the order of their file."""
     needed: set[str] = set()
     todo = [text]
     while todo:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Describe an array by its shape and numpy's name of its dtype."""
+    """Shape and dtype (numpy's name of it) of an array."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -16,7 +16,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Refer to the value with the name ``of``: an input, a constant or the result of a call."""
+    """A reference to the value with the name ``of``: an input, a constant or the result of a call."""
 
     of: str
 
@@ -27,30 +27,32 @@ Argument = Named | bool | int | float | str | list["Argument"] | None
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Describe an argument of the module's forward, or a parameter or buffer of the module."""
+    """An argument of the module's forward, or a parameter or buffer of the module."""
 
     name: str
     array: Array
     role: Literal["argument", "parameter", "buffer"]
     path: str = ""
-    """Path in the module, such as ``layers.0.mlp.gate_proj.weight``."""
+    """Path of a parameter or buffer in the module, such as ``layers.0.mlp.gate_proj.weight``."""
 
     low: float | None = None
     high: float | None = None
-    """Least and greatest value; None if they are not known."""
+    """Greatest value; with ``low``, the range of the values. None if it is not known."""
 
     place: tuple[str | int, ...] = ()
-    """Place of an argument: the name of forward's parameter, followed by indices and keys in lists and dicts."""
+    """Place of an argument: the name of forward's parameter, then the indices and keys that lead to it in lists
+    and dicts.
+    """
 
     @property
     def variance(self) -> bool:
-        """Return True for a running variance of a norm, which is never negative."""
+        """Return True for the running variance of a norm, whose values are never negative."""
         return self.role == "buffer" and self.path.endswith("var")
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Describe a constant of the module: its values in order, or a numpy expression ``words`` that makes it."""
+    """A constant of the module: its values in order, or ``words``, a numpy expression that makes it."""
 
     name: str
     array: Array
@@ -60,9 +62,9 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Describe a call of an operator, such as ``linear`` for ``aten.linear.default``.
+    """A call of an operator, such as ``linear`` for ``aten.linear.default``.
 
-    ``getitem`` selects one of several results.
+    The operator ``getitem`` selects one of the results of another call.
     """
 
     name: str
@@ -91,7 +93,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Describe a module's forward: inputs, constants and calls in order, and the names of the outputs."""
+    """A module's forward: inputs, constants and calls in order, and the names of the outputs."""
 
     title: str
     inputs: tuple[Input, ...]
@@ -99,13 +101,15 @@ class Program:
     calls: tuple[Call, ...]
     outputs: tuple[str, ...]
     others: tuple[tuple[str, Any], ...] = ()
-    """Arguments of forward that are not arrays, with their values; ``...`` for an array that no output depends on."""
+    """Arguments of forward that are not arrays, with their values. ``...`` stands for an array on which no
+    output depends.
+    """
 
     results: Any = 0
-    """Structure of forward's result, with the numbers of outputs in place of arrays, such as ``0``, ``(0,)`` or
-    ``{"y": 0}``.
+    """Structure of forward's result, with the number of an output for each array: ``0``, ``(0,)`` or ``{"y":
+    0}``.
 
-    If it can not be written as a Python literal, the name of its type.
+    If the structure can not be written as a Python literal, it is the name of the result's type.
     """
 
     training: bool = False

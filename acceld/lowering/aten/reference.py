@@ -17,8 +17,8 @@ _HEADER = "import math\n\nimport numpy as np\n"
 def reference_text(program: Program, inputs: Program | None = None) -> str:
     """Return the reference of a program as text.
 
-    ``inputs`` is a program without arguments whose outputs are the arguments. NotLowered, with the operator, if the
-    table of operators does not have one.
+    ``inputs`` is a program without arguments. Its outputs are the arguments of ``program``. Raise NotLowered,
+    with the operator's name, if an operator is not in the table.
     """
     body, outputs = _Body(program).lines(drawing=False)
     drawn = _draws(program, inputs)
@@ -48,13 +48,13 @@ def reference_text(program: Program, inputs: Program | None = None) -> str:
 
 
 def _table(name: str, told: str, entries: Mapping[str, object]) -> str:
-    """Return the text of a dict with a docstring ``told``."""
+    """Return a dict as source text, with ``told`` as its docstring."""
     lines = "".join(f"    {key!r}: {literal(value)},\n" for key, value in entries.items())
     return f'\n{name} = {{\n{lines}}}\n"""{told}"""\n' if lines else f'\n{name} = {{}}\n"""{told}"""\n'
 
 
 def literal(value: object) -> str:
-    """Return a value as Python source, with ``...`` where it has Ellipsis in place of an array."""
+    """Return a value as Python source. Ellipsis, which stands for an array, is written ``...``."""
     return repr(value).replace("Ellipsis", "...")
 
 
@@ -64,7 +64,10 @@ def argument_names(program: Program) -> list[str]:
 
 
 def _names(program: Program) -> dict[str, str]:
-    """Return a Python name for each value of a program, which no other value, keyword or function of the reference has."""
+    """Return a Python name for each value of a program.
+
+    No two values have the same name, and none has the name of a keyword or of a function in the reference.
+    """
     found: dict[str, str] = {}
     taken = set(_TAKEN)
     wanted = [(one.name, one.path if one.role != "argument" else one.name) for one in program.inputs]
@@ -81,14 +84,14 @@ def _names(program: Program) -> dict[str, str]:
 
 
 class _Body:
-    """Write the calls of a program, each on a line of its own."""
+    """Writer of a program's calls, one line for each."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.names = _names(program)
         self.values = {one.name: Value(self.names[one.name], one.array) for one in program.inputs}
         self.several: dict[str, list[Value | None]] = {}
-        """Results of calls with several results, by the call's name; None for a result that is not lowered."""
+        """Results of calls with several results, by the call's name. None stands for a result that is not lowered."""
         self.operators = {call.name: call.operator for call in program.calls}
         self.written: list[str] = []
         self.module = ""
@@ -108,7 +111,7 @@ class _Body:
         return self.written, [str(self._operand(Named(name))) for name in self.program.outputs]
 
     def _operand(self, argument: Argument) -> object:
-        """Return an operand with values in place of their names."""
+        """Return an operand in which each name is replaced by the value of that name."""
         if isinstance(argument, Named):
             return self.values[argument.of]
         if isinstance(argument, list):

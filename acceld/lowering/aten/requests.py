@@ -1,4 +1,6 @@
-"""Ask a child process for references of PyTorch modules. This process imports neither torch nor a user's module."""
+"""Ask a child process for references of PyTorch modules. This process itself imports neither torch nor a user's
+module.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,15 @@ from acceld.child import child
 from acceld.errors import UsageError
 
 AGREES = 1e-6
-"""Greatest relative distance, in float64, between a reference and its module. Rounding is far below it, an error far
-above.
+"""Greatest relative distance, in float64, between a reference and its module that still counts as equal.
+
+Rounding stays far below it, and an error is far above.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleRequest:
-    """Describe a module (``pkg.mod:Class`` or ``file.py:Class``), how it is made and how it is called."""
+    """A module (``pkg.mod:Class`` or ``file.py:Class``), how it is made, and how it is called."""
 
     module: str
     arguments: tuple[Mapping[str, Any], ...] = ()
@@ -33,15 +36,15 @@ class ModuleRequest:
 
     training: bool = False
     reduced: bool = False
-    """True for smaller sizes than the file has, so that the reference can be checked on this machine."""
+    """True for smaller sizes than those in the file, so that the reference can be checked on this machine."""
 
     dtype: str = ""
-    """Dtype to which the parameters are converted; empty to keep their own."""
+    """Dtype to which the parameters are converted. An empty text keeps their own dtypes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleArgument:
-    """Describe an argument of a module's reference."""
+    """An argument of a module's reference."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,18 +55,18 @@ class ModuleArgument:
 
 @dataclass(frozen=True, slots=True)
 class ModuleReference:
-    """Hold the reference of a module as text, its arguments in order, and its distance from the module on data."""
+    """The reference of a module as text, its arguments in order, and how far it is from the module on data."""
 
     module: str
     text: str
     arguments: tuple[ModuleArgument, ...]
     difference: float | None
-    """Greatest relative L2 distance of an output; None if the module is too large to run here."""
+    """Greatest relative L2 distance of an output from the module's; None if the module is too large to run here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Report that a module has no reference, and why."""
+    """The reason why a module has no reference."""
 
     module: str
     why: str
@@ -71,14 +74,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ModuleRegion:
-    """Describe a region of a module: how often the module runs it, its work, and its reference or the reason for having
-    none.
-    """
+    """A region of a module: how often the module runs it, its work, and its reference or the reason why it has none."""
 
     name: str
     count: int
     dtype: str
-    """Dtype of the operands of its products."""
+    """Dtype of the operands of the region's matrix products."""
     arguments: tuple[ModuleArgument, ...]
     outputs: tuple[tuple[tuple[int, ...], str], ...]
     products: int
@@ -90,10 +91,10 @@ class ModuleRegion:
 
 
 def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleReference | Refused]:
-    """Yield the answer to each request, in order. Raises UsageError if PyTorch is not installed.
+    """Yield the answer to each request, in order. Raise UsageError if PyTorch is not installed.
 
-    One child process answers all requests; if a module ends the process, another one answers the rest. A reference that
-    differs from its module on data is refused.
+    One child process answers all requests. If a module ends that process, a new one answers the requests that
+    follow. A reference that differs from its module on data is refused.
     """
     _need_torch()
     waiting = list(requests)
@@ -103,7 +104,9 @@ def module_references(requests: Sequence[ModuleRequest]) -> Iterator[ModuleRefer
 
 
 def module_regions(request: ModuleRequest) -> list[ModuleRegion]:
-    """Return the regions of a module. Raises UsageError if it can not be recorded, or if PyTorch is not installed."""
+    """Return the regions of a module. Raise UsageError if the module can not be recorded, or if PyTorch is not
+    installed.
+    """
     _need_torch()
     (raw,) = _answers((request,), divide=True)
     if "refused" in raw:
@@ -132,7 +135,10 @@ def _need_torch() -> None:
 
 
 def _answers(requests: Sequence[ModuleRequest], *, divide: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the raw answer to each request, up to and including the first whose module ends the child process."""
+    """Yield the answers to the requests as the child process gave them.
+
+    If a module ends the child process, its answer is the last.
+    """
     start = child("acceld.lowering.aten.export", *_folders(requests))
     with tempfile.TemporaryFile() as heard, tempfile.TemporaryFile() as told:
         told.write("".join(json.dumps(_plain(one) | {"divide": divide}) + "\n" for one in requests).encode())
@@ -154,7 +160,7 @@ def _answers(requests: Sequence[ModuleRequest], *, divide: bool = False) -> Iter
 
 
 def _folders(requests: Sequence[ModuleRequest]) -> list[str]:
-    """Return the folders to import modules from: those of the modules' files, and the current folder for dotted names."""
+    """Return the folders from which modules are imported: those of files, and the current folder for dotted names."""
     found: dict[str, None] = {}
     for one in requests:
         where = one.module.rpartition(":")[0] or one.module

@@ -287,7 +287,7 @@ def a_long_sort(x: Array) -> Any:
         (store_to_named_elements, "a store to positions that several arrays name"),
         (store_to_a_part_of_named_rows, "a store to positions other than whole rows"),
         (store_by_list, "a store to positions that an array names"),
-        (other_order, "elements in order 'F'"),
+        (other_order, "an array with order='F'"),
         (spectral_norm, "np.linalg.norm"),
         (partly_sorted_rows, "np.partition is not lowered"),
         (a_long_sort, r"np.sort of more than 512 elements \(here 800\)"),

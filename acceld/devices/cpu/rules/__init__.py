@@ -1,4 +1,4 @@
-"""Hold the rewrite rules for C. Importing this package imports nothing else."""
+"""Rewrite rules for C. Importing this package imports none of the rules."""
 
 MODULES = (
     "expand_reduction",
@@ -12,4 +12,4 @@ MODULES = (
     "tile",
     "unroll",
 )
-"""Modules of this package with a rule in ``RULE``."""
+"""Modules of this package that have a rule, as ``RULE``."""

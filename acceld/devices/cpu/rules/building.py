@@ -11,9 +11,9 @@ STEP = "    "
 
 
 def header(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None, step: int | None = None) -> str:
-    """Return the loop's header, such as ``for (int j = 0; j < N; j++)``.
+    """Return the header of a loop as source, such as ``for (int j = 0; j < N; j++)``.
 
-    ``mapping`` gives new texts for variables, ``step`` a step instead of the loop's own.
+    ``mapping`` replaces variables by texts. ``step`` replaces the loop's own step.
     """
     stride = loop.step if step is None else step
     advance = f"{loop.var}++" if stride == 1 else f"{loop.var} += {stride}"
@@ -22,21 +22,24 @@ def header(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None,
 
 
 def bound(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None) -> str:
-    """Return the exclusive upper bound of the loop's variable, as source text."""
+    """Return the exclusive upper bound of the loop's variable as source. ``mapping`` replaces variables by texts."""
     text = kernel.text(loop.bound, mapping)
     was_included = loop.bound.kind == "binary" and loop.bound.end == loop.bound.parts[1].start
     return f"{text} + 1" if was_included else text
 
 
 def braced(indent: str, head: str, lines: Sequence[str]) -> list[str]:
-    """Return the lines of a block in braces after ``head``, such as a loop's header. ``lines`` are already indented."""
+    """Return the lines of a block in braces. ``head`` is its first line, such as a loop's header.
+
+    ``lines`` have to be indented already.
+    """
     return [f"{indent}{head} {{" if head else f"{indent}{{", *lines, f"{indent}}}"]
 
 
 def body_lines(
     kernel: CModule, items: Sequence[Statement], indent: str, mapping: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the statements' source as lines indented by ``indent``. ``mapping`` gives new texts for variables."""
+    """Return the source of statements as lines indented by ``indent``. ``mapping`` replaces variables by texts."""
     lines: list[str] = []
     for item in items:
         if isinstance(item, Block) and not item.items:
@@ -49,12 +52,12 @@ def body_lines(
 
 
 def names_of(items: Sequence[Statement]) -> list[str]:
-    """Return the variables that the statements declare, without those of nested statements."""
+    """Return the variables that the statements declare. Declarations inside of nested statements do not count."""
     return [one.name for item in items if isinstance(item, Declaration) for one in item.declarators]
 
 
 def without_pragmas(items: Sequence[Statement]) -> list[Statement]:
-    """Return the statements without pragmas."""
+    """Return the statements that are not pragmas."""
     return [item for item in items if not isinstance(item, Pragma)]
 
 

@@ -1,4 +1,4 @@
-"""Turn a sum for each column into a row of sums, and move the loop over columns inside the loop that adds."""
+"""Compute the sums of all columns at once: keep a row of sums, and make the loop over columns the inner one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ _MOST_ELEMENTS = 8192
 
 @dataclass(frozen=True)
 class _Parts:
-    """Hold the parts of a loop's body: declarations of scalars, the nested loops that add, and the statements after
-    these loops.
-    """
+    """Parts of a loop's body: declarations of scalars, the nested loops that add, and the statements after them."""
 
     head: list[Declaration]
     chain: list[For]
@@ -28,7 +26,11 @@ class _Parts:
 
 
 class ExpandReduction(Rule):
-    """Exchange a loop over columns, ``{ sum = 0; loop { sum += ... }; use sum }``, with the loop inside it that adds."""
+    """Exchange a loop over columns with the summing loop inside of it.
+
+    Before: for each column ``{ sum = 0; loop { sum += ... }; use sum }``. After: the summing loop is outside,
+    and each of its iterations adds to a row of sums, one for each column.
+    """
 
     name = "expand_reduction"
     reason = (
@@ -40,7 +42,7 @@ class ExpandReduction(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each loop whose iterations are independent and each compute sums."""
+        """Yield a place for each loop that computes sums and whose iterations are independent."""
         for loop in kernel.loops:
             parts = _parts(kernel, loop)
             if parts is None:

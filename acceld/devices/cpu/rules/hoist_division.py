@@ -1,4 +1,4 @@
-"""Replace a division by a loop-invariant value by a product with its reciprocal."""
+"""Divide once before a loop: inside, multiply by the reciprocal of a divisor that the loop does not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class HoistDivision(Rule):
-    """Rewrite ``x / s`` in a loop as a product, where s is a float that the loop does not change."""
+    """Rewrite ``x / s`` in a loop as ``x * (1 / s)``. The divisor s is a float that the loop does not change."""
 
     name = "hoist_division"
     reason = (
@@ -26,7 +26,7 @@ class HoistDivision(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each innermost loop and each float that the loop divides by and does not change."""
+        """Yield a place for each innermost loop and each float that the loop divides by without changing it."""
         for loop in kernel.loops:
             if loops_in(loop.body):
                 continue
@@ -45,7 +45,7 @@ class HoistDivision(Rule):
 
 
 def _multiplied(kernel: CModule, loop: For, name: str, divisions: Sequence[Expr], _: Variant) -> str:
-    """Return the source with the reciprocal computed before the loop, and products in place of the divisions."""
+    """Return the source in which a product replaces each division, and the reciprocal is computed before the loop."""
     indent, reciprocal = kernel.indentation(loop.start), kernel.fresh(f"{name}_reciprocal")
     edits = Edits(kernel.text(loop))
     for one in divisions:

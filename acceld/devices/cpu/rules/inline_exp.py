@@ -60,7 +60,7 @@ class InlineExp(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield one finding for all calls of expf and tanhf inside loops."""
+        """Yield one place for all calls of expf and tanhf inside of loops."""
         called = _called(kernel)
         if called:
             yield self.found(
@@ -75,7 +75,7 @@ class InlineExp(Rule):
 
 
 def _inlined(kernel: CModule, called: Sequence[str], _: Variant) -> str:
-    """Return the source with the inline functions before its first function, and with calls of them."""
+    """Return the source that calls inline functions, which stand before the first function of the source."""
     edits = Edits(kernel.source)
     for one in kernel.identifiers:
         name = kernel.source[one.start_byte : one.end_byte]

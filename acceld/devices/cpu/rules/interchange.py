@@ -25,7 +25,7 @@ class Interchange(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each pair of nested loops that may be exchanged."""
+        """Yield a place for each pair of nested loops that may be exchanged."""
         for outer in kernel.loops:
             inner = only_loop(outer)
             if inner is not None and kernel.interchangeable(outer, inner):
@@ -51,7 +51,9 @@ def _swapped(kernel: CModule, outer: For, inner: For, _: Variant) -> str:
 
 
 def _contiguous(kernel: CModule, loop: For, name: str) -> int:
-    """Return the number of accesses that are contiguous along variable ``name``, minus the number with a larger stride."""
+    """Return how many accesses are contiguous along the variable ``name``, minus how many have a larger stride
+    along it.
+    """
     count = 0
     for access in kernel.accesses(loop.body):
         stride = access.stride(name)

@@ -1,7 +1,7 @@
-"""Read C kernels: canonical for loops, declarations, assignments and calls.
+"""Read C kernels: for loops in canonical form, declarations, assignments and calls.
 
-tree-sitter parses. A statement of another kind, or with a syntax error, becomes :class:`Opaque`, about which nothing is
-proven. A source with conditional compilation is refused.
+tree-sitter parses the source. A statement of another kind, or with a syntax error, becomes :class:`Opaque`,
+about which nothing is proven. A source with conditional compilation is refused.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class _Unknown(Exception):
 
 
 def parse(source: str) -> Reader:
-    """Return a reader that holds the functions and loops of a source.
+    """Return the functions and loops of a source.
 
-    Raises RuleRefused for conditional compilation, and for very deep nesting.
+    Raise RuleRefused for conditional compilation, and for code that is nested too deeply.
     """
     # One byte a character, so that offsets in the tree are offsets in the source. A "?" replaces other characters.
     tree = tree_sitter.Parser(_C).parse(source.encode("ascii", "replace"))
@@ -62,14 +62,14 @@ def parse(source: str) -> Reader:
 
 
 class Reader:
-    """Hold the functions of a source, the texts of its ``#define`` directives, and every use of a name."""
+    """Functions of a source, the texts of its ``#define`` directives, and each use of a name."""
 
     def __init__(self, root: Tree, source: str) -> None:
         self.source = source
         self.functions: list[Function] = []
         self.defines: dict[str, str] = {}
         self.identifiers: list[Tree] = []
-        """Every use of a name, except as a type or a member, in order."""
+        """Each use of a name, in order. Names of types and of members are left out."""
         self._list(root)
         for node in root.children:
             if node.type == "function_definition":
@@ -94,7 +94,7 @@ class Reader:
         return self.source[node.start_byte : node.end_byte]
 
     def _directive(self, node: Tree) -> str:
-        """Return the word after ``#`` of a preprocessor directive; an empty text for any other node."""
+        """Return the word after the ``#`` of a preprocessor directive; empty for any other node."""
         return self._text(_field(node, "directive"))[1:].strip() if node.type == "preproc_call" else ""
 
     # Functions.
@@ -126,7 +126,7 @@ class Reader:
         return Parameter(node.start_byte, node.end_byte, kind, name, pointer, restrict, star_end)
 
     def _type(self, node: Tree) -> str:
-        """Return the words of the type in a declaration, which stand before its first declarator."""
+        """Return the type in a declaration: the words before its first declarator."""
         words = []
         for child in _parts(node):
             if child.type not in _TYPE | _QUALIFIERS:
@@ -272,7 +272,7 @@ class Reader:
 
 
 def _field(node: Tree, name: str) -> Tree:
-    """Return the child of a node with the grammar's field ``name``."""
+    """Return the child of a node that the grammar calls ``name``."""
     found = node.child_by_field_name(name)
     if found is None:
         raise _Unknown
@@ -285,9 +285,7 @@ def _parts(node: Tree) -> list[Tree]:
 
 
 def _check_whole(node: Tree) -> None:
-    """Raise _Unknown if a token of the statement itself is missing or unexpected. Nested statements are checked
-    separately.
-    """
+    """Raise _Unknown if a token of this statement is missing or unexpected. Statements inside of it are not checked."""
     if any(one.is_missing or (one.is_error and node.type != "compound_statement") for one in node.children):
         raise _Unknown
 

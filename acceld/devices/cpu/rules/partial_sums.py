@@ -1,4 +1,4 @@
-"""Split one sum into many partial sums, which are added at the end."""
+"""Split one sum into many partial sums, which do not wait for each other and are added at the end."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class PartialSums(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each innermost loop that carries only sums.
+        """Yield a place for each innermost loop whose iterations share only sums.
 
-        The variants are the block sizes that divide the loop's number of iterations.
+        The variants are numbers of partial sums that divide the number of iterations.
         """
         for loop in kernel.loops:
             sums, lanes = _sums(kernel, loop)
@@ -51,7 +51,9 @@ class PartialSums(Rule):
 
 
 def _in_lanes(kernel: CModule, loop: For, sums: Sequence[Reduction], variant: Variant) -> str:
-    """Return the source with three loops in place of one: over blocks, inside a block, and over the partial sums."""
+    """Return the source with three loops in place of one: over blocks, over the elements of a block, and over
+    the partial sums.
+    """
     lanes, outside = variant.parameters["lanes"], kernel.indentation(loop.start)
     indent, lane, block = outside + STEP, kernel.fresh(f"{loop.var}_lane"), kernel.fresh(f"{loop.var}_block")
     parts = {one.name: kernel.fresh(f"{one.name}_part") for one in sums}
@@ -81,7 +83,9 @@ def _sums(kernel: CModule, loop: For) -> tuple[list[Reduction], list[int]]:
 
 
 def _types(kernel: CModule, loop: For, names: set[str]) -> list[str]:
-    """Return the declared types of the sums. Only float sums are split."""
+    """Return the declared types of the sums. ``int`` stands for every type that is not float: such sums are not
+    split.
+    """
     return [
         one.type if "float" in one.type else "int"
         for one in statements(kernel.function_of(loop).body)

@@ -1,7 +1,7 @@
-"""Represent a C kernel for rules: loops, array accesses in affine form, and proofs about iterations.
+"""Represent a C kernel for rules: its loops, its array accesses in affine form, and proofs about iterations.
 
-Proofs rest on a promise of the workload (arguments do not overlap) and on constants of the source. Rules may add in
-another order, because the tolerance of every workload allows it.
+Proofs rely on constants of the source, and on a promise of every workload: arguments do not overlap. Rules may
+change the order in which numbers are added, because the tolerance of every workload allows it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PURE = frozenset(
 
 @dataclass(frozen=True)
 class Access:
-    """Describe a use of an array element. ``form`` is None if the index is not affine."""
+    """One use of an array element. ``form`` is the index as an affine form; None if the index is not affine."""
 
     array: str
     form: Affine | None
@@ -46,12 +46,14 @@ class Access:
     expr: Expr
 
     def stride(self, name: str) -> int | None:
-        """Return by how many elements the access moves if variable ``name`` grows by one; None if that is unknown."""
+        """Return by how many elements the access moves when the variable ``name`` grows by one; None if that is
+        unknown.
+        """
         return None if self.form is None else self.form.coefficient(name)
 
 
 class CModule(SourceText):
-    """Hold a parsed C kernel. Raises RuleRefused if the source can not be read."""
+    """A parsed C kernel. Raise RuleRefused if the source can not be read."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -86,7 +88,7 @@ class CModule(SourceText):
         return self._owner[id(loop)]
 
     def text(self, node: Node, mapping: Mapping[str, str] | None = None) -> str:
-        """Return the node's source. ``mapping`` gives new texts for variables."""
+        """Return the source of a node. ``mapping`` replaces variables by texts."""
         text = self.source[node.start : node.end]
         if not mapping:
             return text
@@ -104,7 +106,7 @@ class CModule(SourceText):
     # Numbers.
 
     def constant(self, expr: Expr) -> int | None:
-        """Return the value of an expression of whole constants; None for any other expression."""
+        """Return the value of an expression that is made of whole constants; None for any other expression."""
         form = self.affine(expr)
         return form.constant if form is not None and not form.terms else None
 
@@ -114,7 +116,7 @@ class CModule(SourceText):
         return None if first is None or bound is None else max(0, -(-(bound - first) // loop.step))
 
     def affine(self, expr: Expr) -> Affine | None:
-        """Return the expression as an affine form of variables; None if it is not affine."""
+        """Return an expression as an affine form (constant plus multiples of variables); None if it is not affine."""
         if expr.kind == "number":
             value = _integer(expr.op)
             return None if value is None else Affine(value)
@@ -168,10 +170,11 @@ class CModule(SourceText):
     # Proofs.
 
     def plain(self, block: Statement) -> bool:
-        """Return True if the reader understands everything in a statement that uses no pointers but arrays, and calls
-        only pure functions.
+        """Return True if rules may reason about a statement: everything in it is understood, and it is free of
+        side effects.
 
-        The statement must declare no pointer, and neither take an address nor follow a pointer except by an index.
+        It calls only pure functions. It declares no pointer, takes no address, and follows a pointer only by an
+        index.
         """
         for one in (block, *statements(block)):
             if isinstance(one, Opaque):
@@ -189,11 +192,11 @@ class CModule(SourceText):
         return True
 
     def independent(self, loop: For) -> bool:
-        """Return True if the loop's iterations touch different data, so that any order of iterations is right."""
+        """Return True if iterations of the loop touch different data, so that they may run in any order."""
         return self.plain(loop.body) and not self.carried(loop) and self.disjoint(loop)
 
     def carried(self, loop: For) -> set[str]:
-        """Return the scalars from outside the loop that the loop's body changes."""
+        """Return the scalars that are declared outside of the loop and changed in its body."""
         return assigned_scalars(loop.body) - declared(loop.body) - {one.var for one in loops_in(loop.body)}
 
     def disjoint(self, loop: For) -> bool:
@@ -208,8 +211,9 @@ class CModule(SourceText):
         return True
 
     def _inner_ranges(self, loop: For) -> dict[str, tuple[int, int]] | None:
-        """Return the least and greatest value of each variable of a nested loop; None if a nested loop's range is
-        unknown.
+        """Return the least and greatest value of the variable of each nested loop, by name.
+
+        Return None if the range of one of them is unknown.
         """
         ranges: dict[str, tuple[int, int]] = {}
         for inner in loops_in(loop.body):
@@ -241,9 +245,11 @@ class CModule(SourceText):
         return max(highs) - min(lows) < abs(stride.pop()) * loop.step
 
     def interchangeable(self, outer: For, inner: For) -> bool:
-        """Return True if ``outer`` and ``inner`` may be exchanged, where ``inner`` is the whole body of ``outer``.
+        """Return True if the loops ``outer`` and ``inner`` may be exchanged. ``inner`` has to be the whole body
+        of ``outer``.
 
-        Each element that is written is touched along only one of the two loops, so the order of its accesses stays.
+        For each element that is written, repeated accesses have to come from one of the two loops only. Then
+        the exchange keeps the order of these accesses.
         """
         if not self.plain(inner.body) or self.carried(inner) or self._mentions(inner, outer.var):
             return False
@@ -264,12 +270,12 @@ class CModule(SourceText):
         return name in loop.first.names | loop.bound.names
 
     def bounds_free_of(self, block: Statement, names: set[str]) -> bool:
-        """Return True if no loop in the statement ``block`` has a first value or bound that mentions one of ``names``."""
+        """Return True if no loop in ``block`` mentions one of ``names`` in its first value or its bound."""
         return not any((one.first.names | one.bound.names) & names for one in loops_in(block))
 
 
 def loops_in(block: Statement) -> list[For]:
-    """Return every loop in a statement; a loop comes before the loops inside it."""
+    """Return every loop in a statement. A loop comes before the loops inside of it."""
     return [one for one in statements(block) if isinstance(one, For)]
 
 
@@ -291,5 +297,5 @@ def _integer(text: str) -> int | None:
 
 
 def read(source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...]) -> CModule:
-    """Return the parsed kernel. Raise RuleRefused if the source can not be read."""
+    """Return a parsed C kernel. Raise RuleRefused if the source can not be read."""
     return CModule(source)

@@ -1,4 +1,4 @@
-"""Analyze loops whose iterations share only sums, maxima and minima."""
+"""Find loops whose iterations depend on each other by sums, maxima and minima only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _EXTREMA = {"fmaxf": ("max", ">"), "fminf": ("min", "<")}
 
 @dataclass(frozen=True)
 class Reduction:
-    """Describe a scalar that every iteration adds to, or takes the maximum or minimum with. ``term`` is the added or
-    compared expression.
+    """A scalar that every iteration of a loop updates by a sum, a maximum or a minimum.
+
+    ``term`` is the expression that is added or compared.
     """
 
     name: str
@@ -21,11 +22,11 @@ class Reduction:
     statement: Statement
     term: Expr
     comparison: str = ""
-    """The update rewritten as a comparison, if it is written as a call."""
+    """The update rewritten as a comparison; empty unless the source calls a function such as fmaxf."""
 
 
 def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
-    """Return the reductions of a loop; None if its iterations depend on each other in any other way."""
+    """Return the reductions of a loop; None if its iterations also depend on each other in another way."""
     if not kernel.plain(loop.body) or not kernel.disjoint(loop):
         return None
     found = []
@@ -38,9 +39,7 @@ def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
 
 
 def _reduction(kernel: CModule, loop: For, name: str) -> Reduction | None:
-    """Return the reduction that computes scalar ``name``, if only one statement of the loop mentions it; None
-    otherwise.
-    """
+    """Return the reduction that computes the scalar ``name``; None if the loop mentions the scalar more than once."""
     about = [one for one in loop.body.items if any(name in expr.names for expr in expressions(one))]
     if len(about) != 1 or name in loop.bound.names | loop.first.names:
         return None
@@ -103,6 +102,6 @@ def _chosen(statement: Statement, value: Expr, name: str) -> Reduction | None:
 
 
 def sums_of(kernel: CModule, loop: For) -> list[Reduction]:
-    """Return the sums of a loop; an empty list if its iterations depend on each other in any other way."""
+    """Return the sums of a loop; empty if its iterations depend on each other in any other way."""
     found = reductions(kernel, loop)
     return found if found and all(one.op == "+" for one in found) else []

@@ -1,4 +1,4 @@
-"""Mark the pointers of the kernel's arguments ``restrict``."""
+"""Tell the compiler that a kernel's arrays do not overlap: mark their pointers ``restrict``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Restrict(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for the kernel if one of its pointers is not marked."""
+        """Yield one place if a pointer of the kernel is not marked ``restrict``."""
         named = [one for one in kernel.functions if one.name == "kernel"] or kernel.functions[-1:]
         for function in named[:1]:
             lacking = [one for one in function.parameters if one.pointer and not one.restrict]

@@ -1,4 +1,4 @@
-"""Define the syntax nodes of C that rules read, with their positions in the source."""
+"""Syntax nodes of C that rules read, each with its position in the source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Node:
-    """Describe the syntax node of ``source[start:end]``."""
+    """A syntax node. Its text is ``source[start:end]``."""
 
     start: int
     end: int
@@ -16,10 +16,10 @@ class Node:
 
 @dataclass(eq=False)
 class Expr(Node):
-    """Describe an expression: ``kind`` is name, number, text, index, call, binary, unary, assign, ternary, cast or
-    member.
+    """An expression.
 
-    ``op`` is the operator, or the name, number, type or called function; ``parts`` are the operands in order.
+    ``kind`` is name, number, text, index, call, binary, unary, assign, ternary, cast or member. ``op`` is the
+    operator, or the name, number, type or called function. ``parts`` are the operands in order.
     """
 
     kind: str
@@ -27,7 +27,7 @@ class Expr(Node):
     parts: list[Expr] = field(default_factory=list)
 
     def walk(self) -> Iterator[Expr]:
-        """Yield this node and all nodes inside it."""
+        """Yield this expression and all expressions inside of it."""
         yield self
         for part in self.parts:
             yield from part.walk()
@@ -39,8 +39,8 @@ class Expr(Node):
 
     @property
     def base(self) -> str:
-        """Return the array's name for an index expression, the name itself for a name, and an empty text for other
-        expressions.
+        """Return the name of the array of an index expression, or the name that the expression is; empty for
+        any other.
         """
         if self.kind == "name":
             return self.op
@@ -49,12 +49,12 @@ class Expr(Node):
 
 @dataclass(eq=False)
 class Statement(Node):
-    """Serve as the base class of all statements."""
+    """Base class of all statements."""
 
 
 @dataclass(eq=False)
 class Declarator:
-    """Describe one variable of a declaration. ``extent`` is set for an array, ``value`` if the variable is initialized."""
+    """One variable of a declaration. ``extent`` is set for an array, ``value`` for an initialized variable."""
 
     name: str
     extent: Expr | None
@@ -64,7 +64,7 @@ class Declarator:
 
 @dataclass(eq=False)
 class Declaration(Statement):
-    """Describe a declaration such as ``float x = 0.0f;``."""
+    """A declaration, such as ``float x = 0.0f;``."""
 
     type: str
     declarators: list[Declarator]
@@ -72,21 +72,21 @@ class Declaration(Statement):
 
 @dataclass(eq=False)
 class Evaluation(Statement):
-    """Describe a statement that is only an expression."""
+    """A statement that is only an expression."""
 
     expr: Expr
 
 
 @dataclass(eq=False)
 class Block(Statement):
-    """Describe statements in braces, or a single statement without braces."""
+    """Statements in braces, or one statement without braces."""
 
     items: list[Statement]
 
 
 @dataclass(eq=False)
 class If(Statement):
-    """Describe an ``if`` statement with its branches."""
+    """An ``if`` statement with its branches."""
 
     condition: Expr
     branches: list[Block]
@@ -94,19 +94,19 @@ class If(Statement):
 
 @dataclass(eq=False)
 class Pragma(Statement):
-    """Describe a ``#pragma`` line."""
+    """A ``#pragma`` line."""
 
     text: str
 
 
 @dataclass(eq=False)
 class Opaque(Statement):
-    """Stand for any other statement. Rules prove nothing about code that contains one."""
+    """Any statement that rules do not understand. Rules prove nothing about code that contains an Opaque."""
 
 
 @dataclass(eq=False)
 class For(Statement):
-    """Describe a canonical loop: ``for (int var = first; var < bound; var += step)``, whose body does not assign
+    """A loop in canonical form: ``for (int var = first; var < bound; var += step)``. Its body does not assign
     ``var``.
     """
 
@@ -123,19 +123,19 @@ class For(Statement):
 
 @dataclass(eq=False)
 class Parameter(Node):
-    """Describe one parameter of a function."""
+    """One parameter of a function."""
 
     type: str
     name: str
     pointer: bool
     restrict: bool
     star_end: int
-    """Position after the ``*`` of a pointer."""
+    """Position after the ``*`` of a pointer, where ``restrict`` can be put."""
 
 
 @dataclass(eq=False)
 class Function(Node):
-    """Describe a function with its body."""
+    """A function with its body."""
 
     name: str
     parameters: list[Parameter]
@@ -143,7 +143,7 @@ class Function(Node):
 
 
 def statements(block: Statement) -> Iterator[Statement]:
-    """Yield every statement in a block, including nested statements, in the order of the source."""
+    """Yield every statement of a block in the order of the source, nested ones included."""
     if isinstance(block, Block):
         for item in block.items:
             yield item
@@ -182,7 +182,7 @@ def assigned_scalars(block: Statement) -> set[str]:
 
 
 def declared(block: Statement) -> set[str]:
-    """Return the names of the variables declared in a statement, without the variables of loops."""
+    """Return the variables that are declared in a statement, without the variables of loops."""
     return {
         declarator.name
         for one in (block, *statements(block))

@@ -1,4 +1,4 @@
-"""Split the inner of two perfectly nested loops into tiles, with the loop over tiles outside of both."""
+"""Split the inner one of two nested loops into tiles, and put the loop over tiles around both loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TILES = (64, 256, 16)
 
 
 class Tile(Rule):
-    """Keep a block of the inner loop's data in cache during the outer loop."""
+    """Reuse a tile of the inner loop's data from the cache in each iteration of the outer loop."""
 
     name = "tile"
     reason = (
@@ -26,9 +26,9 @@ class Tile(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each pair of nested loops that may be exchanged.
+        """Yield a place for each pair of nested loops that may be exchanged.
 
-        The variants are tile sizes that divide the inner loop's number of iterations.
+        The variants are tile sizes that divide the number of iterations of the inner loop.
         """
         for outer in kernel.loops:
             inner = only_loop(outer)
@@ -49,7 +49,7 @@ class Tile(Rule):
 
 
 def _tiled(kernel: CModule, outer: For, inner: For, variant: Variant) -> str:
-    """Return the source with a loop over tiles around the two loops."""
+    """Return the source with a loop over tiles around the loops ``outer`` and ``inner``."""
     tile, var, indent = variant.parameters["tile"], inner.var, kernel.indentation(outer.start)
     first = kernel.fresh(f"{var}_tile")
     over_tiles = f"for (int {first} = 0; {first} < {bound(kernel, inner)}; {first} += {tile})"

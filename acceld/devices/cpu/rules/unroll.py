@@ -1,4 +1,4 @@
-"""Mark an innermost loop for the compiler to unroll."""
+"""Tell the compiler to unroll an innermost loop."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ class Unroll(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each innermost loop of 16 or more (or unknown) iterations without a pragma to unroll or
-        vectorize.
+        """Yield a place for each innermost loop of at least 16 iterations, or of an unknown number.
 
-        Unrolling never changes results.
+        Loops with a pragma to unroll or to vectorize are left out. Unrolling never changes results.
         """
         for loop in kernel.loops:
             few = (kernel.trips(loop) or _MANY_TRIPS) < _MANY_TRIPS

@@ -1,5 +1,5 @@
-"""Run several iterations of an outer loop together, with their inner loops fused, so that each loaded value is used
-several times.
+"""Run several iterations of an outer loop together (unroll and jam), so that each loaded value is used several
+times.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UnrollJam(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each outer loop whose iterations may be interleaved."""
+        """Yield a place for each outer loop whose iterations may be interleaved."""
         for loop in kernel.loops:
             factors = _factors(kernel, loop)
             if factors:
@@ -50,7 +50,7 @@ class UnrollJam(Rule):
 
 
 def _merged(kernel: CModule, loop: For, variant: Variant) -> str:
-    """Return the source with the loop's statements copied, once for each iteration that is done together with others."""
+    """Return the source in which one iteration of the loop does the work of several, by copies of its statements."""
     factor, indent = int(variant.parameters["factor"]), kernel.indentation(loop.start)
     copies = [{loop.var: f"({loop.var} + {number})" if number else loop.var} for number in range(factor)]
     inside = _jammed(kernel, loop.body.items, indent + STEP, copies)
@@ -74,7 +74,9 @@ def _factors(kernel: CModule, loop: For) -> list[int]:
 
 
 def _local(loop: For) -> set[str]:
-    """Return the names that differ between copies of the loop's body. Bounds of inner loops must not mention them."""
+    """Return the names that get another text in each copy of the loop's body. Bounds of inner loops must not
+    mention them.
+    """
     found = {loop.var}
     waiting: list[Statement] = [loop.body]
     while waiting:
@@ -88,7 +90,10 @@ def _local(loop: For) -> set[str]:
 
 
 def _jammed(kernel: CModule, items: Sequence[Statement], indent: str, copies: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return lines with each statement once per copy, and each inner loop once around the copies of its body."""
+    """Return the lines of the merged body: each statement once for each copy, but each inner loop only once.
+
+    The body of an inner loop has the statements of all copies.
+    """
     mappings = [dict(copy) for copy in copies]
     lines: list[str] = []
     for item in without_pragmas(items):
@@ -109,7 +114,7 @@ def _jammed(kernel: CModule, items: Sequence[Statement], indent: str, copies: Se
 
 
 def _of_copies(pragma: str, mappings: Sequence[Mapping[str, str]]) -> str:
-    """Return the pragma with the reduction variables of every copy."""
+    """Return the pragma with the reduction variables of all copies."""
 
     def each(found: re.Match[str]) -> str:
         listed = [name.strip() for name in found.group(2).split(",")]

@@ -1,4 +1,4 @@
-"""Mark an innermost loop as vectorizable: its iterations are independent, or carry only reductions."""
+"""Tell the compiler that an innermost loop can be vectorized: iterations are independent, or share only reductions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class Vectorize(Rule):
-    """Add ``#pragma omp simd`` with the loop's reductions, or ``#pragma GCC ivdep``, to an innermost loop."""
+    """Add ``#pragma omp simd``, with the loop's reductions, or ``#pragma GCC ivdep`` to an innermost loop."""
 
     name = "vectorize"
     reason = (
@@ -27,7 +27,7 @@ class Vectorize(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each innermost loop without a pragma for vectorizing."""
+        """Yield a place for each innermost loop that can be vectorized and has no such pragma."""
         for loop in kernel.loops:
             carried = _vectorizable(kernel, loop)
             if carried is None:
@@ -49,7 +49,9 @@ class Vectorize(Rule):
 
 
 def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: Variant) -> str:
-    """Return the source with a pragma before the loop. Maxima by fmaxf become comparisons, because these vectorize."""
+    """Return the source with a pragma before the loop. A maximum by fmaxf becomes a comparison, which the
+    compiler vectorizes.
+    """
     clauses = "".join(f" reduction({one.op}:{one.name})" for one in carried)
     pragma = "#pragma GCC ivdep" if variant.name == "ivdep" else f"#pragma omp simd{clauses}"
     # An OpenMP pragma and a GCC pragma can not both stand before one loop.

@@ -1,4 +1,4 @@
-"""Hold the rewrite rules for Triton. Importing this package imports nothing else."""
+"""Rewrite rules for Triton. Importing this package imports none of the rules."""
 
 MODULES = (
     "fused_epilogue",
@@ -10,4 +10,4 @@ MODULES = (
     "grid_order",
     "persistent",
 )
-"""Modules of this package with a rule in ``RULE``."""
+"""Modules of this package that have a rule, as ``RULE``."""

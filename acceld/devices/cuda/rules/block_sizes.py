@@ -33,7 +33,10 @@ _FACTORS = (2, 4, 0.5, 8, 0.25)
 
 
 class BlockSizes(Rule):
-    """Change constants that are the extent of a masked range: one constant, or the three of a matrix product together."""
+    """Change the sizes of a program's tile: one size alone, or the three sizes of a matrix product together.
+
+    Sizes are constants of the launch that give the extent of a masked range.
+    """
 
     name = "block_sizes"
     reason = (
@@ -45,7 +48,7 @@ class BlockSizes(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each size whose accesses are all masked, so that any size is right."""
+        """Yield a place for each size whose accesses are all masked, so that the kernel is right with any size."""
         for number, launch in enumerate(kernel.launches):
             function = kernel.kernels[launch.kernel]
             sizes = _free(kernel, launch)
@@ -100,8 +103,9 @@ def _free(kernel: TritonModule, launch: Launch) -> list[Setting]:
 
 
 def masked_by(function: FunctionNode, constant: str) -> bool:
-    """Return True if the constant is the extent of a range, and each access that depends on the range has a mask that
-    depends on the range, too.
+    """Return True if ``constant`` is the extent of a range whose accesses are all masked.
+
+    This means: each load and store whose address depends on the range has a mask that depends on it, too.
     """
     ranges: set[str] = set()
     direct = False
@@ -127,8 +131,9 @@ def masked_by(function: FunctionNode, constant: str) -> bool:
 
 
 def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]:
-    """Return the sizes of a tiled matrix product by name: k is the step of its loop, m and n are the accumulator's
-    extents.
+    """Return the sizes ``m``, ``n`` and ``k`` of a tiled matrix product; empty if the kernel is not one.
+
+    ``k`` is the step of its loop; ``m`` and ``n`` are the extents of the accumulator.
     """
     by_name = {setting.name: setting for setting in sizes}
     steps = [
@@ -152,7 +157,7 @@ def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]
 
 
 def _tiles(product: Mapping[str, Setting]) -> list[Variant]:
-    """Return variants with other tile sizes for a matrix product."""
+    """Return variants with other tile sizes of a matrix product."""
     return [
         Variant(
             "x".join(str(tile[axis]) for axis in "mnk"),

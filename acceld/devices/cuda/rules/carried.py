@@ -1,4 +1,4 @@
-"""Analyze reduction loops that carry sums or an online softmax from one iteration to the next."""
+"""Find out what a reduction loop carries from one iteration to the next: sums, or the state of an online softmax."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ _POWERS = ("tl.exp2", "tl.exp", "tl.math.exp2", "tl.math.exp")
 
 @dataclass(frozen=True)
 class Carried:
-    """Describe the values that a loop carries. With a ``peak`` (a running maximum), the other values are rescaled when
-    it grows.
+    """Values that a loop carries from one iteration to the next.
+
+    ``peak`` is the running maximum of an online softmax: when it grows, all carried sums are rescaled. For
+    plain sums, ``peak`` is empty.
     """
 
     names: tuple[str, ...]
     shapes: Mapping[str, tuple[str, ...]]
-    """Names of the constants in the shape of each carried value."""
+    """Shape of each carried value, as names of constants."""
     start: ast.stmt
-    """The statement that initializes the peak; if there is no peak, the one that initializes the first value."""
+    """The statement that initializes the peak; without a peak, the statement that initializes the first value."""
     peak: str = ""
     power: str = ""
-    """The function that is applied to differences of peaks, such as ``tl.exp2``."""
+    """The exponential function of the softmax, such as ``tl.exp2``; empty for plain sums."""
 
 
 def carried(kernel: TritonModule, function: FunctionNode, loop: ast.For) -> Carried | None:
-    """Return the values that ``loop`` carries between iterations, if these are sums or an online softmax and the loop
-    stores nothing; None otherwise.
+    """Return what ``loop`` carries between iterations.
+
+    Every carried value has to be a sum, or a part of an online softmax. Return None for any other loop, and for
+    a loop that stores.
     """
     place = function.body.index(loop)
     starts: dict[str, ast.Assign] = {}
@@ -95,8 +99,9 @@ def _read_only_there(
     readers: tuple[ast.stmt, ast.stmt],
     changed: Mapping[str, list[ast.stmt]],
 ) -> bool:
-    """Return True if each carried value is read only by the statement that updates it; ``readers`` may read the peak,
-    too.
+    """Return True if the loop reads each carried value only in the statement that updates it.
+
+    The peak may also be read by the statements ``readers``.
     """
     for statement in loop.body:
         assert isinstance(statement, ast.Assign | ast.AugAssign)
@@ -108,7 +113,7 @@ def _read_only_there(
 
 
 def _is_sum(statement: ast.stmt, name: str, loop: ast.For) -> bool:
-    """Return True for ``name += value`` or ``name = name + value``, if no other statement of the loop reads the name."""
+    """Return True for ``name += value`` or ``name = name + value``, if the loop reads ``name`` nowhere else."""
     if isinstance(statement, ast.AugAssign):
         right = isinstance(statement.op, ast.Add) and name not in names(statement.value)
     else:
@@ -122,7 +127,7 @@ def _is_sum(statement: ast.stmt, name: str, loop: ast.For) -> bool:
 
 
 def _is_scaled_sum(statement: ast.stmt, name: str, shrink: str) -> bool:
-    """Return True for ``name = name * shrink + value``, also if an index adds an axis to ``shrink``."""
+    """Return True for ``name = name * shrink + value``. An index that adds an axis to ``shrink`` is allowed."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
         return False
     total = statement.value
@@ -138,9 +143,7 @@ def _is_scaled_sum(statement: ast.stmt, name: str, shrink: str) -> bool:
 
 
 def _shape(value: ast.expr, function: FunctionNode) -> tuple[str, ...] | None:
-    """Return the names of the constants that are the extents of ``tl.zeros`` or ``tl.full``; None for another
-    expression.
-    """
+    """Return the extents of ``tl.zeros`` or ``tl.full`` as names of constants; None for another expression."""
     if not isinstance(value, ast.Call) or called(value) not in ("tl.zeros", "tl.full") or not value.args:
         return None
     shape = value.args[0]

@@ -1,4 +1,4 @@
-"""Join an element-wise kernel to the end of the kernel whose result it reads."""
+"""Join an element-wise kernel to the end of the kernel whose result it reads (epilogue fusion)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _WIDTH = 120
 
 
 class FusedEpilogue(Rule):
-    """Join two launches on one grid, so that the value that the first launch stores for the second stays in registers."""
+    """Join two consecutive launches on one grid. A value that went from the earlier to the later kernel stays
+    in registers.
+    """
 
     name = "fused_epilogue"
     reason = (
@@ -29,7 +31,7 @@ class FusedEpilogue(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each pair of consecutive launches whose second launch only computes element by element."""
+        """Yield a place for each two consecutive launches of which the later one only computes element by element."""
         for first, second in pairwise(kernel.launches):
             joined = handover(kernel, first, second)
             if joined is not None:
@@ -49,7 +51,7 @@ class FusedEpilogue(Rule):
 
 
 def _joined(kernel: TritonModule, joined: Handover, _: Variant) -> str:
-    """Return the source with one function and one launch in place of two, without the arrays between the two launches."""
+    """Return the source with one function and one launch in place of two. Arrays between the two launches are gone."""
     producer, consumer = kernel.kernels[joined.first.kernel], kernel.kernels[joined.second.kernel]
     name = kernel.fresh(f"{producer.name}_{consumer.name}")
     edits = Edits(kernel.source)
@@ -86,7 +88,7 @@ def _function(kernel: TritonModule, joined: Handover, producer: FunctionNode, co
 
 
 def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Return the producer's body with assignments in place of stores."""
+    """Return the body of the earlier kernel, in which assignments replace the stores."""
     edits = Edits(kernel.source)
     for access in accesses(function):
         parameter = next((one for one in joined.stored if one in names(access.args[0])), None)
@@ -102,7 +104,9 @@ def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) ->
 
 
 def _consumer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Return the consumer's statements, with the producer's names for shared values."""
+    """Return the statements of the later kernel. Values that the earlier kernel computes, too, get their names
+    from there.
+    """
     edits, values = Edits(kernel.source), {**joined.renamed}
     replaced: set[int] = set()
     for access in accesses(function):
@@ -149,7 +153,7 @@ def _launch(kernel: TritonModule, joined: Handover, name: str) -> str:
 
 
 def _call(head: str, arguments: list[str], indent: str, tail: str) -> str:
-    """Return ``head(arguments)tail`` on one line; if that is too long, with each argument on its own line."""
+    """Return ``head(arguments)tail`` on one line, or if that is too long, with one line for each argument."""
     line = f"{head}({', '.join(arguments)}){tail}\n"
     if len(line) <= _WIDTH:
         return line

@@ -1,4 +1,4 @@
-"""Change the order of programs, so that programs that run at the same time load the same data."""
+"""Change the order in which programs run, so that programs that run at the same time load the same data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Pair:
 
 
 class GridOrder(Rule):
-    """Renumber the programs of a grid of two axes in groups of rows, or row by row."""
+    """Number the programs of a grid of two axes in another order: in groups of rows, or row by row."""
 
     name = "grid_order"
     reason = (
@@ -33,7 +33,7 @@ class GridOrder(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each kernel on grids of two axes that reads ``tl.program_id`` of each axis once."""
+        """Yield a place for each kernel with a grid of two axes that reads each of its two program numbers once."""
         for name, function in kernel.kernels.items():
             pair = _pair(kernel, name, function)
             if pair is not None:
@@ -55,7 +55,7 @@ class GridOrder(Rule):
 
 
 def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
-    """Return the source with lines after the reads of both program numbers that renumber the programs."""
+    """Return the source with new lines behind the reads of the program numbers. These lines compute the new numbers."""
     group = int(variant.parameters["group"])
     order, start, size, span = (kernel.fresh(n) for n in ("order", "group_start", "group_size", "group_span"))
     lines = [
@@ -73,7 +73,11 @@ def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
 
 
 def _pair(kernel: TritonModule, name: str, function: FunctionNode) -> _Pair | None:
-    """Return the names of program numbers 0 and 1; None if the kernel reads another program number or a count."""
+    """Return the names that a kernel gives to its program numbers of axes 0 and 1.
+
+    The kernel has to read each of the two numbers once, in consecutive assignments. Return None if it does not,
+    or if it also reads another program number or a count of programs.
+    """
     if any(len(launch.grid) != 2 for launch in kernel.launches if launch.kernel == name):
         return None
     asked = kernel.text(function)

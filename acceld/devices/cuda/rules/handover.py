@@ -1,13 +1,14 @@
 """Prove that one launch stores exactly what the next launch loads, program by program and element by element.
 
-For example, ``h_ptr + rows * 128 + cols`` and ``h_ptr + at`` below are proven to be the same elements in the same
-program, and ``h`` to be read nowhere else. So ``scale`` can use the value that ``product`` has computed::
+For example, ``h_ptr + rows * 128 + cols`` and ``h_ptr + at`` below are proven to be the same elements in the
+same program, and ``h`` is proven to be read nowhere else. So ``scale`` can use the value that ``product`` has
+computed::
 
     h = torch.empty_like(x)
     product[grid](x, w, h, n)      # tl.store(h_ptr + rows * 128 + cols, total, mask=rows < n)
     scale[grid](h, out, n)         # tl.store(out_ptr + at, 2 * tl.load(h_ptr + at, mask=inside), mask=inside)
 
-"Producer" and "consumer" are the kernels of the first and of the second launch.
+The producer is the kernel of the earlier launch; the consumer is the kernel of the later launch.
 """
 
 from __future__ import annotations
@@ -37,31 +38,33 @@ _BY_ELEMENT = frozenset(
         "tl.exp tl.exp2 tl.log tl.log2 tl.sqrt tl.rsqrt tl.sigmoid tl.sin tl.cos tl.erf tl.cdiv"
     ).split()
 )
-"""Calls whose result at a place depends only on the elements at that place."""
+"""Calls that compute each element of their result from the same elements of their arguments."""
 _ALLOCATIONS = ("torch.empty", "torch.empty_like")
 
 
 @dataclass(frozen=True)
 class Handover:
-    """Describe two launches that can be joined. Keys of mappings are parameters of the producer unless said otherwise."""
+    """Two launches that can be joined. Keys of mappings are parameters of the producer, unless the field says
+    otherwise.
+    """
 
     first: Launch
     second: Launch
     arrays: Mapping[str, ast.stmt]
-    """Names in the host code of the arrays between the launches, and the statements that allocate them."""
+    """Arrays that the producer stores for the consumer: by name in the host code, the statement that allocates each."""
     stored: tuple[str, ...]
     loaded: Mapping[str, str]
-    """Parameters of the second kernel, and the first kernel's parameter for the same array."""
+    """By parameter of the consumer: the producer's parameter for the same array."""
     values: Mapping[str, str]
-    """A free name for the value stored to each array."""
+    """An unused name for the value that is stored to each array."""
     kinds: Mapping[str, str]
     """Element type of each array, as device code writes it."""
     shared: frozenset[str]
-    """Parameters of the second kernel that the first one has too."""
+    """Parameters of the consumer that the producer has, too."""
     renamed: Mapping[str, str]
-    """Names in the second kernel, and their names in the joined one."""
+    """By name in the consumer: its name in the joined kernel."""
     dropped: tuple[ast.stmt, ...]
-    """Statements of the second kernel that compute what the first one has computed."""
+    """Statements of the consumer whose values the producer has computed already."""
 
 
 def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | None:
@@ -88,9 +91,10 @@ def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | 
 
 
 def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
-    """Return the producer's store to each array, by parameter.
+    """Return the one store of the producer to each array, by parameter.
 
-    Returns an empty mapping if an array has several stores, is used in another way, or has a mask that differs.
+    Return an empty mapping if an array is stored twice or used in another way, or if the stores have different
+    masks.
     """
     stored: dict[str, ast.Call] = {}
     for statement in walk(producer.body):
@@ -108,10 +112,11 @@ def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]
 def _loaded(
     first: Launch, consumer: FunctionNode, made: _Given, taken: _Given, stored: Mapping[str, ast.Call]
 ) -> dict[str, str] | None:
-    """Return, for each parameter of the consumer that is a stored array, the producer's parameter for the same array.
+    """Return by which parameter the producer knows each array that the consumer loads: a dict by the consumer's
+    parameter.
 
-    Each stored array must be loaded once, and exactly the elements that were stored. Every store must go under the same
-    mask to an array that the producer does not see. Returns None if one of these conditions fails.
+    Return None unless the consumer loads each stored array once, and exactly the elements that were stored. The
+    consumer itself has to store under the same mask, to arrays that the producer does not use.
     """
     hosts = {made.host(parameter): parameter for parameter in stored}
     limit = made.expanded(mask(next(iter(stored.values()))))
@@ -136,7 +141,7 @@ def _loaded(
 
 
 class _Given:
-    """Hold a kernel with the arguments of its one launch, so that expressions of two kernels can be compared."""
+    """A kernel with the arguments of its only launch. With it, expressions of two kernels can be compared."""
 
     def __init__(self, function: FunctionNode, launch: Launch) -> None:
         self.function = function
@@ -157,15 +162,14 @@ class _Given:
         self.meaning = {name: values[0] for name, values in bound.items() if len(values) == 1 and values[0] is not None}
 
     def host(self, parameter: str) -> str:
-        """Return the name that host code passes for a parameter; an empty text if host code passes no plain name."""
+        """Return the name that host code passes for a parameter; empty if it passes anything but a plain name."""
         given = self.passed.get(parameter)
         return given.id if isinstance(given, ast.Name) else ""
 
     def expanded(self, node: ast.AST | None) -> str:
-        """Return a text for the expression in terms of the launch's arguments and program numbers.
+        """Return a text for an expression in terms of the launch's arguments and the program numbers.
 
-        Two expressions with equal texts have equal values. Names that are assigned only once are replaced by their
-        value.
+        Expressions with equal texts have equal values. A name that is assigned once is replaced by its value.
         """
         return "" if node is None else ast.dump(_Expansion(self).visit(parse_expression(ast.unparse(node))))
 
@@ -191,7 +195,7 @@ class _Expansion(ast.NodeTransformer):
 
 
 def _adjacent(kernel: TritonModule, first: Launch, second: Launch) -> bool:
-    """Return True if each kernel has only this launch, and only allocations stand between them."""
+    """Return True if each of the two kernels has only this launch, and only allocations stand between the launches."""
     body = first.host.body
     if first.host is not second.host or first.kernel == second.kernel:
         return False
@@ -214,7 +218,7 @@ def _same_grid(first: Launch, second: Launch) -> bool:
 
 
 def _plain(function: FunctionNode, launch: Launch) -> bool:
-    """Return True if parameters and arguments can be matched by name and position."""
+    """Return True if the arguments of a launch can be matched with the parameters, by name and position."""
     taken = function.args
     unusual = taken.vararg or taken.kwarg or taken.kwonlyargs or taken.posonlyargs or taken.defaults
     starred = any(isinstance(one, ast.Starred) for one in launch.call.args)
@@ -238,7 +242,7 @@ def _by_element(function: FunctionNode) -> bool:
 
 
 def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
-    """Return True if a loaded value decides an address, or if an index combines it with elements at other places."""
+    """Return True if a loaded value decides an address, or if an index combines it with other elements."""
     first = {
         name
         for statement in function.body
@@ -260,9 +264,9 @@ def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
 
 
 def bare(store: ast.Call, parameter: str) -> ast.expr | None:
-    """Return the stored expression without its conversion to the array's type.
+    """Return the expression that a store stores, without its conversion to the array's type.
 
-    Returns None if that type matters inside the expression, or if a plain number is stored.
+    Return None if the expression itself depends on that type, or if a plain number is stored.
     """
     value = store.args[1] if len(store.args) > 1 else None
     if (
@@ -278,7 +282,7 @@ def bare(store: ast.Call, parameter: str) -> ast.expr | None:
 
 
 def _arrays(first: Launch, second: Launch) -> dict[str, ast.stmt]:
-    """Return the arrays that the host code allocates and only these two launches use."""
+    """Return the arrays that the host code allocates for these two launches alone, with the allocating statements."""
     found: dict[str, ast.stmt] = {}
     for statement in first.host.body:
         if not isinstance(statement, ast.Assign) or called(statement.value) not in _ALLOCATIONS:
@@ -299,7 +303,7 @@ def _arrays(first: Launch, second: Launch) -> dict[str, ast.stmt]:
 
 
 def _fresh(first: Launch, host: str) -> bool:
-    """Return True if ``host`` is an allocation that the first launch does not see."""
+    """Return True if ``host`` is an array that was allocated and not passed to the launch ``first``."""
     if not host or host in names(first.call):
         return False
     bound = [
@@ -322,7 +326,7 @@ def _stores(statement: ast.stmt) -> list[ast.Call]:
 
 
 def _parameter(access: ast.Call, function: FunctionNode) -> str:
-    """Return the one parameter that an access's pointer starts from; an empty text if there is no such parameter."""
+    """Return the parameter from which the pointer of an access starts; empty unless there is exactly one."""
     pointer = access.args[0]
     while isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
         pointer = pointer.left
@@ -335,7 +339,7 @@ def _reads(function: FunctionNode) -> list[ast.Name]:
 
 
 def _only_stored(function: FunctionNode, parameter: str) -> bool:
-    """Return True if a parameter is used only as the pointer of one store, and for its element type in that store."""
+    """Return True if the function uses a parameter only as the pointer of one store, and for the element type in it."""
     inside = [
         one
         for access in accesses(function)
@@ -347,7 +351,7 @@ def _only_stored(function: FunctionNode, parameter: str) -> bool:
 
 
 def _kind(made: ast.stmt, given: _Given, stored: Mapping[str, ast.Call]) -> str | None:
-    """Return the element type of an allocated array in the notation of device code; None if it is unknown."""
+    """Return the element type of an allocated array, as device code writes it; None if it is unknown."""
     assert isinstance(made, ast.Assign) and isinstance(made.value, ast.Call)
     dtype = next((one.value for one in made.value.keywords if one.arg == "dtype"), None)
     if dtype is None and called(made.value) == "torch.empty_like" and made.value.args:
@@ -375,7 +379,7 @@ def _named(
     loaded: Mapping[str, str],
     kinds: Mapping[str, str],
 ) -> Handover | None:
-    """Return the completed proof, with unused names for the joined kernel."""
+    """Return the complete record, with names for the joined kernel that are not used yet."""
     made, taken = given
     renamed: dict[str, str] = {}
     shared: set[str] = set()

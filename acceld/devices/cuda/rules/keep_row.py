@@ -1,4 +1,4 @@
-"""Read a row once as a single piece that stays in registers, if a kernel reads it twice in pieces."""
+"""Load a row once and keep it in registers, if a kernel loads the row twice, piece by piece."""
 
 from __future__ import annotations
 
@@ -27,19 +27,17 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 @dataclass(frozen=True)
 class _Row:
-    """Describe loops of a kernel that all run over the same row in pieces."""
+    """Loops of a kernel that all run over the same row, piece by piece."""
 
     launch: Launch
     loops: tuple[ast.For, ...]
     constant: str
     extent: str
-    """The row's length, as the expression that the launch passes."""
+    """Length of the row, as the expression that the launch passes."""
 
 
 class KeepRow(Rule):
-    """Turn loops over the pieces of one row into a single piece of the row's length, and drop repeated loads of the
-    row.
-    """
+    """Make one piece as long as the row, so that loops over pieces and repeated loads are not needed."""
 
     name = "keep_row"
     reason = (
@@ -51,7 +49,7 @@ class KeepRow(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each kernel whose loops all run over the same row in the same pieces."""
+        """Yield a place for each kernel whose loops all run over the same row in the same pieces."""
         for name, function in kernel.kernels.items():
             row = _row(kernel, name, function)
             if row is None:
@@ -73,7 +71,7 @@ class KeepRow(Rule):
 
 
 def _kept(kernel: TritonModule, row: _Row, variant: Variant) -> str:
-    """Return the source with each loop replaced by its body, and with the new length of a piece at the launch."""
+    """Return the source in which each loop is replaced by its body, and the launch passes the new length of a piece."""
     edits = Edits(kernel.source)
     for number, loop in enumerate(row.loops):
         indent = kernel.indent(loop)
@@ -129,15 +127,19 @@ def _aliased(function: FunctionNode, launch: Launch) -> bool:
 
 
 def _array(pointer: ast.expr) -> str:
-    """Return the name that a pointer expression starts from; one fixed word if it starts from no name."""
+    """Return the name from which a pointer expression starts. All expressions without such a name get the same
+    fixed word.
+    """
     while isinstance(pointer, ast.BinOp):
         pointer = pointer.left
     return pointer.id if isinstance(pointer, ast.Name) else ""
 
 
 def _prefix(first: ast.For, later: ast.For) -> list[ast.stmt]:
-    """Return the statements that ``later`` has in common with the start of ``first`` and whose names ``first`` does not
-    change afterwards.
+    """Return the statements with which ``first`` and ``later`` begin alike, so that ``later`` need not repeat
+    them.
+
+    Statements are left out if ``first`` changes their names afterwards.
     """
     same = 0
     for one, other in zip(first.body, later.body, strict=False):

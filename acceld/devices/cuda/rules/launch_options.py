@@ -1,4 +1,4 @@
-"""Change launch options: warps per program, and the number of iterations that a loop loads ahead."""
+"""Change launch options: warps of a program, and how many iterations ahead a loop loads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LaunchOptions(Rule):
     change_class = "dma"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each option of every launch; ``num_stages`` only if a loop of the kernel loads."""
+        """Yield a place for each option of each launch; for ``num_stages`` only if a loop of the kernel loads."""
         for number, launch in enumerate(kernel.launches):
             for option, values in (("num_warps", _WARPS), ("num_stages", _STAGES)):
                 now = _value(launch, option)

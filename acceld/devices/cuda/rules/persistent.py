@@ -1,4 +1,4 @@
-"""Run a fixed number of programs, each of which handles several tiles in turn."""
+"""Run a fixed number of programs, each of which computes several tiles one after the other."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 class _Tiles:
     launch: Launch
     numbers: tuple[ast.Assign, ...]
-    """Statements that read the program numbers, one for each axis."""
+    """Statements that read the program numbers, one statement for each axis."""
     rest: tuple[ast.stmt, ...]
 
 
 class Persistent(Rule):
-    """Put a kernel's body into a loop over tiles, on a grid of as many programs as the GPU runs at one time."""
+    """Put a kernel's body into a loop over tiles. The new grid has as many programs as the GPU runs at one time."""
 
     name = "persistent"
     reason = (
@@ -35,7 +35,7 @@ class Persistent(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each kernel that begins by reading its program numbers and does not return early."""
+        """Yield a place for each kernel that reads its program numbers first and does not return early."""
         for name, function in kernel.kernels.items():
             tiles = _tiles(kernel, name, function)
             if tiles is not None:
@@ -53,7 +53,9 @@ class Persistent(Rule):
 
 
 def _looped(kernel: TritonModule, function: FunctionNode, tiles: _Tiles, variant: Variant) -> str:
-    """Return the source with a loop over tiles, program numbers computed from the tile's number, and the new grid."""
+    """Return the source with a loop over tiles and the new grid. Program numbers are computed from the number
+    of the tile.
+    """
     total, across = kernel.fresh("tile_count"), kernel.fresh("tiles_across")
     names = [one.targets[0].id for one in tiles.numbers if isinstance(one.targets[0], ast.Name)]
     indent = kernel.indent(tiles.numbers[0])

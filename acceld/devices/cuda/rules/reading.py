@@ -1,4 +1,4 @@
-"""Read a file of Triton kernels for rules: device functions, their launches, and what depends on what."""
+"""Read a file of Triton kernels for rules: device functions, their launches, and which names depend on which."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FunctionNode = ast.FunctionDef
 
 @dataclass(frozen=True)
 class Launch:
-    """Describe one launch, ``kernel[grid](...)``, in the host code."""
+    """One launch, ``kernel[grid](...)``, in the host code."""
 
     kernel: str
     host: FunctionNode
     statement: ast.stmt
     call: ast.Call
     grid: tuple[ast.expr, ...]
-    """One expression for each dimension; empty if they can not be read."""
+    """One expression for each axis of the grid; empty if they can not be read."""
 
     def keyword(self, name: str) -> ast.keyword | None:
         """Return the launch's keyword argument ``name``; None if the launch does not have it."""
@@ -33,8 +33,9 @@ class Launch:
 
 @dataclass(frozen=True)
 class Setting:
-    """Describe a whole number that a launch passes for a constant parameter, and every place that must change with the
-    number.
+    """A literal whole number that a launch passes for a constant parameter.
+
+    ``places`` are the expressions that have to change when the number changes.
     """
 
     name: str
@@ -44,9 +45,9 @@ class Setting:
 
 
 class TritonModule(SourceText):
-    """Hold a parsed source. Raises RuleRefused if the source does not parse or launches no device function.
+    """A parsed source. Raise RuleRefused if it is not Python or launches no device function.
 
-    ``shapes`` are the shapes of the entry's arguments in order, None for scalars.
+    ``shapes`` are the shapes of the entry function's arguments in order; None for a scalar.
     """
 
     def __init__(self, source: str, api: str = "triton", shapes: Shapes = ()) -> None:
@@ -95,7 +96,7 @@ class TritonModule(SourceText):
         return found
 
     def single_launch(self, kernel: str) -> Launch | None:
-        """Return the only launch of ``kernel``; None if the source launches it never or several times."""
+        """Return the only launch of ``kernel``; None if it is launched several times or not at all."""
         found = [one for one in self.launches if one.kernel == kernel]
         return found[0] if len(found) == 1 else None
 
@@ -105,7 +106,7 @@ class TritonModule(SourceText):
         return self.source[start:end]
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Return the positions of a node's start and end in the source, counted in characters."""
+        """Return the start and end of a node in the source, counted in characters."""
         assert isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg)
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
@@ -119,30 +120,28 @@ class TritonModule(SourceText):
         return self.indentation(self.span(node)[0])
 
     def block(self, body: list[ast.stmt]) -> str:
-        """Return the source of consecutive statements as whole lines, including comments between the statements."""
+        """Return the source of consecutive statements as whole lines, with the comments between them."""
         first, last = body[0].lineno, body[-1].end_lineno
         assert last is not None
         return "".join(self._lines[first - 1 : last])
 
     def lines_span(self, body: list[ast.stmt]) -> tuple[int, int]:
-        """Return the positions, in characters, of the start and end of the lines of consecutive statements."""
+        """Return the start and end, in characters, of the lines of consecutive statements."""
         last = body[-1].end_lineno
         assert last is not None
         return self.line_starts[body[0].lineno - 1], self.line_starts[last]
 
     def whole_span(self, function: FunctionNode) -> tuple[int, int]:
-        """Return the positions, in characters, of the start and end of a device function's lines, including its
-        decorators.
-        """
+        """Return the start and end, in characters, of the lines of a device function with its decorators."""
         start, _ = self.span(function.decorator_list[0])
         return self.line_start(start), self.lines_span([function])[1]
 
     def arguments_end(self, call: ast.Call) -> int:
-        """Return the position, in characters, after the last argument of a call."""
+        """Return the position, in characters, behind the last argument of a call."""
         return max(self.span(one)[1] for one in [*call.args, *call.keywords])
 
     def settings(self, launch: Launch) -> list[Setting]:
-        """Return the constant parameters of a launch whose value is a literal whole number that a rule can change."""
+        """Return the literal whole numbers that a launch passes for constant parameters, if a rule may change them."""
         found = []
         for name in constants(self.kernels[launch.kernel]):
             given = launch.keyword(name)
@@ -186,16 +185,17 @@ class TritonModule(SourceText):
 
     @staticmethod
     def _shares_grid(launch: Launch) -> bool:
-        """Return True if the launch's grid is a variable that the host code reads in another place, too."""
+        """Return True if the launch's grid is a variable that the host code also uses elsewhere."""
         target = launch.call.func
         name = target.slice.id if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Name) else ""
         uses = [one for one in ast.walk(launch.host) if isinstance(one, ast.Name) and one.id == name]
         return sum(isinstance(one.ctx, ast.Load) for one in uses) > 1
 
     def _axes_tied_to(self, name: str, kernel: str) -> set[int]:
-        """Return the grid axes whose program number depends on the constant ``name`` for its meaning.
+        """Return the axes of the grid whose size has to change when the constant ``name`` changes.
 
-        These are multiplied by or added to the constant in one expression, or passed with it to a device function.
+        On such an axis, the kernel multiplies or adds the program number and the constant, or passes the two to
+        one device function.
         """
         function = self.kernels[kernel]
         numbers: dict[str, set[int]] = {}
@@ -243,7 +243,7 @@ class TritonModule(SourceText):
 
 
 def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield every statement in order, including statements inside blocks."""
+    """Yield every statement in order, also the statements inside of blocks."""
     for statement in body:
         yield statement
         for inner in ("body", "orelse", "finalbody"):
@@ -264,7 +264,7 @@ def whole(node: ast.expr) -> int | None:
 
 
 def called(node: ast.AST) -> str:
-    """Return the dotted name of a call's function, or of a name; an empty text for any other node."""
+    """Return the dotted name of the function that a call calls, or of a plain name; empty for any other node."""
     if isinstance(node, ast.Call):
         return called(node.func)
     if isinstance(node, ast.Attribute):
@@ -273,7 +273,7 @@ def called(node: ast.AST) -> str:
 
 
 def program_number(node: ast.expr) -> int | None:
-    """Return the axis if the expression is exactly ``tl.program_id(axis)``; None otherwise."""
+    """Return the axis if the expression is ``tl.program_id(axis)`` and nothing more; otherwise None."""
     if isinstance(node, ast.Call) and called(node).endswith("program_id"):
         given = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "axis"), None)
         return whole(given) if given is not None else None
@@ -291,7 +291,7 @@ def names(node: ast.AST) -> set[str]:
 
 
 def depending(function: FunctionNode, seeds: set[str]) -> set[str]:
-    """Return the names in a function that depend on ``seeds``, directly or indirectly, including the seeds."""
+    """Return ``seeds`` and all names of a function that depend on them, directly or through other names."""
     found = set(seeds)
     while True:
         before = len(found)
@@ -315,7 +315,7 @@ def accesses(function: FunctionNode) -> Iterator[ast.Call]:
 
 
 def mask(access: ast.Call) -> ast.expr | None:
-    """Return the mask argument of a load or store; None if it has no mask."""
+    """Return the mask argument of a load or store; None if the access has no mask."""
     place = 1 if called(access) == "tl.load" else 2
     if len(access.args) > place:
         return access.args[place]

@@ -29,7 +29,9 @@ _FOLDS = ("tl.sum", "tl.max", "tl.min")
 
 @dataclass(frozen=True)
 class _Rows:
-    """Describe a kernel whose program number, assigned to ``name``, is the number of one row."""
+    """A kernel in which each program works on one row. ``name`` is the variable with the row's number, the
+    program number.
+    """
 
     launch: Launch
     row: ast.Assign
@@ -37,7 +39,7 @@ class _Rows:
 
 
 class RowsPerProgram(Rule):
-    """Turn a program for one row into a program for several rows: the row number becomes a column of row numbers."""
+    """Let a program that works on one row work on several. The row number becomes a column of row numbers."""
 
     name = "rows_per_program"
     reason = (
@@ -49,8 +51,8 @@ class RowsPerProgram(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each kernel on a grid of one axis whose program number is a row and whose arrays have one
-        axis.
+        """Yield a place for each kernel whose program number is a row, on a grid of one axis, with arrays of
+        one axis.
         """
         for name, function in kernel.kernels.items():
             rows = _rows(kernel, name, function)
@@ -70,7 +72,7 @@ class RowsPerProgram(Rule):
 
 
 def _several(kernel: TritonModule, function: FunctionNode, rows: _Rows, variant: Variant) -> str:
-    """Return the source with arrays of two axes in place of one, a mask over rows, and a smaller grid."""
+    """Return the source with arrays of two axes in place of one, a mask for the rows, and a smaller grid."""
     count, constant, tile = (kernel.fresh(wish) for wish in ("row_count", "ROWS", "row_tile"))
     edits = Edits(kernel.source)
     number = f"{tile} = {kernel.text(rows.row.value)}\n{kernel.indent(rows.row)}"
@@ -92,7 +94,7 @@ def _several(kernel: TritonModule, function: FunctionNode, rows: _Rows, variant:
 
 
 def _add_axis(kernel: TritonModule, edits: Edits, call: ast.Call, rows: str) -> None:
-    """Record the edits that add an axis of ``rows`` rows in front of the array that a call makes."""
+    """Record the edits that give the array made by ``call`` a first axis of ``rows`` rows."""
     if called(call) == "tl.arange":
         edits.insert(kernel.span(call)[1], "[None, :]")
     elif called(call) in ("tl.zeros", "tl.full"):
@@ -148,7 +150,7 @@ def _rows(kernel: TritonModule, name: str, function: FunctionNode) -> _Rows | No
 
 
 def _one_axis(node: ast.AST) -> bool:
-    """Return True if a node keeps its meaning for each row when arrays get rows as a first axis."""
+    """Return True if a node still means the same for each row after arrays got rows as their first axis."""
     if isinstance(node, ast.Subscript):
         return False
     if not isinstance(node, ast.Call):

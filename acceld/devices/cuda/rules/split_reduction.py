@@ -1,4 +1,4 @@
-"""Share a long reduction between several programs: split-K for products, split-KV for attention."""
+"""Share a long reduction between several programs: split-K for matrix products, split-KV for attention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class _Split:
 
 
 class SplitReduction(Rule):
-    """Split a kernel in two: one that reduces a part in each program, and one that joins the parts and finishes."""
+    """Split a kernel in two. The programs of the new first kernel reduce one part each; the second kernel joins
+    the parts.
+    """
 
     name = "split_reduction"
     reason = (
@@ -36,7 +38,7 @@ class SplitReduction(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a finding for each kernel with one loop whose carried values are sums or an online softmax."""
+        """Yield a place for each kernel with one loop that carries only sums or an online softmax."""
         for name, function in kernel.kernels.items():
             split = _split(kernel, name, function)
             if split is None:
@@ -57,7 +59,7 @@ class SplitReduction(Rule):
 
 
 def _in_parts(kernel: TritonModule, function: FunctionNode, split: _Split, variant: Variant) -> str:
-    """Return the source with two kernels in place of one, and two launches in place of one."""
+    """Return the source with two kernels and two launches in place of one."""
     edits = Edits(kernel.source)
     decorators = "".join(f"@{kernel.text(one)}\n" for one in function.decorator_list)
     parts, join = _parts(kernel, function, split), _join(kernel, function, split)
@@ -95,12 +97,12 @@ def _signature(kernel: TritonModule, function: FunctionNode, suffix: str) -> str
 
 
 def _slot(found: Carried) -> str:
-    """Return the number of elements of one program's partial results, as source text."""
+    """Return, as source, how many elements the partial results of one program take."""
     return " + ".join(" * ".join(found.shapes[name]) for name in found.names)
 
 
 def _place(found: Carried, name: str) -> str:
-    """Return the offsets of the carried value ``name`` in the partial results, as source text."""
+    """Return, as source, the offsets of the carried value ``name`` within the partial results of a program."""
     before = [" * ".join(found.shapes[other]) for other in found.names[: found.names.index(name)]]
     shape = found.shapes[name]
     if len(shape) == 1:
@@ -117,7 +119,7 @@ def _number(launch: Launch) -> str:
 
 
 def _parts(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
-    """Return the source of the kernel that runs a part of the loop and stores the carried values."""
+    """Return the source of the kernel that runs a part of the loop and stores what the loop carries."""
     place = function.body.index(split.loop)
     header = split.loop.iter
     assert isinstance(header, ast.Call)
@@ -146,7 +148,9 @@ def _parts(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
 
 
 def _join(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
-    """Return the source of the kernel that loops over the partial results and finishes the computation."""
+    """Return the source of the kernel that loops over the partial results, joins them, and does what followed
+    the loop.
+    """
     place, found = function.body.index(split.loop), split.carried
     lines = [
         "for split in range(SPLITS):",

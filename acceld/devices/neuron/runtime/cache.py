@@ -1,4 +1,4 @@
-"""Store compiled kernels on disk: one folder for each key, written atomically, checked when read."""
+"""Keep compiled kernels on disk: one folder for each key, written atomically, checked when it is read."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ RECORD = "record.json"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Describe a NEFF on disk. The traces of its executions lie beside it, so that the profiler's own viewer can open
-    both.
+    """A NEFF on disk. Traces of its executions lie beside it, so that the profiler's own viewer can open NEFF
+    and trace.
     """
 
     key: str
     neff: Path
     sha256: str
     route: str
-    """Compile route, such as ``neuronxcc.nki.baremetal``."""
+    """Way in which the compiler was called, such as ``neuronxcc.nki.baremetal``."""
     compiler_version: str
     outputs: tuple[str, ...] = ()
     """Names of the NEFF's outputs in the kernel's order, if the compiler reported them."""
@@ -33,21 +33,22 @@ class Compiled:
 
     @property
     def traces(self) -> Path:
-        """Return the folder of the NTFF files. It has a subfolder for each core, because two cores may run the same
-        NEFF at once.
+        """Return the folder of the NTFF files (traces).
+
+        Each core has a subfolder, because two cores may run the same NEFF at once.
         """
         return self.neff.parent / "traces"
 
 
 class NeffCache:
-    """Keep compiled kernels in a private folder. Several processes may use it: entries appear by an atomic rename."""
+    """Private folder of compiled kernels. Several processes may use it: an entry appears by an atomic rename."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def get(self, key: str) -> Compiled | None:
-        """Return the entry for a key; None if it does not exist. An entry whose bytes have changed is deleted."""
+        """Return the entry with this key; None if there is none. An entry whose bytes have changed is deleted first."""
         entry = self.folder / key
         try:
             record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
@@ -75,7 +76,9 @@ class NeffCache:
         outputs: tuple[str, ...] = (),
         reported: str = "",
     ) -> Compiled:
-        """Store a NEFF, and return its entry; the entry of another process if that process stored the key first."""
+        """Store a NEFF, and return its entry. If another process stored the key before, return the entry of
+        that process.
+        """
         digest = hashlib.sha256(neff).hexdigest()
         made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:

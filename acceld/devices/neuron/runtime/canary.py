@@ -50,7 +50,7 @@ Start = Callable[[Core, Path], Awaitable[NeuronRunner]]
 
 
 def kernel(api: str, lnc: int) -> Kernel:
-    """Return the canary as a kernel for an API, which adds two arrays."""
+    """Return the canary, which adds two arrays, as a kernel for an API."""
     return Kernel(
         _LEGACY if api == "nki_legacy" else _CURRENT, api, "canary", lnc=lnc, filename="canary.py", trusted=True
     )
@@ -69,9 +69,9 @@ def expected() -> bytes:
 
 
 async def fails(core: Core, compiled: Compiled, start: Start) -> str:
-    """Return the reason why the core does not add two arrays correctly in a fresh runner; an empty text if it does.
+    """Return why the core does not add two arrays correctly in a fresh runner; an empty text if it does.
 
-    Raises DeviceError if the canary can not be run at all.
+    Raise DeviceError if the canary can not be run at all.
     """
     with tempfile.TemporaryDirectory(prefix="acceld-canary-", ignore_cleanup_errors=True) as folder:
         runner = await start(core, Path(folder))

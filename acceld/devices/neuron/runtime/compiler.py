@@ -25,7 +25,7 @@ from acceld.model import Failure, Status
 SCRIPT = "compile_worker.py"
 MAX_NEFF = 1 << 30
 OUTPUT_CHARACTERS = 8000
-"""Number of characters kept of a compiler's output, from its end."""
+"""Characters of a compiler's output that are kept: the last ones."""
 _HELLO_S = 60.0
 
 
@@ -34,7 +34,7 @@ class MissingRouteError(DeviceError):
 
 
 class MissingPackageError(DeviceError):
-    """Report that a package that every route needs can not be imported."""
+    """Report that the interpreter can not import a package that all compile routes need."""
 
 
 class NoCompilerError(DeviceError):
@@ -43,7 +43,7 @@ class NoCompilerError(DeviceError):
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Hold the versions of the packages in the compiler's interpreter."""
+    """Versions of the packages in the compiler's interpreter."""
 
     compiler: str
     nki: str
@@ -51,7 +51,7 @@ class Versions:
 
 
 class CompileJail(StrEnum):
-    """Name the sandboxes for the compiler and for the kernel's Python that the compiler runs."""
+    """Sandbox in which the compiler runs, and with it the kernel's Python."""
 
     STRICT = "strict"
     """The jail of every evaluated process."""
@@ -62,15 +62,16 @@ class CompileJail(StrEnum):
 
 
 class Exchange(Protocol):
-    """Send one record to a fresh compile worker and return the worker's answer."""
+    """Function that sends one record to a fresh compile worker and returns the worker's answer."""
 
     async def __call__(
         self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the answer, with the end of the worker's output as ``reported``.
+        """Return the worker's answer and its bytes. The answer's ``reported`` is the end of what the worker
+        printed.
 
-        Raises DeadlineError if the worker takes longer than ``deadline_s``, DeviceError if the worker ends without an
-        answer.
+        Raise DeadlineError if the worker takes longer than ``deadline_s``, and DeviceError if it ends without
+        an answer.
         """
         ...
 
@@ -78,8 +79,8 @@ class Exchange(Protocol):
 async def unjailed(
     python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
 ) -> tuple[dict[str, Any], bytes]:
-    """Return the answer of a worker that runs in its own process group, as the daemon's user. Use it for trusted
-    kernels only.
+    """Return the answer of a worker without a jail, which runs as the daemon's user. Use it for trusted kernels
+    only.
     """
     worker = await Worker.start(python, SCRIPT, folder=folder, named=named)
     try:
@@ -92,8 +93,8 @@ async def unjailed(
 class NeuronCompiler:
     """Compile through ``python``, an interpreter with the Neuron compiler. Equal requests are compiled once.
 
-    ``exchanges`` maps each jail to the function that starts a worker in it. ``named`` is the environment of every
-    child, in addition to the environment of a request. ``jail`` and ``route`` may be changed, as
+    ``exchanges`` has, for each jail, the function that starts a worker in the jail. ``named`` are environment
+    variables of every worker, in addition to those of a request. ``jail`` and ``route`` may be changed, as
     :func:`acceld.devices.neuron.proving.prove` does.
     """
 
@@ -110,21 +111,24 @@ class NeuronCompiler:
         self.python = python
         self.cache = cache
         self.compiled = 0
-        """Number of compilations so far, without answers from the cache."""
+        """Number of compilations so far. Answers from the cache do not count."""
         self._named = dict(named or {})
         self.exchanges = dict(exchanges or {CompileJail.OFF: unjailed})
         self.jail = next(iter(self.exchanges))
         self.route = ""
-        """Name of the compile route; empty means the first route that the toolchain has."""
+        """Name of the compile route, one way of calling the compiler. Empty means the first route that this
+        toolchain has.
+        """
         self.signatures: dict[str, str] = {}
-        """Signatures of the functions called in the compiler's packages, by name."""
+        """Signatures of the functions that were called in the compiler's packages, by name."""
         self._build_s = build_s
         self._devices = device_pattern
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def versions(self) -> Versions:
-        """Return the versions of the interpreter's packages. Raise NoCompilerError, a DeviceError, if it has no
-        compiler.
+        """Return the versions of the interpreter's packages.
+
+        Raise NoCompilerError, which is a DeviceError, if the interpreter has no compiler.
         """
         record = await self._ask("hello")
         if not record["compiler_version"]:
@@ -132,7 +136,7 @@ class NeuronCompiler:
         return Versions(record["compiler_version"], record["nki_version"], record["python"])
 
     async def refused(self) -> Mapping[str, str]:
-        """Return, with their errors, the system facilities that compilers use and that the jail refuses."""
+        """Return the system facilities that compilers use and that the present jail refuses, each with the error."""
         found: Mapping[str, str] = (await self._ask("facilities")).get("refused", {})
         return found
 
@@ -144,13 +148,15 @@ class NeuronCompiler:
         return record
 
     async def compile_anew(self, request: CompileRequest, *, deadline_s: float) -> Compiled | Failed:
-        """Return the kernel's NEFF or failure without reading the cache. Raises the errors that :meth:`compile` raises."""
+        """Compile without looking into the cache. Return the NEFF or the failure; raise the errors that
+        :meth:`compile` raises.
+        """
         await asyncio.to_thread(self.cache.drop, request.key)
         return await self._compile(request, deadline_s)
 
     async def compile(self, request: CompileRequest) -> Compiled | Failed:
-        """Return the kernel's NEFF, or the reason why it does not compile. Raise DeviceError if the toolchain is at
-        fault.
+        """Return the kernel's NEFF, or the reason why the kernel does not compile. Raise DeviceError if the
+        toolchain is at fault.
         """
         lock = self._locks.setdefault(request.key, asyncio.Lock())
         try:
@@ -183,7 +189,7 @@ class NeuronCompiler:
         if record.get("compiler_version") != request.compiler_version:
             raise DeviceError(
                 f"the compiler is {record.get('compiler_version')!r}, not {request.compiler_version!r} as asked for",
-                hint="it was changed while the daemon ran; restart it: acceld restart",
+                hint="The compiler was changed while the daemon ran: acceld restart",
             )
         if not neff:
             return Failed(Status.COMPILE_ERROR, Failure("compiler", "the compiler wrote an empty NEFF"))
@@ -204,8 +210,9 @@ class NeuronCompiler:
         )
 
     def _not_compiled(self, message: str, reported: str, request: CompileRequest) -> Failed:
-        """Return a failure with the compiler's error and output, and a hint if the jail refused a facility that the
-        error names.
+        """Return a failure with the compiler's error and output.
+
+        If the error names a facility that the jail refused, the failure has a hint.
         """
         failure = compile_failure(message, request.kernel.filename)
         facility = missing_in(message)
@@ -260,7 +267,11 @@ class NeuronCompiler:
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """Give a temporary folder for a worker, which may have another uid; only this user can enter the folder around it."""
+    """Give a temporary folder for a worker. The worker may have another user id, so the folder itself is open
+    to it.
+
+    The folder lies in one that only this user can enter.
+    """
     with tempfile.TemporaryDirectory(prefix="acceld-neuron-", ignore_cleanup_errors=True) as name:
         inner = Path(name) / "work"
         inner.mkdir()

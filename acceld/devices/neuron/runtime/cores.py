@@ -1,4 +1,4 @@
-"""List the logical cores, and the groups that must be idle while one of them is timed."""
+"""List the logical cores, and the groups of cores that must be idle while one of them is timed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LS_S = 30.0
 
 
 class Isolation(StrEnum):
-    """Name the group of cores that must be idle while a core is timed."""
+    """The group of cores that must be idle while one of them is timed."""
 
     CORE = "core"
     """Only the timed core: cores do not disturb each other."""
@@ -30,8 +30,10 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """Describe a logical core: ``id`` is its number on the machine, ``position`` its place on chip ``device``, from 0,
-    and ``lnc`` the number of its physical cores.
+    """A logical core.
+
+    ``id`` is its number on the machine, ``device`` the number of its chip, ``position`` its number on that
+    chip, from 0, and ``lnc`` the number of its physical cores.
     """
 
     id: int
@@ -53,7 +55,7 @@ async def read_devices(
 ) -> Sequence[NeuronDevice]:
     """Return the devices that ``neuron-ls --json-output`` reports.
 
-    Raises DeviceError if the program is missing, fails or prints something else.
+    Raise DeviceError if the program is missing, fails, or prints anything but devices.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -70,7 +72,9 @@ async def read_devices(
         async with asyncio.timeout(_LS_S):
             out, reported = await process.communicate()
     except TimeoutError:
-        raise DeviceError(f"{program} did not answer within {_LS_S:g} s", hint="is the driver loaded?") from None
+        raise DeviceError(
+            f"{program} did not answer within {_LS_S:g} s", hint="Check that the driver is loaded: lsmod | grep neuron"
+        ) from None
     finally:
         if process.returncode is None:
             process.kill()
@@ -81,10 +85,10 @@ async def read_devices(
 
 
 def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tuple[Core, ...]:
-    """Return all logical cores, or only those with the numbers ``wanted``. Raise DeviceError for a number without a
-    core.
+    """Return the logical cores with the numbers ``wanted``; all of them if ``wanted`` is empty.
 
-    If neuron-ls gives no ids, or equal ids for several devices, cores are numbered in the order of devices.
+    If neuron-ls gives no ids, or the same ids for several devices, cores are numbered in the order of the
+    devices. Raise DeviceError for a number without a core.
     """
     reported = [core for device in devices for core in device.core_ids]
     through = len(set(reported)) != len(reported)
@@ -103,9 +107,10 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
 
 
 def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
-    """Raise DeviceError, with both figures, if neuron-ls contradicts itself or the facts of ``chip``.
+    """Raise DeviceError, with both figures, if neuron-ls contradicts itself or what is known of ``chip``.
 
-    The number of core ids must be the number of logical cores, and these must add up to the chip's physical cores.
+    There has to be one core id for each logical core. Logical cores times LNC must be the chip's physical
+    cores.
     """
     physical = CHIPS[chip].cores_per_chip if chip in CHIPS else 0
     for device in devices:
@@ -116,8 +121,9 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
         )
         if len(device.core_ids) != logical:
             raise DeviceError(
-                f"{where}nc_count {logical} and {len(device.core_ids)} core ids: {list(device.core_ids)}",
-                hint=f"name the logical cores to use: devices.cores in {settings_file()}",
+                f"{where}nc_count {logical} and {len(device.core_ids)} core ids: {list(device.core_ids)}, which contradict "
+                "each other",
+                hint=f"Name the logical cores to use: devices.cores in {settings_file()}",
             )
         if physical and logical * lnc != physical:
             raise DeviceError(
@@ -129,9 +135,10 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
 
 
 def foreign_processes(devices: Sequence[NeuronDevice], own_sessions: Iterable[int]) -> Mapping[int, NeuronProcess]:
-    """Return, for each device that another program uses, one process outside the sessions ``own_sessions``.
+    """Return one process of another program for each device that another program uses.
 
-    neuron-ls names no cores, so the process counts as using all cores of the device.
+    Processes of the sessions ``own_sessions`` belong to acceld. neuron-ls names no cores, so a process counts
+    as using all cores of its device.
     """
     ours = set(own_sessions)
     return {

@@ -1,8 +1,8 @@
-"""Lease logical cores: fairly between runs, never on a chip that another program uses.
+"""Lease logical cores: fairly between runs, and never on a chip that another program uses.
 
-A check needs one free core. A timing needs a core whose whole isolation group is idle. After an unclean end a core is
-leased again only when a known-good kernel (a canary) has passed on it; a core on which the canary fails is out of
-service. A candidate after which canaries failed on two cores is at fault.
+A check needs one free core. A timing needs a core whose whole isolation group is idle. After work that ended
+uncleanly, a core is leased again only when a known-good kernel (a canary) has passed on it. A core on which the
+canary fails is out of service. A candidate is at fault if canaries failed on two cores after it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from acceld.evaluate.queue import Occupancy
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[str]]
-"""Runs a known-good kernel on a core. Returns the reason of a failure; an empty text if the kernel passes."""
+"""Function that runs a known-good kernel on a core. It returns why that failed; empty if the kernel passes."""
 OnChange = Callable[[Core, bool, str], Awaitable[object]]
-"""Called with a core, False when the core goes out of service or True when it comes back, and the reason."""
+"""Function that is told of a core, whether it is in service now, and the reason."""
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
-"""Number of cores on which canaries must fail after a candidate before the candidate is at fault."""
+"""Number of cores on which canaries have to fail after a candidate ran there, before the candidate is at fault."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """Hold a leased core, and what the lease's holder reports: the sessions of its processes, and an unclean end."""
+    """A leased core, with what its holder reports: the sessions of its processes, and an unclean end."""
 
     core: Core
     run: str
@@ -42,11 +42,11 @@ class Lease:
     sessions: set[int] = field(default_factory=set)
     clean: bool = True
     blameless: bool = False
-    """True if the unclean end had another cause than the candidate."""
+    """True if something other than the candidate caused the unclean end."""
 
     def owns(self, session: int) -> None:
-        """Record the session of a process that works on this core, so that acceld does not take the process for another
-        program.
+        """Record the session of a process that works on this core. Otherwise acceld would take it for another
+        program's.
         """
         self.sessions.add(session)
 
@@ -66,9 +66,9 @@ class _Waiter:
 
 
 class CoreLeases:
-    """Lease the cores of this machine. Raises DeviceError if ``cores`` is empty.
+    """Lease the cores of this machine. Raise DeviceError if ``cores`` is empty.
 
-    ``devices`` reads neuron-ls again; ``canary`` runs a known-good kernel on a core.
+    ``devices`` runs neuron-ls again; ``canary`` runs a known-good kernel on a core.
     """
 
     def __init__(
@@ -107,12 +107,11 @@ class CoreLeases:
     async def lease(
         self, run: str, *, timing: bool = False, candidate: str = "", avoid: Iterable[int] = ()
     ) -> AsyncIterator[Lease]:
-        """Wait for a core, and lease it to ``run`` until the context ends; for a timing, a core whose isolation group
-        is idle.
+        """Wait for a core, and lease it to ``run`` until the context ends.
 
-        A core of ``avoid`` is leased only if no other core can be. ``candidate`` is the name that failed canaries count
-        against. Raises DeviceError, with the reason for each core, if every core is out of service or on a chip that
-        another program uses.
+        For a timing, wait for a core whose isolation group is idle. A core of ``avoid`` is leased only if no
+        other core can be. Failed canaries after this lease count against ``candidate``. Raise DeviceError, with
+        the reason for each core, if every core is out of service or on a chip that another program uses.
         """
         await self.refresh()
         turn: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
@@ -150,7 +149,7 @@ class CoreLeases:
         await asyncio.shield(self._checked(lease.core, "" if lease.blameless else lease.candidate))
 
     def _checked(self, core: Core, candidate: str) -> asyncio.Task[None]:
-        """Return a task that runs a canary on a core. The core is not leased before the task is done."""
+        """Return a task that runs a canary on a core. The core is not leased until the task has ended."""
         self._checking.add(core.id)
         task = asyncio.create_task(self._check(core, candidate))
         self._tasks.add(task)
@@ -158,9 +157,9 @@ class CoreLeases:
         return task
 
     def doubt(self, device: int) -> None:
-        """Require a canary on each core of chip ``device``, which reported errors, before the core's next lease.
+        """Require a canary on each core of chip ``device``, because the chip reported errors.
 
-        A free core is checked at once, a leased core when its lease ends.
+        A free core is checked at once. A leased core is checked when its lease ends.
         """
         for core in self._cores:
             if core.device != device or core.id in self._sick or core.id in self._checking:
@@ -202,12 +201,12 @@ class CoreLeases:
 
     @property
     def isolation(self) -> Isolation:
-        """Return the kind of group of cores that must be idle while a core is timed."""
+        """Return which cores must be idle while a core is timed."""
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
-        """Return the failure of a candidate after which canaries failed on two or more cores; None for any other
-        candidate.
+        """Return the failure of a candidate after which canaries failed on FAULTY_CORES cores; None for any
+        other candidate.
         """
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
@@ -220,11 +219,11 @@ class CoreLeases:
         self._busy_us[core] += int((self._clock() - self._since.pop(core)) * 1_000_000)
 
     def _serve(self) -> None:
-        """Grant waiting requests: first those of the run with the fewest cores; of equal runs, the one served longest
-        ago.
+        """Grant waiting requests. The run with the fewest cores comes first; among equals, the run that was
+        served longest ago.
 
-        If a timing waits, the isolation group with the fewest leased cores takes no later requests, so that the timing
-        does not wait for ever.
+        While a timing waits, the isolation group with the fewest leased cores takes no later requests. So the
+        timing does not wait for ever.
         """
         self._refuse_hopeless()
         while (granted := self._first_grant()) is not None:
@@ -290,8 +289,10 @@ class CoreLeases:
         return busy_s / max(now - self._started, 1e-9)
 
     def statistics(self) -> dict[str, object]:
-        """Return the number or list of cores in each state, the waiting requests, and the shares of time (0-1) in which
-        cores were leased.
+        """Return figures for the screens: cores by state (numbers, or lists of cores), waiting requests,
+        utilization.
+
+        Shares of time, 0 to 1, count the time in which cores were leased.
         """
         now = self._clock()
         leased_us = sum(self._busy_us.values()) + sum(int((now - since) * 1_000_000) for since in self._since.values())

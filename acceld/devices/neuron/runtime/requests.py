@@ -1,4 +1,4 @@
-"""Define a request to compile, and the cache key of its NEFF."""
+"""Define a request to compile a kernel, and the key under which its NEFF is cached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.model import Kernel
 
 Scalar = int | float | bool | str
 FLAGS: Mapping[str, tuple[str, ...]] = {"nki_legacy": ("--disable-dge", "--auto-cast=none"), "nki": ()}
-"""Compiler options of every kernel of an API: those of the published measurements."""
+"""Compiler options by API: the options of the published measurements."""
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "nki_legacy": ("neuronxcc.nki.baremetal", "neuronxcc.nki.benchmark"),
     "nki": (
@@ -21,25 +21,27 @@ ROUTES: Mapping[str, tuple[str, ...]] = {
         "nki.jit with NKI_ARTIFACTS_DIR",
     ),
 }
-"""Compile routes of ``scripts/compile_worker.py`` by API, in the order they are tried."""
+"""Compile routes of ``scripts/compile_worker.py`` by API, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Describe an argument or a result: its name, dtype (numpy's or ml_dtypes' name) and shape."""
+    """An argument or a result of a kernel: name, dtype (as numpy or ml_dtypes call it) and shape."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the record as data for JSON."""
         return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
 
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """Hold everything that the compiler's output depends on. ``environment`` has variables to set for the compiler."""
+    """Everything on which the compiler's output depends. ``environment`` has variables that are set for the
+    compiler.
+    """
 
     kernel: Kernel
     arguments: tuple[Tensor, ...]
@@ -54,13 +56,13 @@ class CompileRequest:
 
     def __post_init__(self) -> None:
         if not self.kernel.entry:
-            raise ValueError("an entry is missing: a kernel is compiled by the name of its function")
+            raise ValueError("the kernel has no entry: set it to the name of the kernel's function")
         if not self.target or not self.compiler_version:
-            raise ValueError("a target or a compiler version is missing")
+            raise ValueError("the request has no target or no compiler version: set both")
 
     @property
     def key(self) -> str:
-        """Return a hash (hex) of the request, without the kernel's file name and origin."""
+        """Return a hash (hex) of the request. The kernel's file name and origin do not change it."""
         kernel = self.kernel
         parts = {
             "text": kernel.text,
@@ -81,6 +83,6 @@ class CompileRequest:
 
     @property
     def all_flags(self) -> tuple[str, ...]:
-        """Return the flags including the target, and for the legacy compiler the LNC."""
+        """Return the compiler options with the target added, and for the legacy compiler the LNC."""
         lnc = (f"--logical-nc-config={self.kernel.lnc}",) if self.kernel.api == "nki_legacy" else ()
         return (f"--target={self.target}", *lnc, *self.flags)

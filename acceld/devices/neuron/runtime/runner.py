@@ -41,17 +41,20 @@ PROFILER = (
 
 
 class DeviceLostError(DeviceError):
-    """Report that the runner or its device was lost while a kernel ran. Runner, device or kernel is at fault."""
+    """Report that the runner or its device was lost while a kernel ran. The runner, the device or the kernel
+    may be at fault.
+    """
 
 
 class ProfilerError(DeviceError):
-    """Report that the profiler itself failed. Neither device nor kernel is at fault."""
+    """Report that the profiler itself failed. Neither the device nor the kernel is at fault."""
 
 
 class NeuronRunner:
-    """Control a trusted process, which gets NEFFs and data, never a candidate's Python.
+    """Control a runner: a trusted process that gets NEFFs and data, but never a candidate's Python.
 
-    ``clean`` becomes False when the core may be in a bad state. The lease of the core must then be returned as unclean.
+    ``clean`` becomes False when the core may be in a bad state. The holder then has to report an unclean end of
+    the lease.
     """
 
     def __init__(self, worker: Worker, core: int, folder: Path, runtime: str, busy_s: float, lnc: int) -> None:
@@ -64,7 +67,7 @@ class NeuronRunner:
         self._lnc = lnc
         self._outputs: dict[int, tuple[Tensor, ...]] = {}
         self.reported: list[str] = []
-        """Messages of the tools in addition to their answers, each distinct text once."""
+        """Texts that the tools printed in addition to their answers, without repetitions."""
 
     @classmethod
     async def start(
@@ -80,8 +83,8 @@ class NeuronRunner:
         wrap: Wrap | None = None,
         busy_s: float = 60.0,
     ) -> NeuronRunner:
-        """Return a runner that was started on a logical core. Raise DeviceError if the interpreter has no runtime for a
-        NEFF.
+        """Start a runner on a logical core, and return it. Raise DeviceError if the interpreter has no runtime
+        for NEFFs.
         """
         own = {
             "NEURON_RT_VISIBLE_CORES": str(core),
@@ -114,8 +117,10 @@ class NeuronRunner:
         slot: int = 0,
         deadline_s: float = 60.0,
     ) -> Failed | None:
-        """Load a NEFF into a slot. Return the failure; None if the NEFF is loaded. Raise DeviceLostError if the runner
-        is lost.
+        """Load a NEFF into a slot; several slots can be loaded at once. Return the failure; None if the NEFF is
+        loaded.
+
+        Raise DeviceLostError if the runner is lost.
         """
         self._outputs[slot] = tuple(outputs)
         record = {
@@ -132,9 +137,10 @@ class NeuronRunner:
         return got if isinstance(got, Failed) else None
 
     async def run(self, inputs: Sequence[bytes], *, slot: int = 0, deadline_s: float) -> tuple[bytes, ...] | Failed:
-        """Execute the NEFF on the inputs' C-order bytes. Return the outputs' bytes in order, or the failure.
+        """Execute the NEFF once. Inputs and outputs are the arrays' bytes in C order. Return the outputs in
+        order, or the failure.
 
-        Raises DeviceLostError if the runner or the device is lost.
+        Raise DeviceLostError if the runner or the device is lost.
         """
         got = await self._ask({"op": "run", "slot": slot}, b"".join(inputs), deadline_s)
         if isinstance(got, Failed):
@@ -155,11 +161,11 @@ class NeuronRunner:
         iterations: int = ITERATIONS,
         max_rounds: int = MAX_ROUNDS,
     ) -> Measurement | Failed:
-        """Time the loaded NEFF on the inputs of the last ``run`` until a round is steady. Return the measurement or the
-        failure.
+        """Time the loaded NEFF on the inputs of the last ``run`` until a round is steady.
 
-        ``deadline_s`` is for all rounds together. Raises ProofError without proof that the device ran, ProfilerError if
-        the profiler fails, DeviceLostError if the runner or the device is lost.
+        Return the measurement or the failure. ``deadline_s`` is for all rounds together. Raise ProofError if
+        nothing proves that the device ran, ProfilerError if the profiler fails, and DeviceLostError if the
+        runner or the device is lost.
         """
         rounds: list[Round] = []
         ends = time.monotonic() + deadline_s
@@ -177,7 +183,7 @@ class NeuronRunner:
     async def round(
         self, chip: str, *, slot: int = 0, deadline_s: float, warmups: int = WARMUPS, iterations: int = ITERATIONS
     ) -> Round | Failed:
-        """Return one round of timed executions, or the failure. Raises the errors that :meth:`time` raises."""
+        """Return one round of timed executions, or the failure. Raise the errors that :meth:`time` raises."""
         record = {"op": "time", "slot": slot, "warmups": warmups, "iterations": iterations}
         got = await self._ask(record, b"", deadline_s)
         if isinstance(got, Failed):
@@ -226,7 +232,7 @@ class NeuronRunner:
         return Failed(status, failure, log=log)
 
     async def close(self) -> bool:
-        """End the process. Return True if the process and all its earlier work ended cleanly."""
+        """End the process. Return True if all of its work ended cleanly, and the process itself, too."""
         ended = await self._worker.close()
         self.clean = self.clean and ended
         return self.clean

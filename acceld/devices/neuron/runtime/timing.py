@@ -1,8 +1,9 @@
 """Decide whether timed executions are steady, and compute their statistics.
 
-A round is a number of executions after warm-ups in one load of the NEFF. Rounds are repeated until ``max - min <=
-max(limit * min, resolution)`` with a limit of 1 % on trn1 and 4 % on later chips, or ten are done. Times of different
-methods are never compared: a Measurement names its method and the method's resolution.
+A round is a number of timed executions, after warm-ups, in one load of the NEFF. A round is steady if ``max -
+min <= max(limit * min, resolution)``; the limit is 1 % on trn1 and 4 % on later chips. Rounds are repeated
+until one is steady or ten are done. Times of different methods are never compared: a Measurement names its
+method and the method's resolution.
 """
 
 from __future__ import annotations
@@ -30,19 +31,17 @@ STAND_IN = "+standin"
 
 
 class ProofError(DeviceError):
-    """Report that a time comes without proof that the device ran. Such a time is never a measurement."""
+    """Report that nothing proves that the device ran. A time without this proof is never a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Hold the times of one series of executions in microseconds, in order, and the summary that proves that the device
-    ran.
-    """
+    """Times of one series of executions in microseconds, in order, with the summary that proves that the device ran."""
 
     samples_us: tuple[float, ...]
     method: str
     resolution_us: float | None
-    """None if the figure is not documented."""
+    """Resolution of the timing method; None if it is not documented."""
     summary: ProfileSummary | None
     notes: tuple[str, ...] = ()
 
@@ -59,11 +58,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Describe the timing method of a machine and its resolution, found by timing a known-good kernel."""
+    """Timing method of a machine and its resolution, found by timing a known-good kernel."""
 
     method: str
     resolution_us: float | None
-    """None if the figure is not documented."""
+    """Resolution of the timing method; None if it is not documented."""
 
     @property
     def least_win_us(self) -> float | None:
@@ -84,7 +83,7 @@ class Clock:
         )
 
     def plain(self) -> dict[str, object]:
-        """Return the record as JSON-able data."""
+        """Return the record as data for JSON."""
         return {
             "method": self.method,
             "resolution_us": self.resolution_us,
@@ -94,7 +93,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Hold a latency: the mean of the first steady round, or of the round with the least spread if no round is steady."""
+    """A latency: the mean of the first steady round. If no round is steady, the round with the least spread counts."""
 
     chip: str
     rounds: tuple[Round, ...]
@@ -115,16 +114,16 @@ class Measurement:
 
     @property
     def steady(self) -> bool:
-        """Return True if the spread of the best round is within the limit of the chip or the resolution."""
+        """Return True if the spread of the best round is within the chip's limit or the method's resolution."""
         return self.best.steady(self.chip)
 
 
 def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
-    """Return the number of warm-ups of the next round: twice as many if only the first executions of ``unsteady`` were
-    slow.
+    """Return the number of warm-ups of the next round: doubled if only the first executions of ``unsteady``
+    were slow.
 
-    The first execution after a load starts the engines, and a kernel on GpSimd loads its library, which takes
-    milliseconds once.
+    The first execution after a load starts the engines. A kernel on GpSimd also loads its library once, which
+    takes milliseconds.
     """
     settled = replace(unsteady, samples_us=unsteady.samples_us[len(unsteady.samples_us) // 2 :])
     slow = max(unsteady.samples_us[: len(unsteady.samples_us) // 2]) > max(settled.samples_us)
@@ -132,10 +131,10 @@ def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
 
 
 def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) -> tuple[tuple[float, ...], str]:
-    """Return one time for each execution if a runtime reports several, and a note that says so.
+    """Return one time for each execution, and a note if the runtime reported several.
 
-    If an execution has as many times as physical cores, the cores ran side by side, and the longest time counts.
-    Otherwise the times follow one another and are added. Reported times of the warm-ups come first and are left out.
+    If there are as many times as physical cores, the cores ran side by side, and the longest time counts.
+    Otherwise the times follow one another and are added. The times of the warm-ups come first and are left out.
     """
     fitting = [n for n in (iterations, warmups + iterations) if len(events_us) >= n and not len(events_us) % n]
     for executions in sorted(fitting, key=lambda n: len(events_us) // n not in (1, lnc)):
@@ -150,8 +149,8 @@ def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) 
 def read_round(record: Mapping[str, Any], iterations: int, chip: str, *, warmups: int = 0, lnc: int = 1) -> Round:
     """Return a runner's answer as a Round.
 
-    Raises ProofError if the answer does not prove that the device ran in each execution: too few times, a time of zero,
-    or a summary that is incomplete or shows no activity of any engine.
+    Raise ProofError if the answer does not prove that the device ran in each execution: a time is missing or
+    zero, or a summary is incomplete or shows no activity of any engine.
     """
     method, note = str(record["method"]), ""
     try:
@@ -180,11 +179,11 @@ def _said(summary: str | None) -> list[str]:
 
 
 def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:
-    """Return the Measurement of rounds that were all timed by one method. Raise ValueError for no round or several
-    methods.
+    """Return the Measurement of rounds. Raise ValueError without a round, or if the rounds were timed by
+    several methods.
     """
     if not rounds or len({one.method for one in rounds}) != 1:
-        raise ValueError("a measurement is made of rounds by one method")
+        raise ValueError("a measurement needs at least one round, and all rounds timed by one method")
     steady = [number for number, one in enumerate(rounds) if one.steady(chip)]
     least = min(range(len(rounds)), key=lambda number: rounds[number].spread_us / min(rounds[number].samples_us))
     notes = [] if steady else [f"not steady after {len(rounds)} rounds"]

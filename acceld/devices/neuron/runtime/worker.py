@@ -1,7 +1,4 @@
-"""Run one of the two programs in ``scripts`` as a child process.
-
-Starts the process, exchanges records within a deadline, and ends its process group.
-"""
+"""Run one of the programs in ``scripts`` as a child process: start it, exchange records within a deadline, end it."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ from acceld.errors import DeadlineError, DeviceError
 
 SCRIPTS = Path(__file__).parent / "scripts"
 Wrap = Callable[[Sequence[str]], Sequence[str]]
-"""Adds a jail's launcher to a command."""
+"""Function that puts a jail's launcher before a command."""
 _OUTPUT_BYTES = 8000
 _POLL_S = 0.005
 
 
 def environment(named: Mapping[str, str], folder: Path, python: str) -> dict[str, str]:
-    """Return the whole environment of a child. It takes nothing from the daemon's; home and temporary files are in
+    """Return the whole environment of a child. Nothing comes from the daemon's; home and temporary files are in
     ``folder``.
     """
     search = (str(Path(python).parent), "/opt/aws/neuron/bin", "/usr/local/bin", "/usr/bin", "/bin")
@@ -41,7 +38,7 @@ def environment(named: Mapping[str, str], folder: Path, python: str) -> dict[str
 
 
 class Worker:
-    """Control a running script. It takes one request at a time; any failure of the exchange ends the process."""
+    """A running script. It takes one request at a time. After a failed exchange its process is ended."""
 
     def __init__(self, process: asyncio.subprocess.Process, what: str) -> None:
         self._process = process
@@ -68,7 +65,10 @@ class Worker:
                 start_new_session=True,
             )
         except OSError as error:
-            raise DeviceError(f"{python} can not be started: {error}", hint="set devices.compile_python") from error
+            raise DeviceError(
+                f"{python} can not be started: {error}",
+                hint="Set devices.compile_python to an interpreter that starts.",
+            ) from error
         return cls(process, script)
 
     @property
@@ -78,7 +78,7 @@ class Worker:
 
     @property
     def output(self) -> str:
-        """Return the end of the process's output on stderr."""
+        """Return the end of what the process printed on stderr."""
         return self._output.decode(errors="replace")
 
     async def _listen(self) -> None:
@@ -90,10 +90,10 @@ class Worker:
     async def ask(
         self, record: Mapping[str, Any], data: bytes = b"", *, deadline_s: float, max_bytes: int = frames.MAX_BYTES
     ) -> tuple[dict[str, Any], bytes]:
-        """Send one record and return the answer, a record and its bytes.
+        """Send one record, and return the answer: a record and its bytes.
 
-        Raises DeadlineError if no answer comes within ``deadline_s``, DeviceError if the process ends or answers
-        without a record. In both cases, and after a cancellation, the process is ended first.
+        Raise DeadlineError if no answer comes within ``deadline_s``, and DeviceError if the process ends or its
+        answer is not a record. In these cases, and if the caller is cancelled, the process is ended first.
         """
         try:
             async with asyncio.timeout(deadline_s):
@@ -119,9 +119,9 @@ class Worker:
         return frames.body(await stdout.readexactly(text)), await stdout.readexactly(data)
 
     async def close(self, grace_s: float = 5.0) -> bool:
-        """Ask the process to end, wait at most ``grace_s`` seconds, then end its whole process group.
+        """Ask the process to end, and wait for at most ``grace_s`` seconds. Then end its whole process group.
 
-        Returns True if the process ended by itself with exit code 0.
+        Return True if the process ended by itself with exit code 0.
         """
         try:
             async with asyncio.timeout(grace_s):
@@ -137,7 +137,9 @@ class Worker:
         return clean
 
     async def kill(self) -> None:
-        """End the whole process group, wait for its leader and close the pipes. The group may be gone already."""
+        """End the whole process group, wait for its leader, and close the pipes. Nothing happens if the group
+        is gone already.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._exit()
@@ -148,7 +150,7 @@ class Worker:
     async def _exit(self) -> int:
         """Wait for the leader of the process group, and return its exit code.
 
-        ``Process.wait`` would also wait for every process that holds the pipes.
+        ``Process.wait`` would also wait for every other process that has the pipes open.
         """
         while self._process.returncode is None:  # noqa: ASYNC110  asyncio has no event for this
             await asyncio.sleep(_POLL_S)

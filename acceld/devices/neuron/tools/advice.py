@@ -12,10 +12,12 @@ JAILS = ("strict", "wide", "off")
 
 
 def advice(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the conclusions from a report of ``acceld doctor --neuron``. Raises UsageError for any other mapping."""
+    """Yield the conclusions from a report of ``acceld doctor --neuron``. Raise UsageError for anything else."""
     steps = report.get("steps")
     if not isinstance(steps, list) or "missing" not in report:
-        raise UsageError("this is not a report of acceld doctor --neuron")
+        raise UsageError(
+            "the file is not a report of acceld doctor --neuron", hint="acceld doctor --neuron writes such a report."
+        )
     where = f"{report.get('instance') or 'a machine whose firmware names none'}, {report['api']} for {report['target']}"
     yield Finding("machine", "ok", f"{where}, LNC {report.get('lnc', 1)}")
     for one in report["missing"]:

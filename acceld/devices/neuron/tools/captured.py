@@ -28,18 +28,18 @@ from acceld.roofline import ATTAINABLE_PEAKS, FLOAT32_PASSES
 CHIP_OF_INSTANCE: Mapping[str, str] = MappingProxyType(
     {"trn1": "trn1", "trn1n": "trn1", "inf2": "trn1", "trn2": "trn2", "trn2u": "trn2", "trn3": "trn3"}
 )
-"""Chip with the same NeuronCore, by the family of the instance."""
+"""Chip by the family of the instance. The NeuronCore of that chip is the instance's."""
 UNNAMED = "without a name"
-"""Operator of instructions that carry no name of a framework's operator, layer, HLO or source line."""
+"""Name for the operator of instructions without any name: no operator of a framework, layer, HLO or source line."""
 _NO_NAMES = frozenset({"", "Unknown", "unknown", "[]"})
 _WAITS = frozenset({"EVENT_SEMAPHORE"})
 """Opcodes that only wait for another engine."""
 _SPLIT_FLOAT32 = "src=fp32"
-"""Text in the operands of a float32 product in JSON. Parquet has ``adjusted_flops``."""
+"""Text by which a float32 product is known in the JSON form. The Parquet form has ``adjusted_flops`` instead."""
 
 
 class ExecutedInstruction(msgspec.Struct, frozen=True):
-    """Describe one executed instruction. Times are in nanoseconds."""
+    """One executed instruction. Times are in nanoseconds."""
 
     start: int
     end: int
@@ -51,15 +51,16 @@ class ExecutedInstruction(msgspec.Struct, frozen=True):
     core: str
     hbm_bytes: int
     flops: float
-    """Products in bfloat16-equivalent floating-point operations: a float32 product counts four times. Transposes on the
-    tensor engine move data and do not count.
+    """Floating-point operations of matrix products, as if in bfloat16: a float32 product counts four times.
+
+    Transposes on the tensor engine only move data, so they do not count.
     """
     spill_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceTensor:
-    """Describe a tensor of the program's interface."""
+    """An input, an output or a weight of the captured program."""
 
     name: str
     role: str
@@ -69,7 +70,7 @@ class InterfaceTensor:
 
     @property
     def dtype(self) -> str:
-        """Return a dtype with the right number of bytes: a guess, because profiles do not store the dtype."""
+        """Return a guess: a dtype with the right number of bytes, because profiles do not store the dtype."""
         count = 1
         for length in self.shape:
             count *= length
@@ -78,17 +79,20 @@ class InterfaceTensor:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """Hold the cost of one operator, layer or source line. Times are in microseconds."""
+    """Cost of one operator, layer or source line. Times are in microseconds."""
 
     name: str
     time_us: float
-    """The operator's part of the program's time."""
+    """The part of the program's time that belongs to the operator."""
     least_us: float
-    """The least time of the operator: of the bytes that it moves or of its products, whichever is longer, at the rates
-    that kernels reach on this chip.
+    """Least time of the operator at the rates that kernels reach on this chip.
+
+    The longer one counts of the time for the bytes that it moves and the time for its products.
     """
     bound: str
-    """``DMA`` or ``tensor``: what ``least_us`` comes from; ``neither`` if it moves nothing and multiplies nothing."""
+    """Name of the limit behind ``least_us``: ``DMA`` or ``tensor``; ``neither`` if the operator moves and
+    multiplies nothing.
+    """
     engines_us: Mapping[str, float]
     """Time of the operator's instructions by engine, without waiting."""
     hbm_bytes: int
@@ -104,27 +108,27 @@ class OperatorCost:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """Hold a captured program."""
+    """A captured program: its time, divided among its operators."""
 
     summary: ProfileSummary
     chip: str
     cores: int
     """Number of physical cores that move data or multiply."""
     operators: tuple[OperatorCost, ...]
-    """All operators, the operator with the most time to gain first."""
+    """All operators. Those come first of which a better kernel could save most time."""
     lines: tuple[OperatorCost, ...]
-    """Source lines of NKI kernels, in the same order."""
+    """Source lines of NKI kernels, sorted as the operators are."""
     opcodes: tuple[tuple[str, str, int, float], ...]
-    """Engine, opcode, count and microseconds, the longest first."""
+    """Engine, opcode, count and microseconds of each kind of instruction, the longest time first."""
     tensors: tuple[InterfaceTensor, ...]
     warnings: tuple[str, ...]
-    """Texts in which the profiler doubts its own data."""
+    """Texts of the profiler that cast doubt on its data."""
 
 
 def read_captured(place: Path) -> Captured:
-    """Return the program in a folder of Parquet tables or in a JSON file.
+    """Return the program in a profile: a folder of Parquet tables or a JSON file.
 
-    Raises UsageError if ``place`` is neither, or lacks needed data.
+    Raise UsageError if ``place`` is something else, or if the profile lacks data that are needed.
     """
     if place.is_dir():
         return _assembled(*_understood(_of_tables, place))
@@ -139,7 +143,7 @@ def read_captured(place: Path) -> Captured:
     except ValueError as error:
         raise UsageError(f"{place} is no JSON: {error}", hint=_HOW) from error
     if not isinstance(raw, dict) or not isinstance(raw.get("instruction"), list):
-        raise UsageError(f"{place} holds no list `instruction`, so it is no full profile", hint=_HOW)
+        raise UsageError(f"{place} has no list `instruction`, so it is not a full profile", hint=_HOW)
     return _assembled(*_understood(_of_json, raw))
 
 
@@ -227,12 +231,14 @@ def _of_tables(folder: Path) -> _Parts:
 
 
 def _files(folder: Path, table: str) -> list[Path]:
-    """Return the files of a table, which the profiler may split into numbered ones."""
+    """Return the files of a table. The profiler may split a table into numbered files."""
     return sorted({*folder.glob(f"{table}.parquet"), *folder.glob(f"{table}_[0-9]*.parquet")})
 
 
 def _rows(folder: Path, table: str, columns: Sequence[str] | None) -> Iterable[dict[str, Any]]:
-    """Return a table's rows with those columns of ``columns`` that the table has; no rows if the table does not exist."""
+    """Yield the rows of a table, with only those of ``columns`` that the table has (None: all). A missing table
+    has no rows.
+    """
     files = _files(folder, table)
     if not files:
         return
@@ -256,7 +262,7 @@ def _named(*names: object) -> str:
 
 
 def _first(location: object) -> str:
-    """Return the first of an instruction's source lines, which are given as a list, or as a text that holds a list."""
+    """Return the first source line of an instruction. The lines are a list, or a text that looks like a list."""
     if isinstance(location, list):
         return str(location[0]) if location else ""
     text = str(location or "").strip("[] ")
@@ -269,7 +275,7 @@ def _engine(track: str) -> str:
 
 
 def _tensor(raw: Mapping[str, Any]) -> InterfaceTensor | None:
-    """Return an entry as a tensor of the interface; None if the entry is no such tensor."""
+    """Return an entry of the profile as a tensor of the program's interface; None if the entry is something else."""
     name, role = str(raw.get("variable_name") or ""), str(raw.get("type") or "")
     digits = str(raw.get("shape") or "").replace("[", " ").replace("]", " ").replace(",", " ").split()
     if not name or not role or not digits or not all(one.isdigit() for one in digits):
@@ -281,18 +287,18 @@ def _assembled(
     fields: dict[str, Any], steps: list[ExecutedInstruction], tensors: list[InterfaceTensor], warnings: list[str]
 ) -> Captured:
     if not steps:
-        raise UsageError("the profile holds no instruction", hint="capture the program again while it runs")
+        raise UsageError("the profile holds no instruction", hint="Capture the program again while it runs.")
     instance = str(fields.get("instance_type") or "")
     chip = CHIP_OF_INSTANCE.get(instance.split(".")[0])
     if chip is None:
         raise UsageError(
             f"the profile is of {instance or 'an unnamed instance'}, whose chip acceld does not know",
-            hint=f"known are {', '.join(CHIP_OF_INSTANCE)}",
+            hint=f"acceld knows the instances {', '.join(CHIP_OF_INSTANCE)}.",
         )
     if not isinstance(fields.get("total_time"), int | float) or fields["total_time"] <= 0:
         fields["total_time"] = (max(one.end for one in steps) - min(one.start for one in steps)) / 1e9
     if fields["total_time"] <= 0:
-        raise UsageError("no instruction of the profile takes time", hint="capture the program again while it runs")
+        raise UsageError("no instruction of the profile takes time", hint="Capture the program again while it runs.")
     cores = max(1, len({one.core for one in steps if one.hbm_bytes or one.flops}))
     kernels = [msgspec.structs.replace(one, operator=one.line) for one in steps if one.line]
     counts: Counter[tuple[str, str]] = Counter()
@@ -345,10 +351,9 @@ def _ranked(steps: Sequence[ExecutedInstruction], chip: ChipSpec, cores: int) ->
 
 
 def divided(steps: Sequence[ExecutedInstruction]) -> dict[str, float]:
-    """Return the nanoseconds of each operator: its part of the time from the first instruction's start to the last
-    instruction's end.
+    """Return the nanoseconds of each operator. Together they are the time from the first start to the last end.
 
-    Instructions that wait, or take no time, get no part.
+    Instructions that only wait, or take no time, get nothing.
     """
     busy = (one for one in steps if one.opcode not in _WAITS and one.end > one.start)
     working = sorted(busy, key=lambda one: (one.start, one.end))

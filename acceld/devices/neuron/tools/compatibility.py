@@ -12,18 +12,23 @@ from acceld.parsing import parse
 from acceld.workloads import Workload
 
 LEGACY_SDKS = {"trn1": (20, 29), "trn2": (21, 29)}
-"""First and last SDK 2.x that compiles ``neuronxcc.nki`` for a chip: release notes of 2.20, 2.21 and 2.30."""
+"""First and last SDK 2.x that compiles ``neuronxcc.nki``, by chip. Source: release notes of 2.20, 2.21 and 2.30."""
 CURRENT_SDK = 29
 """First SDK 2.x whose package ``nki`` is more than a beta; the package is for trn2 and trn3."""
 LAST_BLOCK_SDK = 26
-"""Last SDK 2.x known to compile block dimensions; the documentation calls them an error from 2.25 on."""
+"""Last SDK 2.x that is known to compile block dimensions, although the documentation calls them an error from
+2.25 on.
+"""
 COMPILER_TO_SDK = 5
-"""Difference between the minor versions of an SDK and its neuronx-cc: 2.27.5334 came with 2.32, 2.28.7631 with 2.33."""
+"""Minor version of an SDK minus the minor version of its neuronx-cc.
+
+2.27.5334 came with SDK 2.32, and 2.28.7631 with SDK 2.33.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Answer whether an API compiles for a chip with an SDK: ``reason`` is empty if it does."""
+    """Answer to the question whether an API compiles for a chip with an SDK. ``reason`` is empty if it compiles."""
 
     reason: str = ""
     blocks: bool = True
@@ -31,13 +36,13 @@ class Runs:
 
 
 def sdk_of(compiler_version: str) -> int | None:
-    """Return x for the SDK 2.x that contained this version of neuronx-cc; None for a version in another format."""
+    """Return x for the SDK 2.x that contained this version of neuronx-cc; None if the version can not be read."""
     match = re.match(r"2\.(\d+)\b", compiler_version)
     return int(match[1]) + COMPILER_TO_SDK if match else None
 
 
 def runs(api: str, chip: str, sdk: int) -> Runs:
-    """Return whether an API compiles for a chip with SDK 2.``sdk``, with the reason if not."""
+    """Tell whether an API compiles for a chip with SDK 2.``sdk``, and if not, why."""
     if api == "nki":
         if chip not in ("trn2", "trn3"):
             return Runs(f"the package nki is for trn2 and trn3, not {chip}")
@@ -51,7 +56,7 @@ def runs(api: str, chip: str, sdk: int) -> Runs:
 
 
 def has_block_dimensions(text: str) -> bool:
-    """Return True for a kernel that makes a tensor whose partition dimension is not the first dimension."""
+    """Return True if the kernel makes a tensor whose first dimension is not the partition dimension."""
     for node in ast.walk(parse(text)):
         if isinstance(node, ast.Tuple) and any(map(_is_partitions, node.elts[1:])):
             return True
@@ -63,12 +68,12 @@ def _is_partitions(node: ast.expr) -> bool:
 
 
 def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Workload]) -> Iterator[Finding]:
-    """Yield one finding with the workloads whose baselines compile for the chip, and one with the others and the
-    reason.
+    """Yield findings: the workloads whose baselines compile for the chip, and the workloads that do not, with
+    the reason.
     """
     sdk, name = sdk_of(compiler_version), f"{api} on {chip}"
     if sdk is None:
-        yield Finding(name, "note", f"which SDK neuronx-cc {compiler_version} came with is not known")
+        yield Finding(name, "note", f"acceld does not know which SDK neuronx-cc {compiler_version} came with")
         return
     found = runs(api, chip, sdk)
     if found.reason:
@@ -84,5 +89,8 @@ def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Worklo
     if unable:
         reported = f"block dimensions, which compile up to SDK 2.{LAST_BLOCK_SDK}: {', '.join(unable)}"
         yield Finding(
-            name, "note", f"not with their own baselines: {reported}", "give another kernel: --workload W KERNEL.py"
+            name,
+            "note",
+            f"some baselines do not compile here, because of {reported}",
+            "give another kernel: --workload W KERNEL.py",
         )

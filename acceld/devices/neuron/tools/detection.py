@@ -1,4 +1,4 @@
-"""Find AWS's Neuron software on this machine: packages, placeholders, tools, devices. Imports none of these packages."""
+"""Find AWS's Neuron software on this machine: packages, placeholders, tools, devices. No Neuron package is imported."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ PATTERN = "aws_neuronx_venv_*"
 HOME = Path.home
 HOLDS = "lib/python3*/site-packages/{}"
 PACKAGES = ("nrtpy", "spike", "neuronxcc", "nki")
-"""Packages whose presence marks a person's own environment as one with Neuron."""
+"""Packages by which an environment that a person made is known to have Neuron."""
 DEVICES = "/dev/neuron*"
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 TOOLS = "sudo apt-get install aws-neuronx-dkms aws-neuronx-runtime-lib aws-neuronx-tools"
-"""Packages of driver, runtime library, neuron-ls, neuron-monitor and the profiler in AWS's repository."""
+"""Command that installs driver, runtime library, neuron-ls, neuron-monitor and profiler from AWS's repository."""
 INSTALL = (
     "start from AWS's Deep Learning AMI Neuron; elsewhere set up AWS's repositories as Neuron's setup page says, then "
     f"`{TOOLS}` and `python -m pip install --extra-index-url INDEX neuronx-cc nki` with the INDEX of that page: "
     "the packages of the same names on PyPI are placeholders"
 )
 SDK_OF_NKI = {"0.2": "2.28", "0.3": "2.29", "0.4": "2.30", "0.5": "2.31", "0.6": "2.32", "0.7": "2.33"}
-"""The SDK that a version of the package ``nki`` came with, from AWS's migration page."""
+"""SDK with which each version of the package ``nki`` came. Source: AWS's migration page."""
 _PROBE = """
 import sys
 sys.path[:] = filter(None, sys.path)
@@ -51,7 +51,7 @@ print(json.dumps({n: state(n, d) for n, d in
 
 @dataclass(frozen=True, slots=True)
 class NeuronPackage:
-    """Describe a package in one interpreter: its version, and whether it is more than a placeholder."""
+    """A package in one interpreter: its version, and whether it is real or only a placeholder."""
 
     name: str
     version: str
@@ -60,7 +60,7 @@ class NeuronPackage:
 
     @property
     def text(self) -> str:
-        """Return name and version, the SDK if it is known, and whether the package is a placeholder."""
+        """Return name and version, the SDK if it is known, and whether the package is only a placeholder."""
         sdk = SDK_OF_NKI.get(".".join(self.version.split(".")[:2]), "") if self.name == "nki" else ""
         notes = [f"SDK {sdk}"] if sdk and self.real else []
         notes += [] if self.real else ["placeholder"]
@@ -69,7 +69,7 @@ class NeuronPackage:
 
 @dataclass(frozen=True, slots=True)
 class NeuronTools:
-    """Hold the Neuron software of a machine."""
+    """The Neuron software of a machine."""
 
     pythons: tuple[str, ...]
     packages: tuple[NeuronPackage, ...]
@@ -80,10 +80,10 @@ class NeuronTools:
 
 
 def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
-    """Return the Neuron packages of the interpreters ``pythons``, and the profiler and devices of this machine.
+    """Return the Neuron packages of the interpreters ``pythons``, and this machine's profiler and devices.
 
-    Without ``pythons``, the interpreters are those of AWS's virtual environments and of the user's own with a Neuron
-    package.
+    Without ``pythons``, look into AWS's virtual environments, and into the user's own environments that have a
+    Neuron package.
     """
     interpreters = pythons or tuple(_interpreters())
     packages = [package for python in interpreters for package in _packages(python)]
@@ -93,10 +93,11 @@ def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
 
 
 def _interpreters() -> Iterator[str]:
-    """Yield the interpreters of AWS's virtual environments, then those of the user's own environments with a Neuron
-    package.
+    """Yield the interpreters of AWS's virtual environments, then the interpreters of the user's environments
+    with Neuron.
 
-    nrtpy needs another environment than ``nki``. It may be in the home folder or be the active environment.
+    A user's environment may lie in the home folder or be the active one. It is needed because nrtpy can not be
+    installed beside ``nki``.
     """
     own = [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
     own += sorted(made.parent for pattern in ("*", ".*") for made in HOME().glob(f"{pattern}/pyvenv.cfg"))
@@ -108,9 +109,10 @@ def _interpreters() -> Iterator[str]:
 
 @cache
 def nki_version() -> str:
-    """Return the newest version of ``nki`` in the environments that :func:`find_neuron` looks into, such as ``0.6``.
+    """Return the newest version of ``nki``, such as ``0.6``, in the environments into which :func:`find_neuron`
+    looks.
 
-    Returns an empty text if each environment has only a placeholder, or no ``nki``. Starts no interpreter.
+    Return an empty text if there is no ``nki``, or only placeholders. Starts no interpreter.
     """
     found = []
     for python in _interpreters():

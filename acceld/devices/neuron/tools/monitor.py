@@ -20,32 +20,36 @@ from acceld.errors import DeviceError
 
 PERCENTILES = ("p0", "p1", "p25", "p50", "p75", "p99", "p100")
 LINE_BYTES = 16 << 20
-"""Longest line that is read: enough for all runtimes of the largest instances with all their models."""
+"""Longest line that is read. It has room for the report of the largest instance with all its models."""
 OnErrors = Callable[[int, int], Awaitable[object]]
-"""Called with the chip and the number of its new uncorrected memory errors."""
+"""Function that is called with a chip and the number of its new memory errors that could not be corrected."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorReport:
-    """Hold one report of neuron-monitor: sums over all processes that use the chips, including those of other programs."""
+    """One report of neuron-monitor: sums over all processes that use the chips, including processes of other
+    programs.
+    """
 
     utilization_percent: Mapping[int, float]
-    """By logical core, 0-100."""
+    """Utilization of each logical core, 0-100."""
     physical_utilization_percent: Mapping[str, float]
-    """By physical core, as ``0/nc_v3.1``, if logical cores have several."""
+    """Utilization of each physical core, 0-100, by names such as ``0/nc_v3.1``; empty if LNC is 1."""
     flops: Mapping[int, float]
-    """Floating-point operations in the period, by logical core."""
+    """Floating-point operations of each logical core in the period of the report."""
     period_s: float
     errors: Mapping[str, int]
     """Executions that ended badly, by kind: generic, numerical, transient, model, runtime, hardware."""
     executions: Mapping[str, int]
     """Executions by outcome: completed, completed_with_err, timed_out, ..."""
     latency_s: Mapping[str, float]
-    """Greatest of the processes' percentiles, as ``total_p50`` and ``device_p99``."""
+    """Percentiles of the latency in seconds, such as ``total_p50`` and ``device_p99``: the greatest of all
+    processes.
+    """
     host_bytes: int
     device_bytes: int
     ecc_corrected: Mapping[int, int]
-    """Memory errors by chip, since the driver was loaded."""
+    """Corrected memory errors of each chip since the driver was loaded."""
     ecc_uncorrected: Mapping[int, int]
     instance: str
     device_type: str
@@ -54,18 +58,18 @@ class MonitorReport:
     """Physical cores of a logical one; 1 if not reported."""
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as JSON-able data."""
+        """Return the record as data for JSON."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values}
 
 
 def parse_monitor(line: str) -> MonitorReport:
-    """Return one line of ``neuron-monitor`` as a record; missing fields are empty. Raises DeviceError if the line is
-    invalid.
+    """Return one line of ``neuron-monitor`` as a record. Missing fields are empty. Raise DeviceError if the
+    line is invalid.
     """
     raw = json_of(line, "neuron-monitor", lambda one: isinstance(one, dict))
     if not isinstance(raw, dict):
-        raise DeviceError("neuron-monitor printed no object")
+        raise DeviceError("neuron-monitor printed a line that is not a JSON object")
     try:
         return _report(raw)
     except (AttributeError, TypeError, ValueError) as error:
@@ -141,11 +145,13 @@ def _ecc(chips: Any, *counters: str) -> dict[int, int]:
 class Monitor:
     """Run neuron-monitor as a child process that ends with the backend.
 
-    If the program is missing or fails, there are no reports and no error.
+    If the program is missing or fails, there are no reports, and no error is raised.
     """
 
     def __init__(self, program: str, on_errors: OnErrors, environment: Mapping[str, str] | None = None) -> None:
-        """Call ``on_errors`` once for each rise of a chip's uncorrected memory errors."""
+        """Prepare the monitor. ``on_errors`` is called whenever a chip has new memory errors that could not be
+        corrected.
+        """
         self._program = program
         self._on_errors = on_errors
         self._environment = environment

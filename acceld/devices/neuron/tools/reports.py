@@ -45,14 +45,14 @@ VERSIONS = (
     "collectives_version",
     "profiler_version",
 )
-"""Fields of a summary that are texts."""
+"""Fields of a summary that are kept as texts."""
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 
 
 @dataclass(frozen=True, slots=True)
 class NeuronProcess:
-    """Describe a process that holds cores of a device."""
+    """A process that has cores of a device open."""
 
     pid: int
     command: str
@@ -61,7 +61,7 @@ class NeuronProcess:
 
 @dataclass(frozen=True, slots=True)
 class NeuronDevice:
-    """Describe one chip as neuron-ls reports it. ``core_count`` counts logical cores."""
+    """One chip as neuron-ls reports it. ``core_count`` counts logical cores."""
 
     index: int
     core_count: int
@@ -81,12 +81,12 @@ class NeuronDevice:
 
 @dataclass(frozen=True, slots=True)
 class ProfileSummary:
-    """Hold the profiler's summary of one execution."""
+    """The profiler's summary of one execution."""
 
     total_us: float
-    """Time from hardware start to hardware stop, with idle time, without the host's time."""
+    """Time from the start to the stop of the hardware. Idle time counts, the host's time does not."""
     engines_us: Mapping[str, float]
-    """Active time by engine, waiting on semaphores excluded; ``dma`` too."""
+    """Active time of each engine, and of ``dma``, without the time that it waits on semaphores."""
     counters: Mapping[str, float]
     throttle: Mapping[str, float]
     """All figures about throttling, under the profiler's names: times in ns or s, ``_percent`` as fractions 0-1."""
@@ -102,13 +102,17 @@ class ProfileSummary:
 
     @property
     def throttled_percent(self) -> float | None:
-        """Return the mean limit on the tensor engine's utilization while throttled, 0-100; None if it is not reported."""
+        """Return the mean limit, 0-100, on the tensor engine's utilization while it was throttled; None if it
+        is not reported.
+        """
         reported = self.throttle.get("throttle_avg_util_limit_nc0_percent")
         return None if reported is None else 100 * reported
 
     @property
     def device_ran(self) -> bool:
-        """Return True if an engine or DMA was active. The time of an execution without activity is no measurement."""
+        """Return True if an engine or DMA was active. Without activity, the time of an execution is not a
+        measurement.
+        """
         return self.total_us > 0 and any(us > 0 for us in self.engines_us.values())
 
 
@@ -145,11 +149,12 @@ def _device(raw: Any) -> NeuronDevice:
 
 
 def parse_summary(text: str) -> ProfileSummary:
-    """Return the summary in the output of the profiler's ``view`` with ``--output-format summary-json`` or ``json``.
+    """Return the summary that the profiler's ``view`` printed with ``--output-format summary-json`` or
+    ``json``.
 
     ``summary-json`` is one object around the summary of one network; ``json`` has the summary under the key
-    ``summary``. Raises DeviceError if the output is invalid, or has no ``total_time``, because then nothing proves that
-    the device ran.
+    ``summary``. Raise DeviceError if the output is invalid, or if it has no ``total_time``: then nothing proves
+    that the device ran.
     """
     raw = json_of(text, "the profiler's summary-json", lambda one: _is_object(one) and _summary_in(one) is not None)
     found = _summary_in(raw)
@@ -165,9 +170,9 @@ def _summary_in(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def summary_of(summary: Mapping[str, Any]) -> ProfileSummary:
-    """Return a summary's fields as a record.
+    """Return the fields of a summary as a record.
 
-    Raises DeviceError without ``total_time``, because then nothing proves that the device ran.
+    Raise DeviceError if there is no ``total_time``, because then nothing proves that the device ran.
     """
     if not is_number(summary.get("total_time")):
         raise DeviceError("the profiler's summary has no total_time", hint="the trace may be cut off: capture it again")
@@ -220,7 +225,7 @@ NRT_STATUS: Mapping[int, tuple[str, Status | None]] = MappingProxyType(
         **dict.fromkeys(range(1200, 1207), ("hardware error", None)),
     }
 )
-"""NRT_STATUS codes: their meaning, and the kernel status that they lead to; None means that the device is at fault."""
+"""Meaning of each NRT_STATUS code, and the status that the kernel gets; None if the device is at fault."""
 
 BUSY = 1005
 _NRT = re.compile(r"NRT_\w+\((\d+)\)|NRT_STATUS[^0-9]{0,10}(\d+)")
@@ -229,12 +234,13 @@ _LOG_LINES: Sequence[tuple[re.Pattern[str], int]] = (
     (re.compile(r"execution timeout \(\d+ ms\)"), 5),
     (re.compile(r"INFER_ERROR_SUBTYPE_NUMERICAL"), 1003),
 )
-"""Log lines of the runtime that imply a status, if none is printed."""
+"""Lines of the runtime's log from which a status follows, for output that does not state a status."""
 
 
 def runtime_failure(text: str) -> tuple[Status, Failure] | None:
-    """Return the status and failure that a runtime error means for a kernel; None if the device or its user is at
-    fault.
+    """Return the status and the failure that a kernel gets for an error of the runtime.
+
+    Return None if the kernel is not at fault, but the device or the way in which it was used.
     """
     code = nrt_code(text)
     if code is None or code not in NRT_STATUS:
@@ -247,8 +253,9 @@ def runtime_failure(text: str) -> tuple[Status, Failure] | None:
 
 
 def nrt_code(text: str) -> int | None:
-    """Return the NRT_STATUS number in a log line or in a message such as
-    ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model``; None if the text has no such number.
+    """Return the NRT_STATUS number in a log line or a message; None if the text has no such number.
+
+    Such a message is ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model``.
     """
     match = _NRT.search(text)
     if match:
@@ -287,9 +294,10 @@ _LINE = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+)')
 
 
 def compile_failure(text: str, filename: str) -> Failure:
-    """Return a compiler's error as a failure, with the innermost line of the kernel's file (0 if the error names none).
+    """Return a compiler's error as a failure.
 
-    The failure's rule is the simulator's name for the error, or ``compiler`` for an unknown error.
+    The failure's line is the innermost line of the kernel's file in the error; 0 if the error has no such line.
+    Its rule is the simulator's name for the error, or ``compiler`` for an unknown error.
     """
     rule = next((rule for pattern, rule in _COMPILE_RULES if pattern.search(text)), "compiler")
     lines = [int(match["line"]) for match in _LINE.finditer(text) if match["file"].endswith(filename)]
@@ -302,9 +310,10 @@ def compile_failure(text: str, filename: str) -> Failure:
 
 
 def json_of(text: str, what: str, fits: Callable[[Any], bool]) -> Any:
-    """Return the first JSON value in a text for which ``fits`` returns True, because tools print other lines around it.
+    """Return the first JSON value in a text for which ``fits`` returns True. Tools print other lines around
+    their JSON.
 
-    Raises DeviceError if there is no such value.
+    Raise DeviceError if the text has no such value.
     """
     decoder = json.JSONDecoder()
     for match in re.finditer(r"[\[{]", text):
@@ -326,7 +335,7 @@ def _is_object(value: object) -> bool:
 
 
 def walk(raw: Any, *path: str) -> Any:
-    """Return the value at a path of nested objects; None if an object or a key of the path is missing."""
+    """Return the value at a path of keys in nested objects; None if an object or a key of the path is missing."""
     for name in path:
         if not isinstance(raw, dict):
             return None
@@ -335,5 +344,5 @@ def walk(raw: Any, *path: str) -> Any:
 
 
 def is_number(value: object) -> bool:
-    """Return True for a JSON number, which ``true`` is not."""
+    """Return True for a number of JSON. ``true`` and ``false`` are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool)

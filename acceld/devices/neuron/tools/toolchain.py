@@ -1,6 +1,4 @@
-"""Choose the interpreters that compile and run: those that the configuration names, or those in AWS's virtual
-environments.
-"""
+"""Choose the interpreters that compile and run: the configured ones, or else those of AWS's virtual environments."""
 
 from __future__ import annotations
 
@@ -19,7 +17,9 @@ NEEDS = {"nki_legacy": "neuronx-cc", "nki": "nki"}
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Hold the paths of two interpreters and three tools. ``profiler`` is empty if the machine has no profiler."""
+    """Paths of the two interpreters and the three tools in use. ``profiler`` is empty if the machine has no
+    profiler.
+    """
 
     compile_python: str
     runner_python: str
@@ -31,9 +31,9 @@ class Toolchain:
 def find_toolchain(
     api: str, *, compile_python: str = "", runner_python: str = "", found: NeuronTools | None = None
 ) -> Toolchain:
-    """Return the toolchain: the interpreters that are named, and the parts found on this machine for everything else.
+    """Return the toolchain. Interpreters that are not given, and all tools, are looked for on this machine.
 
-    Raises DeviceError, with all packages that were found, if there is no compiler.
+    Raise DeviceError, with all packages that were found, if there is no compiler.
     """
     tools = found or find_neuron()
     compiler = compile_python or _python_with(NEEDS[api], tools)
@@ -50,7 +50,7 @@ def find_toolchain(
 
 
 def likely_toolchain(api: str, found: NeuronTools, *, compile_python: str = "", runner_python: str = "") -> Toolchain:
-    """Return the toolchain without checking that it is complete. A missing part is empty, or a name that can not be
+    """Return the toolchain, even if parts of it are missing. A missing part is empty, or a name that can not be
     started.
     """
     try:

@@ -1,8 +1,8 @@
-"""Try every step on a real chip and record the results: ``acceld doctor --neuron``.
+"""Try every step on a real chip, and write down the results: ``acceld doctor --neuron``.
 
-A known-good kernel is compiled in every jail by every route, run by every runtime and timed by every method. A failure
-is recorded, and the trial continues. The report is one file without secrets: no kernel of yours, no key, no name of
-host, user or account.
+A known-good kernel is compiled in every jail by every route (way of calling the compiler), run by every runtime
+and timed by every method. A failure is written down, and the trial goes on. The report is one file without
+secrets: no kernel of yours, no key, no name of a host, a user or an account.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Trial:
-    """Run all steps once. A failed step is recorded; a later step runs unless it needs the failed one."""
+    """Run all steps once. A step is left out if it needs a step that has failed."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Trial:
         }
 
     async def run(self) -> bool:
-        """Run all steps. Return True if at least one compile route and runtime lead from source to a time."""
+        """Run all steps. Return True if at least one way leads from a kernel's source to its time."""
         for name in ("neuron-ls", "neuron-profile", "neuron-explorer"):
             for words in ((), ("capture",), ("view",)) if name != "neuron-ls" else ((),):
                 if program := tool(name):
@@ -126,8 +126,8 @@ class Trial:
         return any(timed)
 
     async def _simulate(self) -> str:
-        """Return the jail in which ``nki.simulate`` adds two arrays correctly. Raise DeviceError if it does so in no
-        jail.
+        """Return the strictest jail in which ``nki.simulate`` adds two arrays correctly. Raise DeviceError if
+        there is none.
         """
         simulator = Simulator(self.tools.compile_python, self.compiler.exchanges, SIMULATE_S)
         await simulator.prove(self.target)
@@ -157,8 +157,9 @@ class Trial:
         self.steps.append({"name": name, "error": f"not tried: {why}", "seconds": 0.0})
 
     async def _text(self, program: str, *words: str) -> str:
-        """Return everything that a tool prints, on both streams, and its exit code. Raise DeviceError if it can not be
-        started.
+        """Return everything that a tool prints on both streams, and its exit code.
+
+        Raise DeviceError if the tool can not be started.
         """
         try:
             process = await asyncio.create_subprocess_exec(
@@ -195,7 +196,9 @@ class Trial:
             said = "; ".join(f"process {one.pid} ({one.command}) uses one" for one in strangers.values())
             raise DeviceError(f"there is no free chip: {said or 'neuron-ls lists no chip'}")
         if self.lnc > free[0].lnc:
-            raise DeviceError(f"this machine's logical cores have LNC {free[0].lnc}, not {self.lnc}", hint="--lnc 1")
+            raise DeviceError(
+                f"this machine's logical cores have LNC {free[0].lnc}, not {self.lnc}", hint="Use --lnc 1."
+            )
         return free[0]
 
     def _request(self, versions: Versions) -> CompileRequest:
@@ -241,7 +244,7 @@ class Trial:
         )
 
     async def _time(self, runtime: str, core: Core, compiled: Compiled, request: CompileRequest) -> bool:
-        """Run and time the known-good kernel with one runtime. Return True if both worked."""
+        """Run and time the known-good kernel with one runtime. Return True if running and timing worked."""
 
         async def check() -> str:
             wrong = await canary.fails(core, compiled, lambda core, folder: self._start(runtime, core, folder))
@@ -284,7 +287,7 @@ class Trial:
     async def _summary(self, compiled: Compiled) -> str:
         traces = sorted(await asyncio.to_thread(lambda: list(compiled.traces.rglob("*.ntff"))))
         if not traces:
-            raise DeviceError("nothing wrote a trace")
+            raise DeviceError("no runtime wrote a trace of an execution")
         words = ("view", "-n", str(compiled.neff), "-s", str(traces[-1]), "--output-format", "summary-json")
         return f"{[one.name for one in traces]} {await self._text(self.tools.profiler, *words)}"
 
@@ -305,7 +308,9 @@ def missing(tools: Toolchain, found: NeuronTools, api: str) -> list[dict[str, st
 
 
 def scrubbed(report: Mapping[str, Any]) -> str:
-    """Return the report as text, without names of host, user, home, account, instance or address, and without keys."""
+    """Return the report as text without keys, and without names of host, user, home folder, account, instance
+    and address.
+    """
     text = json.dumps(report, indent=1)
     for secret, name in ((str(Path.home()), "~"), (socket.gethostname(), "HOST"), (_user(), "USER")):
         if len(secret) > 2:
@@ -332,7 +337,10 @@ def _user() -> str:
 async def try_machine(
     *, api: str, target: str, lnc: int, compile_python: str, runner_python: str, memory_bytes: int, folder: Path
 ) -> tuple[bool, dict[str, Any]]:
-    """Run the trial on this machine. Return True if one way leads from a kernel's source to its time, and the report."""
+    """Run the trial on this machine. Return (worked, report).
+
+    ``worked`` is True if at least one way leads from a kernel's source to its time.
+    """
     from acceld.devices.neuron.compile_jail import JailedExchange
     from acceld.devices.neuron.tools.toolchain import likely_toolchain
     from acceld.evaluate.sandbox.ladder import probe_level

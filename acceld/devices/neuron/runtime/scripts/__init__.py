@@ -1,3 +1,4 @@
-"""Hold the programs that run under AWS's interpreters. They need Python >= 3.8, the standard library, numpy and Neuron
-only.
+"""Programs that run under AWS's interpreters.
+
+These programs need Python >= 3.8, the standard library, numpy and Neuron's packages, and nothing else.
 """

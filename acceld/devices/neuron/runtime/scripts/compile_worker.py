@@ -1,17 +1,22 @@
-"""Compile one kernel from shapes to a NEFF, or run it in AWS's simulator, under the interpreter that has the Neuron
-compiler.
+"""Compile one kernel from shapes to a NEFF, or run it in AWS's simulator, under the interpreter that has the
+Neuron compiler.
 
-The process reads one record, writes one record, and ends. A request with the op ``compile`` has ``text``, ``filename``,
-``closure``, ``entry``, ``api`` (``nki_legacy`` or ``nki``), ``grid``, ``lnc``, ``target``, ``flags``, ``arguments``
-(name, dtype, shape), ``scalars``, ``folder`` (empty, private), ``device_pattern`` and ``route`` (empty: the first
-available). A reply with ``ok: true`` has ``route``, ``outputs`` (names, if the compiler reports them), ``signatures``,
-versions and the NEFF as bytes. A reply with ``ok: false`` has ``kind`` (``kernel``, ``missing``, ``route``,
-``protocol``, ``devices``) and ``message``. A request with the op ``simulate`` has ``values`` (a number, or an array's
-dtype, shape and file) in place of ``arguments``; the bytes of its reply are the outputs. A request with only the op
-``hello`` gets the versions, with only the op ``facilities`` the system facilities that this process can not use.
+The process reads one record, writes one record, and ends. The record names the operation in ``op``:
 
-The kernel's own Python runs in this process, so the reply is not trusted: the NEFF is checked on data later. Devices
-are hidden first. If a device is still visible, nothing is compiled or simulated.
+- ``compile`` has ``text``, ``filename``, ``closure``, ``entry``, ``api`` (``nki_legacy`` or ``nki``), ``grid``,
+  ``lnc``, ``target``, ``flags``, ``arguments`` (name, dtype, shape), ``scalars``, ``folder`` (empty, private),
+  ``device_pattern`` and ``route`` (empty: the first available). The reply has ``route``, ``outputs`` (names, if the
+  compiler reports them), ``signatures``, versions, and the NEFF as bytes.
+- ``simulate`` has ``values`` (a number, or an array's dtype, shape and file) in place of ``arguments``. The bytes of
+  the reply are the outputs.
+- ``hello`` gets the versions.
+- ``facilities`` gets the system facilities that this process can not use.
+
+A reply has ``ok: true``, or ``ok: false`` with ``kind`` (``kernel``, ``missing``, ``route``, ``protocol``,
+``devices``) and ``message``.
+
+The kernel's own Python runs in this process, so the reply is not trusted: the NEFF is checked on data later.
+Devices are hidden first. If a device is still visible, nothing is compiled or simulated.
 """
 
 from __future__ import annotations
@@ -65,8 +70,9 @@ def hello() -> dict[str, Any]:
 
 
 def find_entry(module: Any, entry: str) -> Any:
-    """Return the object named ``entry`` in the kernel's module, with its decorator. Raise AttributeError if it is
-    missing.
+    """Return the object named ``entry`` in the kernel's module, still with its decorator.
+
+    Raise AttributeError if the module has no such object.
     """
     function = module
     for part in entry.split("."):  # a kernel of a class is Class.name
@@ -77,7 +83,7 @@ def find_entry(module: Any, entry: str) -> Any:
 
 
 def arrays(arguments: list[dict[str, Any]]) -> list[Any]:
-    """Return arrays of zeros in the requested shapes, because only shapes and dtypes matter while compiling."""
+    """Return arrays of zeros in the requested shapes and dtypes. Values do not matter to the compiler."""
     try:
         import numpy
     except ImportError as error:
@@ -100,8 +106,9 @@ def dtype_of(name: str) -> Any:
 
 
 def load(request: dict[str, Any], folder: Path) -> Any:
-    """Write the kernel and its closure to ``folder``, and return the imported module. Errors of the kernel's code are
-    not caught.
+    """Write the kernel's file and the modules of its closure to ``folder``, and return the imported module.
+
+    An error of the kernel's own code is not caught.
     """
     for name, text in sorted(request.get("closure", {}).items()):
         path = folder / name
@@ -125,7 +132,7 @@ def load(request: dict[str, Any], folder: Path) -> Any:
 
 
 class CompileInputs:
-    """Hold the inputs of a compile route: the request, the kernel's function with and without decorator, folders and
+    """Inputs of a compile route: the request, the kernel's function with and without its decorator, folders and
     arrays.
     """
 
@@ -139,9 +146,9 @@ class CompileInputs:
         """Names of the outputs in the kernel's order, if the compiler reports them."""
 
     def neff(self, path: Any) -> Path:
-        """Return ``path`` if a route wrote its NEFF there, else the newest NEFF in the folder.
+        """Return ``path`` if there is a NEFF, else the newest NEFF in the folder.
 
-        Raises FileNotFoundError if the folder has no NEFF.
+        Raise FileNotFoundError if the folder has no NEFF.
         """
         if Path(path).is_file():
             return Path(path)
@@ -151,10 +158,10 @@ class CompileInputs:
         return there[-1]
 
     def written(self, call: Callable[[], Any], path: Path) -> Path:
-        """Call a function that compiles a kernel and then runs it, and return the path of the NEFF.
+        """Call a function that compiles a kernel and then wants to run it. Return the path of the NEFF.
 
-        Without a visible core the run fails, but the NEFF is written before. Raises the function's error if there is no
-        NEFF at ``path``.
+        Without a visible core the run fails, but the NEFF has been written before. If there is no NEFF, the
+        function's error is raised.
         """
         try:
             call()
@@ -165,7 +172,9 @@ class CompileInputs:
 
 
 def named(module: str, name: str) -> Any:
-    """Return the object ``name`` of a module, and record its signature. Raise MissingRoute if this version lacks it."""
+    """Return the object ``name`` of a module, and record its signature. Raise MissingRoute if this version
+    lacks the object.
+    """
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -183,7 +192,7 @@ def signature_of(function: Any) -> str:
 
 
 def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that this version of a callable accepts; all options if Python can not determine that."""
+    """Return the options that this version of a callable accepts; all ``options`` if Python can not find out."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -194,8 +203,9 @@ def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def legacy(name: str) -> Callable[[CompileInputs], Path]:
-    """Return a compile route by the decorator ``neuronxcc.nki.<name>``, which writes the NEFF and then looks for a
-    core.
+    """Return the compile route that uses the decorator ``neuronxcc.nki.<name>``.
+
+    The decorated kernel writes its NEFF and then looks for a core.
     """
 
     def compile_it(bench: CompileInputs) -> Path:
@@ -218,7 +228,7 @@ def legacy(name: str) -> Callable[[CompileInputs], Path]:
 def framework(bench: CompileInputs) -> Path:
     """Compile by the class ``nki.framework.compiled.CompileKernel``, and return the path of the NEFF.
 
-    The class is private, and only some versions have it, so only options that it accepts are passed.
+    The class is private, and its options differ between versions. Only options that it accepts are passed.
     """
     request = bench.request
     make = named("nki.framework.compiled", "CompileKernel")
@@ -230,7 +240,10 @@ def framework(bench: CompileInputs) -> Path:
 
 
 def frontend(*, disabled: bool) -> Callable[[CompileInputs], Path]:
-    """Return a compile route by the compiler's frontend and driver, with or without the backend's own optimizations."""
+    """Return the compile route that calls the compiler's frontend and driver itself.
+
+    ``disabled`` turns off the optimizations of the compiler's backend.
+    """
 
     def compile_it(bench: CompileInputs) -> Path:
         request = bench.request
@@ -255,10 +268,10 @@ def frontend(*, disabled: bool) -> Callable[[CompileInputs], Path]:
 
 
 def front_end_class() -> Any:
-    """Return the frontend class that the compiler itself uses for a launch.
+    """Return the frontend class that the compiler itself uses when a kernel is called.
 
-    Versions without the function ``resolve_frontend_cls`` have only the class ``ParserFrontend``, which version 0.7
-    replaces.
+    The compiler's function ``resolve_frontend_cls`` names the class. Versions without that function have only
+    one class, ``ParserFrontend``, which is gone in version 0.7.
     """
     try:
         return named("nki.compiler.frontend", "resolve_frontend_cls")()
@@ -297,9 +310,9 @@ SIGNATURES: dict[str, str] = {}
 
 
 def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
-    """Return a reply and the NEFF by the named route; without a name, by the first route that this version has.
+    """Compile by the route that the request names, or else by the first route that this version has.
 
-    Raises MissingRoute if this version does not have the route, or has no route at all.
+    Return the reply and the NEFF. Raise MissingRoute if this version lacks the route, or has no route at all.
     """
     function = find_entry(load(request, folder), request["entry"])
     routes = ROUTES[request["api"]]
@@ -347,11 +360,11 @@ WORK: dict[str, Callable[[dict[str, Any], Path], tuple[dict[str, Any], bytes]]] 
     "compile": compiled,
     "simulate": simulated,
 }
-"""Functions that compile or simulate a kernel, by a request's ``op``."""
+"""Functions that carry out a request, by its ``op``: compile or simulate."""
 
 
 def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Return the reply to one request, and the bytes that belong to the reply."""
+    """Return the reply to one request, and the bytes that follow the reply."""
     if request.get("op") == "hello":
         return hello(), b""
     if request.get("op") == "facilities":

@@ -1,7 +1,7 @@
 """Confine the compile worker and the runner at their start.
 
-Keeps the pipe private, ends the process with its parent, and hides devices if asked. Runs on Python >= 3.8 with only
-the standard library.
+The pipe to the daemon becomes private, the process ends with its parent, and devices are hidden if asked. Runs
+on Python >= 3.8 with only the standard library.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def take_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Make the system end this process when its parent ends. Exit at once if process ``parent`` is no longer the
+    """Let the system end this process when its parent ends. Exit at once if process ``parent`` is no longer the
     parent.
 
-    Pass 0 to leave out that check, if a launcher stands between this process and the process that waits for it.
+    A ``parent`` of 0 leaves out that check, for a process that a launcher starts on behalf of another one.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:
@@ -45,8 +45,8 @@ def end_with_parent(parent: int) -> None:
 def hide(pattern: str) -> list[str]:
     """Mount /dev/null over every file that matches ``pattern``, in this process's own mount namespace.
 
-    Returns the files that could not be hidden. Compiling must never touch a core: the kernel's own Python runs, and the
-    legacy entry point would go on to execute the kernel.
+    Return the files that could not be hidden. Compiling must never touch a core, because the kernel's own
+    Python runs, and the legacy API would go on to execute the kernel.
     """
     found = sorted(glob.glob(pattern))
     if not found:

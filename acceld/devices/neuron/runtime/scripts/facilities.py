@@ -1,4 +1,4 @@
-"""Try the system facilities that compilers use, to name those that a jail refuses.
+"""Try the system facilities that compilers use, such as semaphores, to find out which of them a jail refuses.
 
 Runs on Python >= 3.8 with only the standard library.
 """
@@ -77,12 +77,11 @@ FACILITIES: dict[str, tuple[Callable[[], object], str]] = {
     "shared memory (/dev/shm)": (_shared_memory, r"/dev/shm|shared_memory"),
     "16 GiB of address space": (_reserve, r"MemoryError|bad_alloc|mmap|Cannot allocate memory"),
 }
-"""By name: a function that tries the facility, and a pattern of the errors that appear where the facility is missing.
-"""
+"""Facilities by name: a function that tries each, and a pattern of the errors that appear where it is missing."""
 
 
 def refused() -> dict[str, str]:
-    """Return the facilities that this process can not use, with their errors."""
+    """Return the facilities that this process can not use, each with its error."""
     found = {}
     for name, (attempt, _) in FACILITIES.items():
         signal.signal(signal.SIGALRM, _too_long)
@@ -101,5 +100,7 @@ def _too_long(*_: object) -> None:
 
 
 def missing_in(text: str) -> str:
-    """Return the facility whose lack an error message reports; an empty text if it reports no such lack."""
+    """Return the facility that is missing according to an error message; empty if the message is about
+    something else.
+    """
     return next((name for name, (_, pattern) in FACILITIES.items() if re.search(pattern, text)), "")

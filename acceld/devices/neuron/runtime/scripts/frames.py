@@ -1,8 +1,8 @@
-"""Read and write length-framed records: a JSON object and the bytes that belong to it.
+"""Read and write records of a known length: a JSON object, and the bytes that belong to it.
 
-Layout, big-endian: magic ``ACF1``, length of the JSON (u32), length of the bytes (u64), the JSON in UTF-8, the bytes.
-Used by both sides of a pipe, so it runs on Python >= 3.8 and needs the standard library only. Arrays are sent as raw
-C-order bytes; the JSON has name, dtype and shape of each, in order.
+Layout, big-endian: magic ``ACF1``, length of the JSON (u32), length of the bytes (u64), the JSON in UTF-8, the
+bytes. Both ends of a pipe use this module, so it needs only Python >= 3.8 and the standard library. Arrays are
+sent as raw bytes in C order; the JSON has the name, dtype and shape of each, in order.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
 
 
 def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
-    """Return the lengths of a record's JSON and bytes from its head. Raise FrameError if the head is invalid or a
-    length is too large.
+    """Return the lengths of a record's JSON and of its bytes, from the head of the record.
+
+    Raise FrameError if the head is invalid or a length is too large.
     """
     if len(raw) != HEAD.size:
         raise FrameError("the stream ended inside a record's head")
@@ -44,7 +45,7 @@ def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
 
 
 def body(raw: bytes) -> dict[str, Any]:
-    """Return the JSON of a record. Raise FrameError if it is not an object."""
+    """Return the JSON object of a record. Raise FrameError if the text is not a JSON object."""
     try:
         record = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
@@ -57,7 +58,7 @@ def body(raw: bytes) -> dict[str, Any]:
 def read(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> tuple[dict[str, Any], bytes] | None:
     """Return the next record of a blocking stream; None at the stream's end.
 
-    Raises FrameError if the stream ends within a record, or its bytes are not a record.
+    Raise FrameError if the stream ends within a record, or if the bytes are not a record.
     """
     raw = stream.read(HEAD.size)
     if not raw:
@@ -70,7 +71,7 @@ def read(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> tuple[dict[str, Any], 
 def _exactly(stream: BinaryIO, length: int) -> bytes:
     data = stream.read(length)
     if len(data) != length:
-        raise FrameError(f"the stream ended {length - len(data)} bytes before a record did")
+        raise FrameError(f"the stream ended inside a record, {length - len(data)} bytes of which are missing")
     return data
 
 

@@ -1,7 +1,8 @@
-"""Run a NEFF through AWS's runtime library, if neither nrtpy nor spike is installed.
+"""Run a NEFF through AWS's runtime library, for machines without nrtpy and spike.
 
-The documented calls of libnrt have no device clock. So this module runs kernels on data, and the profiler times them.
-Runs on Python >= 3.8, standard library only. Calls and the layout of a tensor's record are those of ``nrt/nrt.h``.
+The documented calls of libnrt have no device clock. So this module runs kernels on data, and the profiler times
+them. Runs on Python >= 3.8, standard library only. Calls and the layout of a tensor's record are as in
+``nrt/nrt.h``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ALL = -1
 
 
 class TensorInfo(ctypes.Structure):
-    """Describe one tensor of a model; ``usage`` is 0 for an input."""
+    """One tensor of a model, as libnrt describes it; ``usage`` is 0 for an input."""
 
     _fields_ = (
         ("name", ctypes.c_char * 256),
@@ -30,20 +31,20 @@ class TensorInfo(ctypes.Structure):
 
 
 class TensorInfos(ctypes.Structure):
-    """Hold the header of a list of tensors, which follow the header in memory."""
+    """Head of libnrt's list of tensors. The tensors follow it in memory."""
 
     _fields_ = (("count", ctypes.c_uint64), ("first", TensorInfo * 0))
 
 
 class NrtError(Exception):
-    """Report that a call of the library returned a status other than success."""
+    """Report that a call of the library returned a status that means failure."""
 
     def __init__(self, call: str, status: int) -> None:
         Exception.__init__(self, f"NRT_STATUS {status} from {call}")
 
 
 class Libnrt:
-    """Hold the library with its calls declared. A process has only one instance, because the library owns the process's
+    """The library, with its calls declared. A process has one instance, because the library owns the process's
     cores.
     """
 
@@ -70,8 +71,8 @@ class Libnrt:
 
     @classmethod
     def opened(cls) -> Libnrt:
-        """Return this process's only instance. Raise OSError if the library is not installed, NrtError if it gets no
-        core.
+        """Return this process's instance. Raise OSError if the library is not installed, and NrtError if it
+        gets no core.
         """
         if cls._opened is None:
             cls._opened = cls()
@@ -85,7 +86,7 @@ class Libnrt:
 
 
 class LoadedNeff:
-    """Hold a NEFF that is loaded on the first visible core, with device tensors for its inputs and outputs."""
+    """A NEFF that is loaded on the first visible core, with tensors on the device for its inputs and outputs."""
 
     def __init__(self, library: Libnrt, neff: bytes) -> None:
         self._library = library
@@ -115,9 +116,10 @@ class LoadedNeff:
         (self.inputs if is_input else self.outputs).append(name.decode())
 
     def write(self, name: str, data: bytes) -> None:
-        """Fill a tensor with bytes.
+        """Fill a tensor of the device with bytes.
 
-        Fill outputs, too, before a run, so that an element that the kernel does not write keeps no earlier result.
+        Fill the outputs, too, before each run. Otherwise an element that the kernel does not write keeps an
+        earlier result.
         """
         self._library.call("nrt_tensor_write", self._tensors[name][0], data, 0, len(data))
 

@@ -1,7 +1,7 @@
-"""Read a NEFF's logical core size, and the names and sizes of its inputs and outputs.
+"""Read from a NEFF the logical core size, and the names and sizes of its inputs and outputs.
 
-Layout as AWS documents it ("Work with NEFF files"): a header of 1024 bytes, then a tarball with a folder for each
-subgraph, whose ``def.json`` lists variables. Runs on Python >= 3.8 with only the standard library.
+Layout as AWS documents it ("Work with NEFF files"): a header of 1024 bytes, then a tarball with a folder for
+each subgraph, whose ``def.json`` lists variables. Runs on Python >= 3.8 with only the standard library.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 HEADER_BYTES = 1024
 HEADER = struct.Struct("<QQQQQ128sI32s16s256sI64sQI468x")
-"""Fields: package version, bytes of header and data, version, build, cores, hash, id, name, cores asked for, cores a
-node, features, LNC.
+"""Fields: package version, bytes of header and data, version, build, cores, hash, id, name, cores that were
+asked for, cores of a node, features, LNC.
 """
 _MAX_DEFINITION = 64 << 20
 
 
 class Facts(NamedTuple):
-    """Hold the facts in a NEFF. ``lnc`` is the logical core size, 0 if the file does not state it.
+    """Facts that a NEFF states of itself. ``lnc`` is the logical core size; 0 if the file does not state it.
 
-    ``inputs`` and ``outputs`` are names and numbers of bytes, in the order of the tensors' ids.
+    ``inputs`` and ``outputs`` have names and numbers of bytes, in the order of the tensors' ids.
     """
 
     lnc: int
@@ -56,7 +56,7 @@ def facts_of(data: bytes) -> Facts:
 
 
 def _variables(data: bytes) -> dict[str, Any]:
-    """Return the variables of the first subgraph by name; an empty mapping if the archive does not define it."""
+    """Return the variables of the first subgraph by name; empty if the archive has no definition of that subgraph."""
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive:
             if member.name.lstrip("./") == "sg00/def.json" and member.size <= _MAX_DEFINITION:
@@ -66,11 +66,12 @@ def _variables(data: bytes) -> dict[str, Any]:
 
 
 def pair(wanted: list[dict[str, Any]], reported: list[tuple[str, int]], what: str) -> list[str]:
-    """Return the NEFF's name of each tensor of the kernel: matched by name if all names and sizes agree, else by order
-    and size, else by size alone if every size occurs once.
+    """Return, for each tensor of the kernel, the name that the NEFF gives it.
 
-    Raises ValueError, with both lists, if the tensors can not be matched. ``wanted`` holds name, nbytes, dtype and
-    shape; ``reported`` holds names and bytes; ``what`` (``inputs`` or ``outputs``) is for the message.
+    Tensors are matched by name if all names and sizes agree, else by order and size, else by size alone if
+    every size occurs once. Raise ValueError, with both lists, if none of these works. ``wanted`` has name,
+    nbytes, dtype and shape; ``reported`` has names and numbers of bytes; ``what`` (``inputs`` or ``outputs``)
+    is for the message.
     """
     sizes = dict(reported)
     if len(wanted) == len(reported) and all(sizes.get(one["name"]) == one["nbytes"] for one in wanted):

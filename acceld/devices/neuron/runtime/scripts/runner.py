@@ -1,22 +1,24 @@
-"""Run kernels on one leased core: load a NEFF once, run it on data, time it. No candidate code runs in this process.
+"""Run kernels on one leased core: load a NEFF once, run it on data, time it. No candidate code runs in this
+process.
 
-The process answers records until ``close`` or the pipe's end. Operations:
+The process answers records until ``close`` or the end of the pipe. Operations:
 
-- ``hello``: versions and the runtime that will be used.
+- ``hello``: versions, and the runtime that will be used.
 - ``load``: ``neff`` (path), ``inputs`` and ``outputs`` (name, dtype, shape), ``folder`` and ``traces`` (private).
 - ``run``: the inputs' bytes in order; answers with the outputs' bytes in order.
 - ``time``: ``warmups`` and ``iterations``, on the inputs of the last ``run``. Answers with ``samples_us`` (from the
   device's own clock) and ``summary`` (the profiler's text for one more execution, may be empty), or with ``summaries``
   (the profiler's text, one for each execution).
 
-All operations but ``hello`` name a ``slot`` (0 where left out): several NEFFs stay loaded, so that rounds of them can
-alternate.
+All operations but ``hello`` name a ``slot`` (0 if they do not). Each slot keeps a NEFF loaded, so that rounds
+of several kernels can alternate.
 
-Every successful answer has ``reported``, the other output of the tools. An error answer has ``ok: false``, ``kind``
-(``nrt``, ``missing``, ``protocol``, ``proof``, ``profiler``: the tool itself failed, or ``shape``: the NEFF's tensors
-are not those of the kernel) and ``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``libnrt`` (AWS's library by
-ctypes; the profiler times), ``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF themselves).
-``nki.baremetal`` is not used: it would bring the candidate's Python next to the data.
+Every successful answer has ``reported``: all else that the tools printed. An error answer has ``ok: false``,
+``kind`` and ``message``. The kinds are ``nrt``, ``missing``, ``protocol``, ``proof``, ``profiler`` (the tool
+itself failed) and ``shape`` (the NEFF's tensors are not those of the kernel). Runtimes, best first: ``nrtpy``,
+``spike``, ``libnrt`` (AWS's library by ctypes; the profiler times), ``capture`` (neuron-explorer or
+neuron-profile, which load and run the NEFF themselves). ``nki.baremetal`` is not used: it would bring the
+candidate's Python next to the data.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ import neff as neff_file  # type: ignore[import-not-found,unused-ignore]
 
 SAVED = re.compile(r'saved output "(?P<name>[^"]*)" as "(?P<file>[^"]*)"')
 DEVICE_RESOLUTION_US = 0.001
-"""The device's time stamps are in nanoseconds."""
+"""Resolution of the device's time stamps, which count nanoseconds."""
 
 
 class RunnerError(Exception):
@@ -51,7 +53,9 @@ class RunnerError(Exception):
 
 
 def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
-    """Return the bytes of each array of a record. Raise RunnerError if the arrays' lengths do not add up to the data's."""
+    """Return the bytes of each array of a record. Raise RunnerError if the arrays' lengths do not add up to the
+    length of ``data``.
+    """
     parts, at = [], 0
     for spec in specs:
         parts.append(data[at : at + spec["nbytes"]])
@@ -62,17 +66,17 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 
 
 NRT = re.compile(r"NRT[ _]|NeuronCore\(s\) not available|execution timeout \(|INFER_ERROR_SUBTYPE")
-"""Pattern of a failure that the runtime reported through a tool. In other failures the tool itself is at fault."""
+"""Pattern of a failure that the runtime reported through a tool. For any other failure the tool itself is at fault."""
 SAID: list[str] = []
-"""Messages of the tools since the last answer."""
+"""Output of the tools since the last answer."""
 _SAID_CHARACTERS = 4000
 
 
 def call(command: list[str], folder: str) -> str:
     """Run a tool in ``folder``, and return everything that it printed on stdout and stderr.
 
-    Raises RunnerError with the end of that output if the tool fails. The error's kind is ``nrt`` if the runtime
-    reported a failure or a signal ended the tool, else ``profiler``.
+    Raise RunnerError, with the end of that output, if the tool fails. The error's kind is ``nrt`` if the
+    runtime reported a failure or if a signal ended the tool; otherwise ``profiler``.
     """
     me = os.getpid()
     # The tool holds the core, so it must end with this process, even if this process is killed.
@@ -97,8 +101,9 @@ def call(command: list[str], folder: str) -> str:
 
 
 def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what: str) -> list[str]:
-    """Return the NEFF's names of the kernel's tensors. Raise RunnerError, with both lists, if the lists can not be
-    matched.
+    """Return, for each tensor of the kernel, the name that the NEFF gives it.
+
+    Raise RunnerError, with both lists, if the tensors can not be matched.
     """
     try:
         names: list[str] = neff_file.pair(wanted, reported, what)
@@ -111,10 +116,10 @@ def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what
 
 
 def sizes_of(info: Any, known: dict[str, int]) -> list[tuple[str, int]]:
-    """Return names and bytes of the tensors in ``info``, which a model reports as records with ``size``, or as names
-    alone.
+    """Return the name and the number of bytes of each tensor in ``info``.
 
-    Missing sizes are taken from ``known``, the sizes that the NEFF file states; -1 if that lacks them, too.
+    A model reports records with ``size``, or names alone. Missing sizes come from ``known``, the sizes that the
+    NEFF file states; a size that is unknown there, too, is -1.
     """
     reported = []
     for name in info:
@@ -130,8 +135,9 @@ def view(profiler: str, neff: str, trace: Path, folder: str) -> str:
 
 
 class CaptureRuntime:
-    """Run kernels by the profiler's ``capture``, which loads the NEFF, reads raw input files, and saves outputs and
-    traces.
+    """Run kernels by the profiler's command ``capture``.
+
+    The profiler loads the NEFF, reads inputs from files, and writes outputs and traces to files.
     """
 
     def __init__(self, program: str) -> None:
@@ -153,15 +159,15 @@ class CaptureRuntime:
         self.traces.mkdir(parents=True, exist_ok=True)
 
     def give(self, number: int, name: str, data: bytes) -> None:
-        """Write input ``number`` to a file that the next captures read. Give inputs in the order of the kernel's
-        arguments.
+        """Write input ``number`` to the file that later captures read. Inputs have to be given in the order of
+        the arguments.
         """
         path = self.folder / f"input_{number}.bin"
         path.write_bytes(data)
         self.inputs = [*self.inputs[: 2 * number], name, str(path)]
 
     def run(self, data: bytes) -> bytes:
-        """Return the bytes of the outputs of one execution on the given inputs."""
+        """Execute the NEFF once on the given inputs, and return the bytes of the outputs."""
         for number, (name, part) in enumerate(zip(self.input_names, split(data, self.input_specs))):  # noqa: B905
             self.give(number, name, part)
         reported = self._capture(self.folder / "check.ntff", "--save-output")
@@ -179,7 +185,9 @@ class CaptureRuntime:
                     file.unlink()
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Execute the NEFF in one load, and return a summary of each execution after the warm-ups."""
+        """Execute the NEFF repeatedly in one load, and return the profiler's summary of each execution after
+        the warm-ups.
+        """
         for old in self.traces.glob("profile*.ntff"):
             old.unlink()
         total = warmups + iterations
@@ -198,7 +206,7 @@ class CaptureRuntime:
 
 
 class PythonRuntime:
-    """Run kernels by nrtpy or spike, which have the same classes under different prefixes."""
+    """Run kernels by the package nrtpy or spike. Both have the same classes under different prefixes."""
 
     def __init__(self, name: str, module: Any, profiler: str) -> None:
         self.name = name
@@ -227,7 +235,7 @@ class PythonRuntime:
         self.output_order = [name for name, _ in request["neff_outputs"]]
 
     def run(self, data: bytes) -> bytes:
-        """Return the bytes of the outputs of one execution on the given inputs."""
+        """Execute the NEFF once on the given inputs, and return the bytes of the outputs."""
         import numpy
 
         self.arguments = {}
@@ -242,10 +250,11 @@ class PythonRuntime:
         return b"".join(parts[name] for name in names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Return the device's times of each execution, and the profiler's summary of one more, traced execution.
+        """Return the device's time of each execution, and the profiler's summary of one more execution, which
+        is traced.
 
-        The trace proves that the device ran. The summary has the counters; it is empty if the profiler is missing or
-        fails.
+        The trace proves that the device ran. The summary has the counters; it is empty if the profiler is
+        missing or fails.
         """
         result = self.model.benchmark(self.arguments, warmup_iter=warmups, benchmark_iter=iterations, mode="device")
         trace = self.traces / "profile.ntff"
@@ -267,8 +276,8 @@ class PythonRuntime:
 
 
 class LibraryRuntime:
-    """Run kernels by libnrt, on a NEFF that is loaded once. Timing is left to the profiler, which has the device's
-    clock.
+    """Run kernels by libnrt, on a NEFF that is loaded once. The profiler does the timing, because it reads the
+    device's clock.
     """
 
     name = "libnrt"
@@ -289,9 +298,7 @@ class LibraryRuntime:
             self.clock.load(request)
 
     def run(self, data: bytes) -> bytes:
-        """Return the bytes of the outputs of one execution on the given inputs. Outputs are cleared before the
-        execution.
-        """
+        """Clear the outputs, execute the NEFF once on the given inputs, and return the bytes of the outputs."""
         parts = split(data, self.input_specs)
         for number, (name, part) in enumerate(zip(self.input_names, parts)):  # noqa: B905
             self.neff.write(name, part)
@@ -303,7 +310,7 @@ class LibraryRuntime:
         return b"".join(self.neff.read(name) for name in self.output_names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Return the profiler's summaries of its own executions on the same inputs. Raise RunnerError without a
+        """Return the profiler's summaries of executions on the same inputs. Raise RunnerError if there is no
         profiler.
         """
         if self.clock is None:
@@ -323,9 +330,9 @@ def _dtype(name: str) -> Any:
 
 
 def find_runtime(profiler: str, wanted: str) -> Any:
-    """Return the runtime ``wanted``, or the best installed runtime if ``wanted`` is empty.
+    """Return the runtime ``wanted``; the best one that is installed if ``wanted`` is empty.
 
-    Raises RunnerError if it is not installed.
+    Raise RunnerError if there is no such runtime.
     """
     for name in ("nrtpy", "spike"):
         if wanted in ("", name):
@@ -356,7 +363,7 @@ def version_of(distribution: str) -> str:
 
 
 class Runner:
-    """Hold the state between requests: the chosen runtime, and for each slot an instance with a loaded NEFF."""
+    """State between requests: the chosen runtime, and for each slot its loaded NEFF."""
 
     def __init__(self) -> None:
         self.wanted: tuple[str, str] | None = None
@@ -373,7 +380,7 @@ class Runner:
             python = "{}.{}.{}".format(*sys.version_info[:3])
             return {"runtime": runtime.name, "python": python, "version": version_of(runtime.name)}, b""
         if self.wanted is None:
-            raise RunnerError("protocol", "the first request is hello")
+            raise RunnerError("protocol", "the first request has to be hello")
         if operation == "load":
             Path(request["folder"]).mkdir(parents=True, exist_ok=True)
             self.slots.pop(slot, None)
