@@ -424,41 +424,61 @@ class SearchParameters:
     class.
     """
 
-    beam_width: int = _option(4, "candidates kept between iterations (B)")
-    plans: int = _option(8, "plans a parent (N)")
-    attempts: int = _option(2, "attempts a plan (K)")
-    iterations: int = _option(8, "iterations at most (T)")
-    fixer_steps: int = _option(0, "repairs a failed candidate may get")
-    memory: MemoryPolicy = _option("off", "which insights the planner is shown")
-    top_k: int = _option(8, "new insights an iteration, at most")
-    memory_size: int = _option(16, "insights shown to the planner, at most (ExpN)")
-    t_pos: float = _option(1.04, "speed-up from which a rewrite gives a positive insight")
-    t_neg: float = _option(1.15, "slow-down from which a rewrite gives a negative insight")
-    strategy: StrategyName = _option("beam", "how candidates are chosen")
-    seed: int = _option(0, "with rules, the same seed makes the same decisions")
-    target_percent: float | None = _option(None, "stop at this percent of attainable")
-    patience: int = _option(3, "stop after this many iterations without a better kernel; 0 never")
-    budget_usd: float | None = _option(None, "cap on the cost of models")
-    time_limit_s: float | None = _option(None, "stop a run after this long")
-    polish: int = _option(24, "kernels that rules time to improve a passing kernel of a model; 0: none")
+    beam_width: int = _option(4, "number of fastest candidates that the next iteration starts from (B)")
+    plans: int = _option(8, "plans for each parent in an iteration (N)")
+    attempts: int = _option(2, "kernels that are written for each plan (K)")
+    iterations: int = _option(8, "most iterations of a run (T)")
+    fixer_steps: int = _option(0, "repairs by a model that a failed candidate may get")
+    memory: MemoryPolicy = _option(
+        "off",
+        "insights from earlier rewrites that models are shown: off (no insights), fifo (this run's newest), random (a "
+        "sample of this run's), value (the most useful of all runs)",
+    )
+    top_k: int = _option(8, "most new insights of an iteration")
+    memory_size: int = _option(16, "most insights that the planner is shown (ExpN)")
+    t_pos: float = _option(1.04, "least speed-up of a rewrite that becomes a positive insight")
+    t_neg: float = _option(1.15, "least slow-down of a rewrite that becomes a negative insight")
+    strategy: StrategyName = _option(
+        "beam",
+        "how the parents of an iteration are chosen: beam (the fastest candidates), best_of_n (always the baseline), "
+        "reflexion (the last candidate that passed), random (as beam, but plans are drawn at random), tune (as beam, but "
+        "plans are sequences of rewrites with the lowest simulated latency), evolve (as tune, but sequences are drawn at "
+        "random and joined)",
+    )
+    seed: int = _option(0, "seed of the search's draws; with rules, a run with the same seed makes the same decisions")
+    target_percent: float | None = _option(
+        None, "end the run when the best kernel reaches this percent of the speed that the roofline model allows"
+    )
+    patience: int = _option(3, "end the run after this many iterations in a row without a better kernel; 0: never")
+    budget_usd: float | None = _option(None, "cap in USD on the run's calls to models")
+    time_limit_s: float | None = _option(None, "end the run after this many seconds")
+    polish: int = _option(
+        24,
+        "sequences of rewrites that rules time on the simulator to make each passing kernel of a model faster; 0: no such "
+        "sequences",
+    )
     screen: bool = _option(
         False, "on a device, measure only a sample of the candidates that the simulator finds clearly slower"
     )
     knowledge: KnowledgeLevel = _option(
         "calls",
-        "facts in prompts: none, those of a kernel's calls and related ones (of all calls of NKI where every model has a "
-        "Messages API), or of all calls",
+        "facts about the language and the chip in prompts: none, calls (of the calls that the kernel uses or could use "
+        "instead) or full (of every call)",
     )
-    planner: bool = _option(True, "without it the executor works straight from the kernel")
-    tools: bool | None = _option(None, "executor with or without tools, in place of [llm.executor]")
-    fixer_usd: float | None = _option(None, "share of the budget for repairs")
-    show_simulated: bool = _option(False, "a measured run sees insights from simulations too, marked unverified")
-    own_insights: bool = _option(False, "the memory holds this run's insights alone, so that runs can be compared")
-    max_usd_per_percent: float | None = _option(None, "stop when the next percent is expected to cost more than this")
-    host: str = _option("", "on a cluster, evaluate on this host alone")
-    from_reference: bool = _option(False, "the executor writes the first kernel from the reference")
+    planner: bool = _option(True, "False: the executor changes the kernel without a plan")
+    tools: bool | None = _option(None, "whether the executor may use tools; None: what [llm.executor] says")
+    fixer_usd: float | None = _option(None, "cap in USD on the run's repairs, which count under the run's cap too")
+    show_simulated: bool = _option(
+        False, "in runs on a device, also show the insights of simulated runs, marked as unverified"
+    )
+    own_insights: bool = _option(False, "show only insights of this run, so that runs can be compared")
+    max_usd_per_percent: float | None = _option(
+        None, "end the run when one more percent of speed-up is expected to cost more USD than this"
+    )
+    host: str = _option("", "on a cluster, evaluate on the host of this name alone")
+    from_reference: bool = _option(False, "let the executor write the first kernel from the numpy reference")
     candidates: int | None = _option(
-        None, "stop after this many evaluated candidates; the last iteration is cut to fit"
+        None, "end the run after this many evaluated candidates; the last iteration makes only as many as are left"
     )
 
     def __post_init__(self) -> None:

@@ -72,13 +72,24 @@ def configuration_page() -> str:
             "folders of workloads), and names the keys and the files that each read."
         ),
         "",
-        "| key | default | meaning |",
-        "|---|---|---|",
+        "A key without a default is not set. `acceld config default > acceld.toml` writes a file with every key to start from.",
     ]
-    for key, default, doc in config.every_key():
-        mark = " *" if config.needs_trust(key) else ""
-        shown = "" if default in (None, "", ()) else f"`{default}`"
-        lines.append(f"| `{key}`{mark} | {shown} | {doc} |")
+    keys = list(config.every_key())
+    for section, purpose in config.every_section():
+        lines += [
+            "",
+            f"## [{section}]",
+            "",
+            purpose.replace("``", "`"),
+            "",
+            "| key | default | meaning |",
+            "|---|---|---|",
+        ]
+        for key, default, doc in keys:
+            if key.rpartition(".")[0] == section:
+                mark = " *" if config.needs_trust(key) else ""
+                shown = "" if default in (None, "", ()) else f"`{default}`"
+                lines.append(f"| `{key}`{mark} | {shown} | {doc} |")
     return "\n".join(lines) + "\n"
 
 
