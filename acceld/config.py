@@ -1,11 +1,12 @@
 """Resolve the configuration into one typed record, with the origin of each value.
 
-Order: flags > ``ACCELD_*`` variables > nearest ``acceld.toml`` upward > the user's ``acceld.toml`` in the XDG config
-folder > defaults. The defaults are the fields below; ``default_toml`` prints them, commented, as the file
-``acceld.toml`` at the top of the project. Unknown keys are errors that name the nearest known key.
+Sources, the strongest first: flags, ``ACCELD_*`` variables, the nearest ``acceld.toml`` in the current folder
+or above it, the user's own ``acceld.toml`` in the XDG config folder, defaults. The fields below have the
+defaults and the texts that document each key. ``default_toml`` prints both as the file ``acceld.toml`` at the
+top of the project. An unknown key is an error that names the nearest known key.
 
-A project's file may not set keys marked ``trusted`` until its folder has been trusted (``acceld config trust DIR``): a
-cloned repository must not be able to send a key to a stranger or to run a hook.
+A project's file may set a key marked ``trusted`` only after its folder was trusted (``acceld config trust
+DIR``): a cloned repository must not be able to send an API key to a stranger or to run a hook.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ else:  # plug-ins add names of providers, so the type is built at run time and c
 
 
 def _key(default: Any, doc: str, *, trusted: bool = False, inferred: bool = False) -> Any:
-    """Return a field. The default file omits an ``inferred`` key: a key that
-    nobody has set may get another value than its default, inferred from the kernel.
+    """Return the field of a key. ``doc`` is its text for people. A ``trusted`` key needs a trusted folder.
+
+    ``inferred`` says that a key that nobody set may get another value than the default, because the kernel
+    decides. Such a key is a comment in the default file.
     """
     metadata = {"doc": doc, "trusted": trusted, "inferred": inferred}
     if isinstance(default, list | dict):
@@ -61,39 +64,40 @@ def _option(name: str, more: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
-    """How a run searches. A flag of ``acceld optimize`` wins over the key of the same name."""
+    """Settings of a search. A flag of ``acceld optimize`` wins over the key of the same name."""
 
     preset: Literal["quick", "standard", "paper"] = _key(
         "standard",
-        "Size of a search. quick: 2 parents, 4 plans for each, 2 kernels for each plan, 4 iterations. standard: 4 parents, "
-        "8 plans, 2 kernels, 8 iterations. paper: 6 parents, 12 plans, 2 kernels, 16 iterations, without patience and "
-        "repairs, as in the AccelOpt paper. Take quick for a first look.",
+        "Size of a search. quick: 2 parents, 4 plans for each, 2 kernels for each plan, 4 iterations. standard: 4 "
+        "parents, 8 plans, 2 kernels, 8 iterations. paper: 6 parents, 12 plans, 2 kernels, 16 iterations, without "
+        "patience and repairs, as in the AccelOpt paper. Take quick for a first look.",
     )
     proposer: Literal["rules", "llm", "both", "command"] = _key(
         "rules",
-        "Who proposes changes. rules: rewrite rules, which cost nothing. llm: the models of [llm]. both: models and rules "
-        "in turn. command: a program of your own, set in [command].",
+        "Who proposes changes. rules: rewrite rules, which cost nothing. llm: the models of [llm]. both: models and "
+        "rules in turn. command: a program of your own, set in [command].",
     )
     strategy: StrategyName = _option("strategy")
     chip: ChipName = _key(
         "trn1",
-        "Chip that kernels are made faster for. If this key is not set, a kernel that does not run on trn1 is for a chip "
-        "that it runs on, and a numpy reference is for trn2.",
+        "Chip that kernels are made faster for. If this key is not set, a kernel that does not run on trn1 is for a "
+        "chip that it runs on, and a numpy reference is for trn2.",
         inferred=True,
     )
     api: ApiName = _key(
         "nki_legacy",
-        "Language of the kernel. nki_legacy: neuronxcc.nki, for trn1 and trn2. nki: the package nki from 0.3 on, for trn2 "
-        "and trn3. triton: GPUs. c and numpy: this machine's processor. If this key is not set, the file's imports decide, "
-        "and a numpy reference becomes a kernel of nki.",
+        "Language of the kernel. nki_legacy: neuronxcc.nki, for trn1 and trn2. nki: the package nki from 0.3 on, for "
+        "trn2 and trn3. triton: GPUs. c and numpy: this machine's processor. If this key is not set, the file's "
+        "imports decide, and a numpy reference becomes a kernel of nki.",
         inferred=True,
     )
     seed: int = _option("seed")
     memory: Literal["auto", "off", "fifo", "random", "value"] = _key(
         "auto",
-        "Insights from earlier rewrites that models are shown. off: no insights. fifo: this run's newest. random: a sample "
-        "of this run's. value: the most useful of all runs. auto: off with rules and where one parent is kept; else fifo "
-        "in the preset paper, and value in other presets. Set off to make runs independent of what earlier runs learned.",
+        "Insights from earlier rewrites that models are shown. off: no insights. fifo: this run's newest. random: a "
+        "sample of this run's. value: the most useful of all runs. auto: off with rules and where one parent is "
+        "kept; else fifo in the preset paper, and value in other presets. Set off to make runs independent of what "
+        "earlier runs learned.",
     )
     show_simulated: bool = _option(
         "show_simulated",
@@ -106,23 +110,23 @@ class SearchConfig:
     )
     fixer_steps: int | None = _key(
         None,
-        "Repairs by a model that a failed candidate may get. Not set: 2 where models propose, but 0 in the preset paper. "
-        "0: a failed candidate is not repaired.",
+        "Repairs by a model that a failed candidate may get. Not set: 2 where models propose, but 0 in the preset "
+        "paper. 0: a failed candidate is not repaired.",
     )
     polish: int = _option("polish", "Used with the proposer both")
     patience: int = _option("patience")
     target_percent: float | None = _option("target_percent", "Not set: no such end")
     max_usd_per_percent: float | None = _option(
         "max_usd_per_percent",
-        "The trend of the last three iterations counts, with models and with devices at devices.usd_per_hour. Not set: no "
-        "such end",
+        "The trend of the last three iterations counts, with models and with devices at devices.usd_per_hour. Not "
+        "set: no such end",
     )
     time_limit_s: float | None = _option("time_limit_s", "Not set: no limit")
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluateConfig:
-    """How candidates are built, checked and timed. A candidate that needs more than a limit fails; its run goes on."""
+    """Limits and isolation of building, checking and timing a candidate. One that needs more fails; its run goes on."""
 
     slots: int = _key(
         0,
@@ -134,12 +138,13 @@ class EvaluateConfig:
     )
     build_s: float = _key(
         60.0,
-        "Deadline in seconds for tracing or compiling one kernel. The Neuron compiler gets 600 s if this value is lower.",
+        "Deadline in seconds for tracing or compiling one kernel. The Neuron compiler gets 600 s if this value is "
+        "lower.",
     )
     check_s: float = _key(
         0.0,
-        "Deadline in seconds for running a kernel on one data set. 0 on the simulator: 20 times what the baseline took, at "
-        "least 30 s; 600 s while that time is unknown. 0 for kernels timed on this machine: 10 s a call.",
+        "Deadline in seconds for running a kernel on one data set. 0 on the simulator: 20 times what the baseline "
+        "took, at least 30 s; 600 s while that time is unknown. 0 for kernels timed on this machine: 10 s a call.",
     )
     time_s: float = _key(60.0, "Deadline in seconds for timing one kernel.")
     max_instructions: int = _key(
@@ -147,47 +152,48 @@ class EvaluateConfig:
     )
     queue_size: int = _key(
         64,
-        "Candidates of one run that may wait for a slot. When so many wait, the run asks for no further candidates until "
-        "some have been evaluated.",
+        "Candidates of one run that may wait for a slot. When so many wait, the run asks for no further candidates "
+        "until some have been evaluated.",
     )
     sandbox: Literal["auto", "L4", "L3", "L2", "L1"] = _key(
         "auto",
-        "Weakest isolation of candidates' code that you accept. L1: system calls are filtered, but files can be read. L2: "
-        "no files either. L3: namespaces of their own. L4: limits on whole process trees too. auto: the strongest that "
-        "works here. Set a level to make acceld refuse to start below that level.",
+        "Weakest isolation of candidates' code that you accept. L1: system calls are filtered, but files can be "
+        "read. L2: no files either. L3: namespaces of their own. L4: limits on whole process trees too. auto: the "
+        "strongest that works here. Set a level to make acceld refuse to start below that level.",
         trusted=True,
     )
     cache_gib: float = _key(
         1.0,
-        "Disk space in GiB for input data and reference outputs, in your cache folder, for all projects together. Data in "
-        "use is kept even beyond this size.",
+        "Disk space in GiB for input data and reference outputs, in your cache folder, for all projects together. "
+        "Data in use is kept even beyond this size.",
     )
     allow_unsandboxed: bool = _key(
         False,
-        "true: code that models wrote also runs on a machine where no isolation works, with your rights. false: such code "
-        "is refused there.",
+        "true: code that models wrote also runs on a machine where no isolation works, with your rights. false: such "
+        "code is refused there.",
         trusted=True,
     )
     strict_legality: bool = _key(
         False,
-        "true: refuse constructs that later compilers refuse, such as on-chip tensors with block dimensions. Set it before "
-        "you move kernels to a later SDK.",
+        "true: refuse constructs that later compilers refuse, such as on-chip tensors with block dimensions. Set it "
+        "before you move kernels to a later SDK.",
     )
 
     nki: Literal["auto", "0.3", "0.4", "0.5", "0.6", "0.7"] = _key(
         "auto",
-        "Version of the package nki by whose names and syntax kernels are judged. auto: the version that is installed on "
-        "this machine, else 0.6. Set the version of the machine that the kernels will run on.",
+        "Version of the package nki by whose names and syntax kernels are judged. auto: the version that is "
+        "installed on this machine, else 0.6. Set the version of the machine that the kernels will run on.",
     )
     second_opinion: Literal["auto", "off", "required"] = _key(
         "auto",
-        "Whether AWS's own simulator and compiler must also accept a kernel of nki that passed acceld's strict gate. auto: "
-        "ask where these tools are installed. off: never ask. required: refuse to evaluate where they are missing.",
+        "Whether AWS's own simulator and compiler must also accept a kernel of nki that passed acceld's strict gate. "
+        "auto: ask where these tools are installed. off: never ask. required: refuse to evaluate where they are "
+        "missing.",
     )
     second_python: str = _key(
         "",
-        "Python interpreter of the environment with the package nki, which second_opinion uses. Empty: search this machine. "
-        "Set a path, such as '/home/me/nki-venv/bin/python', if the search does not find yours.",
+        "Python interpreter of the environment with the package nki, which second_opinion uses. Empty: search this "
+        "machine. Set a path, such as '/home/me/nki-venv/bin/python', if the search does not find yours.",
         trusted=True,
     )
 
@@ -199,12 +205,12 @@ class EvaluateConfig:
 
 @dataclass(frozen=True, slots=True)
 class RoleConfig:
-    """Which models fill one role, and how they are asked."""
+    """Models of one role, and how they are asked."""
 
     models: tuple[str, ...] = _key(
         (),
-        "Names of [models] tables, drawn by weight for each call. A weight is written after a star: 'fast*3' is drawn "
-        "three times as often as 'careful'.",
+        "Names of [models] tables, drawn by weight for each call. A weight is written after a star: 'fast*3' is "
+        "drawn three times as often as 'careful'.",
     )
     max_output_tokens: int = _key(
         16_384, "Longest answer in tokens, reasoning included. Raise it if answers end in the middle."
@@ -214,13 +220,14 @@ class RoleConfig:
     )
     choice: Literal["weights", "gain"] = _key(
         "weights",
-        "How a model is drawn where a role has several. weights: by the weights alone. gain: more often if its answers "
-        "brought more speed-up per dollar.",
+        "How a model is drawn where a role has several. weights: by the weights alone. gain: more often if its "
+        "answers brought more speed-up per dollar.",
     )
     tools: bool = _key(
         False,
-        "true: the executor may look up NKI calls, and trace, profile and check a kernel before it answers, within the "
-        "limits of [llm.tools]. Answers are then more often legal, and cost more calls. Other roles ignore this key.",
+        "true: the executor may look up NKI calls, and trace, profile and check a kernel before it answers, within "
+        "the limits of [llm.tools]. Answers are then more often legal, and cost more calls. Other roles ignore this "
+        "key.",
     )
     batch: bool = _key(
         False,
@@ -234,9 +241,9 @@ class ModelConfig:
 
     provider: ProviderName = _key(
         "openai",
-        "Who serves the model. openai: OpenAI or any endpoint with its API. anthropic, openrouter: these services. bedrock, "
-        "mantle, claude_aws: Amazon Bedrock, its Messages API, the Claude Platform on AWS. vertex: Google Vertex AI. azure, "
-        "foundry: Azure OpenAI, Claude in Microsoft Foundry.",
+        "Who serves the model. openai: OpenAI or any endpoint with its API. anthropic, openrouter: these services. "
+        "bedrock, mantle, claude_aws: Amazon Bedrock, its Messages API, the Claude Platform on AWS. vertex: Google "
+        "Vertex AI. azure, foundry: Azure OpenAI, Claude in Microsoft Foundry.",
     )
     name: str = _key("", "The provider's name of the model. Empty: the name of this table.")
     protocol: Literal["", "chat", "responses", "messages"] = _key(
@@ -246,8 +253,8 @@ class ModelConfig:
     )
     base_url: str = _key(
         "",
-        "Address of the endpoint, such as http://127.0.0.1:8000/v1 for a local server. Empty: the provider's own. With an "
-        "address and no key_env, openai and anthropic are sent no key.",
+        "Address of the endpoint, such as http://127.0.0.1:8000/v1 for a local server. Empty: the provider's own. "
+        "With an address and no key_env, openai and anthropic are sent no key.",
         trusted=True,
     )
     key_env: str = _key(
@@ -257,8 +264,8 @@ class ModelConfig:
     )
     region: str = _key(
         "",
-        "Region of the cloud, such as us-west-2, for bedrock, mantle, claude_aws and vertex. Empty: from the settings of "
-        "AWS or Google on this machine.",
+        "Region of the cloud, such as us-west-2, for bedrock, mantle, claude_aws and vertex. Empty: from the "
+        "settings of AWS or Google on this machine.",
     )
     project: str = _key("", "Google Cloud project for vertex; workspace for claude_aws. Other providers ignore it.")
     profile: str = _key(
@@ -279,8 +286,8 @@ class ModelConfig:
     tokens_per_minute: int = _key(0, "Tokens to and from this model in any 60 s. 0: acceld sets no limit.")
     input_usd_per_mtok: float | None = _key(
         None,
-        "Price of a million input tokens in USD. Counts only together with output_usd_per_mtok. Not set: the price that "
-        "the package genai-prices has. Set 0 for a server of your own.",
+        "Price of a million input tokens in USD. Counts only together with output_usd_per_mtok. Not set: the price "
+        "that the package genai-prices has. Set 0 for a server of your own.",
     )
     cached_usd_per_mtok: float | None = _key(
         None,
@@ -297,8 +304,8 @@ class ModelConfig:
     )
     service_tier: Literal["", "flex", "priority"] = _key(
         "",
-        "OpenAI's tier of service. flex: cheaper and slower. priority: faster and dearer. Empty: the usual tier. A tier "
-        "needs tier_input_usd_per_mtok and tier_output_usd_per_mtok.",
+        "OpenAI's tier of service. flex: cheaper and slower. priority: faster and dearer. Empty: the usual tier. A "
+        "tier needs tier_input_usd_per_mtok and tier_output_usd_per_mtok.",
     )
     tier_input_usd_per_mtok: float | None = _key(
         None, "Price in USD of a million input tokens in the tier that service_tier names."
@@ -310,8 +317,8 @@ class ModelConfig:
     )
     tier_cache_write_usd_per_mtok: float | None = _key(
         None,
-        "Price in USD of a million input tokens written to the prompt cache in that tier of service. Not set: 1.25 times "
-        "tier_input_usd_per_mtok.",
+        "Price in USD of a million input tokens written to the prompt cache in that tier of service. Not set: 1.25 "
+        "times tier_input_usd_per_mtok.",
     )
     tier_output_usd_per_mtok: float | None = _key(
         None, "Price in USD of a million output tokens in the tier that service_tier names."
@@ -322,13 +329,13 @@ class ModelConfig:
     )
     thinking: Literal["", "adaptive", "off"] = _key(
         "",
-        "Thinking of models that are asked by the Messages API. adaptive: the model decides how long it thinks. off: it "
-        "does not think. Empty: adaptive, unless thinking_tokens is set.",
+        "Thinking of models that are asked by the Messages API. adaptive: the model decides how long it thinks. off: "
+        "it does not think. Empty: adaptive, unless thinking_tokens is set.",
     )
     cache: Literal["5m", "1h"] = _key(
         "5m",
-        "How long a Messages API keeps the beginning of a prompt. Writing it costs 1.25 times the input price for 5m, and "
-        "twice for 1h. Take 1h if more than 5 minutes pass between calls.",
+        "How long a Messages API keeps the beginning of a prompt. Writing it costs 1.25 times the input price for "
+        "5m, and twice for 1h. Take 1h if more than 5 minutes pass between calls.",
     )
     thinking_tokens: int = _key(
         0, "Fixed number of tokens that an older Anthropic model may think. 0: the key thinking decides."
@@ -349,14 +356,14 @@ class ToolsConfig:
     seconds: float = _key(300.0, "Seconds that the called tools may run together.")
     usd: float | None = _key(
         None,
-        "Cost in USD of these calls of the model. Not set: no limit besides the budget. With a limit, a model without a "
-        "known price gets no tools after its first call.",
+        "Cost in USD of these calls of the model. Not set: no limit besides the budget. With a limit, a model "
+        "without a known price gets no tools after its first call.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LlmConfig:
-    """How models are called: deadlines, retries and batches. The sections below name the models of each role."""
+    """Deadlines, retries and batches of calls to models. The sections below name the models of each role."""
 
     planner: RoleConfig = field(
         default_factory=RoleConfig, metadata={"doc": "Models of the planner, which proposes what to change."}
@@ -402,15 +409,15 @@ class CommandConfig:
 
     run: str = _key(
         "",
-        "The program: claude, codex, gemini, kiro, aider or opencode for a command line that acceld knows, or a command "
-        "line of your own. {prompt}, {file}, {folder}, {usd} and {seconds} in the line are replaced.",
+        "The program: claude, codex, gemini, kiro, aider or opencode for a command line that acceld knows, or a "
+        "command line of your own. {prompt}, {file}, {folder}, {usd} and {seconds} in the line are replaced.",
         trusted=True,
     )
     time_s: float = _key(900.0, "Deadline in seconds for one attempt. The program is ended then.")
     usd: float | None = _key(
         None,
-        "Most that one attempt may cost in USD. An attempt counts with this amount if the program reports no cost. Not "
-        "set: the program gets no cap.",
+        "Most that one attempt may cost in USD. An attempt counts with this amount if the program reports no cost. "
+        "Not set: the program gets no cap.",
     )
     at_once: int = _key(2, "Programs that run at the same time.")
 
@@ -422,8 +429,8 @@ class BudgetConfig:
     run_usd: float | None = _key(None, "Cap in USD on the calls to models of one run. Not set: no cap.")
     fixer_usd: float | None = _key(
         None,
-        "Cap in USD on the repairs of one run, which count under run_usd too. At this cap repairs end and the run goes on. "
-        "Not set: repairs have no cap of their own.",
+        "Cap in USD on the repairs of one run, which count under run_usd too. At this cap repairs end and the run "
+        "goes on. Not set: repairs have no cap of their own.",
     )
     day_usd: float | None = _key(
         None, "Cap in USD on the calls to models of all runs in one calendar day (UTC). Not set: no cap."
@@ -437,8 +444,8 @@ class BudgetConfig:
     )
     allow_unknown_price: bool = _key(
         False,
-        "true: models without a known price are called even under a cap, although their cost can not be counted. false: "
-        "such calls are refused under a cap.",
+        "true: models without a known price are called even under a cap, although their cost can not be counted. "
+        "false: such calls are refused under a cap.",
         trusted=True,
     )
 
@@ -449,8 +456,9 @@ class DevicesConfig:
 
     backend: BackendName = _key(
         "simulator",
-        "What times the kernels. simulator: a prediction, on any machine. neuron: a Trainium chip, for kernels of nki. "
-        "neuron_legacy: a Trainium chip, for kernels of neuronxcc.nki. cuda: an NVIDIA GPU. cpu: this machine's processor.",
+        "What times the kernels. simulator: a prediction, on any machine. neuron: a Trainium chip, for kernels of "
+        "nki. neuron_legacy: a Trainium chip, for kernels of neuronxcc.nki. cuda: an NVIDIA GPU. cpu: this machine's "
+        "processor.",
     )
     cores: tuple[int, ...] = _key(
         (), "Numbers of the logical NeuronCores to use, such as [0, 1]. Empty: all that are free."
@@ -463,9 +471,10 @@ class DevicesConfig:
     )
     compile_jail: Literal["auto", "strict", "wide", "off"] = _key(
         "auto",
-        "Isolation in which the Neuron compiler runs candidates' Python. strict: that of kernels, plus processes of its "
-        "own. wide: processes may also talk to each other and see more of the system. auto: strict, else wide. off: "
-        "strict, else wide, else no isolation, with your rights. Change it only if `acceld doctor` says that auto fails.",
+        "Isolation in which the Neuron compiler runs candidates' Python. strict: that of kernels, plus processes of "
+        "its own. wide: processes may also talk to each other and see more of the system. auto: strict, else wide. "
+        "off: strict, else wide, else no isolation, with your rights. Change it only if `acceld doctor` says that "
+        "auto fails.",
         trusted=True,
     )
     usd_per_hour: float | None = _key(
@@ -479,13 +488,14 @@ class DevicesConfig:
     )
     prices: tuple[str, ...] = _key(
         (),
-        "Prices of a cluster's hosts in USD an hour by instance type, such as 'trn1.32xlarge=21.50'. Other hosts cost "
-        "usd_per_hour.",
+        "Prices of a cluster's hosts in USD an hour by instance type, such as 'trn1.32xlarge=21.50'. Other hosts "
+        "cost usd_per_hour.",
     )
     screen: Literal["off", "simulator"] = _key(
         "off",
-        "On a device: simulator measures only one in ten of the candidates that the simulator finds clearly slower than "
-        "their parent. off: every candidate is measured. Use simulator if compiling and measuring take too long.",
+        "On a device: simulator measures only one in ten of the candidates that the simulator finds clearly slower "
+        "than their parent. off: every candidate is measured. Use simulator if compiling and measuring take too "
+        "long.",
     )
 
 
@@ -496,16 +506,16 @@ class DaemonConfig:
     runs: int = _key(2, "Runs that are active at the same time. Further runs wait.")
     idle_exit_s: float = _key(
         600.0,
-        "Seconds without a run and without a client after which a daemon that a command started ends by itself. A daemon "
-        "of `acceld start` goes on.",
+        "Seconds without a run and without a client after which a daemon that a command started ends by itself. A "
+        "daemon of `acceld start` goes on.",
     )
     grace_s: float = _key(
         10.0, "Seconds that running evaluations get to finish when the daemon stops. After that they are ended."
     )
     tcp: str = _key(
         "",
-        "Loopback address where the daemon listens too, such as 127.0.0.1:7431. Clients need its token there too. Empty: "
-        "its unix socket alone.",
+        "Loopback address where the daemon listens too, such as 127.0.0.1:7431. Clients need its token there too. "
+        "Empty: its unix socket alone.",
         trusted=True,
     )
     log_level: Literal["debug", "info", "warning", "error"] = _key(
@@ -515,12 +525,12 @@ class DaemonConfig:
 
 @dataclass(frozen=True, slots=True)
 class WatchConfig:
-    """How ``acceld watch`` and the daemon react to saved files."""
+    """Reactions of ``acceld watch`` and the daemon to saved files."""
 
     mode: Literal["ask", "auto", "off"] = _key(
         "ask",
-        "What happens after you save a kernel that passes. ask: enter starts a search. auto: a search starts by itself. "
-        "off: no search.",
+        "What happens after you save a kernel that passes. ask: enter starts a search. auto: a search starts by "
+        "itself. off: no search.",
     )
     debounce_ms: int = _key(
         300,
@@ -536,17 +546,17 @@ class TuiConfig:
 
     theme: str = _key(
         "acceld",
-        "Colors: acceld, acceld-light, ansi-dark or ansi-light (the terminal's own colors), or the name of a theme of "
-        "Textual.",
+        "Colors: acceld, acceld-light, ansi-dark or ansi-light (the terminal's own colors), or the name of a theme "
+        "of Textual.",
     )
     refresh_hz: float = _key(
         8.0, "Most screen updates a second. Lower it on a slow line; over ssh at most 4 are drawn."
     )
     notify: Literal["off", "bell", "osc9", "osc777"] = _key(
         "bell",
-        "How you are told of a better kernel, a budget level, a sick device, a suspect kernel and the end of a run. bell: "
-        "the terminal's bell. osc9, osc777: the bell and a desktop notification, by the escape sequence that your terminal "
-        "knows. off: on the screen alone.",
+        "How you are told of a better kernel, a budget level, a sick device, a suspect kernel and the end of a run. "
+        "bell: the terminal's bell. osc9, osc777: the bell and a desktop notification, by the escape sequence that "
+        "your terminal knows. off: on the screen alone.",
     )
     columns: tuple[str, ...] = _key(
         (),
@@ -554,7 +564,8 @@ class TuiConfig:
     )
     keys: tuple[str, ...] = _key(
         (),
-        "Keys to change, each as 'ACTION=KEY', such as 'run.pause=f9'. Press ? on a screen for the names of its actions.",
+        "Keys to change, each as 'ACTION=KEY', such as 'run.pause=f9'. Press ? on a screen for the names of its "
+        "actions.",
     )
 
 
@@ -564,14 +575,15 @@ class HooksConfig:
 
     on_best: str = _key(
         "",
-        "Command to run when a run has a new best kernel. The kernel passed the strict gate and is faster by more than the "
-        "uncertainty.",
+        "Command to run when a run has a new best kernel. The kernel passed the strict gate and is faster by more "
+        "than the uncertainty.",
         trusted=True,
     )
     on_end: str = _key("", "Command to run when a run ends, in whatever state.", trusted=True)
     on_alarm: str = _key(
         "",
-        "Command to run when 50, 80 or 100 % of a cap is spent, a device is sick, or a kernel is suspected of cheating.",
+        "Command to run when 50, 80 or 100 % of a cap is spent, a device is sick, or a kernel is suspected of "
+        "cheating.",
         trusted=True,
     )
 
@@ -617,14 +629,16 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A configuration, and in ``origins`` the place where each dotted key was set."""
+    """A resolved configuration. ``origins`` says where each dotted key was set, such as ``flag`` or a path;
+    keys with their default are missing there. ``files`` are the files that were read.
+    """
 
     config: Config
     origins: Mapping[str, str]
     files: tuple[Path, ...] = ()
 
     def sets(self, key: str) -> bool:
-        """Return True if a flag, a variable or a file sets the dotted key, even to its default."""
+        """Tell whether a flag, a variable or a file sets the dotted key, even to its default."""
         return key in self.origins
 
 
@@ -635,11 +649,12 @@ def load(
     flags: Mapping[str, Any] | None = None,
     trusted_folders: frozenset[Path] | None = None,
 ) -> Resolved:
-    """Resolve the configuration for ``folder`` (default: the current folder).
+    """Return the configuration for ``folder`` (default: the current folder).
 
-    ``flags`` maps dotted keys to values; ``trusted_folders`` defaults to the folders that the user has trusted. Raises
-    ConfigError for a file that can not be read, an unknown key, a value of the wrong type, or a trusted key in an
-    untrusted folder.
+    ``flags`` maps dotted keys to the values of options; entries that are None do not count. ``trusted_folders``
+    are by default the folders that the user has trusted. Raises ConfigError for a file that can not be read, an
+    unknown key, a value of the wrong type, or a key that needs a trusted folder in a folder that is not
+    trusted.
     """
     environ = os.environ if environ is None else environ
     trusted_folders = trust.trusted_folders(environ) if trusted_folders is None else trusted_folders
@@ -674,7 +689,7 @@ def load(
 
 
 def project_file(folder: Path) -> Path | None:
-    """Return the nearest acceld.toml in ``folder`` or above it; None without such a file."""
+    """Return the nearest acceld.toml in ``folder`` or above it; None if there is no such file."""
     for parent in (folder.resolve(), *folder.resolve().parents):
         if (parent / FILE_NAME).is_file():
             return parent / FILE_NAME
@@ -682,10 +697,10 @@ def project_file(folder: Path) -> Path | None:
 
 
 def settings_file(folder: Path | None = None) -> Path:
-    """Return the file in which a person sets a key, for messages.
+    """Return the file that a message should name when a person has to set a key.
 
-    The file is the nearest acceld.toml; else the user's own file, if that exists; else the acceld.toml that would be
-    made in ``folder`` (default: the current folder).
+    It is the nearest acceld.toml; else the user's own file, if that exists; else an acceld.toml in ``folder``
+    (default: the current folder), which does not exist yet.
     """
     folder = folder or Path.cwd()
     own = user_file(os.environ)
@@ -693,13 +708,13 @@ def settings_file(folder: Path | None = None) -> Path:
 
 
 def user_file(environ: Mapping[str, str]) -> Path | None:
-    """Return the path of the user's own file, which need not exist; None without a home folder."""
+    """Return the path of the user's own acceld.toml, which need not exist; None if there is no home folder."""
     base = environ.get("XDG_CONFIG_HOME") or (f"{environ['HOME']}/.config" if environ.get("HOME") else "")
     return Path(base) / "acceld" / FILE_NAME if base else None
 
 
 def default_toml() -> str:
-    """Return the text of an acceld.toml with every key at its default, each with a comment."""
+    """Return the text of an acceld.toml in which every key has its default, below a comment on the key."""
     lines = [
         "# acceld's configuration: every key with its default.",
         "# Flags win over ACCELD_<SECTION>_<KEY> variables, then the nearest acceld.toml, then the user's own",
@@ -718,14 +733,14 @@ def default_toml() -> str:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """Return the types of a record's fields. The types are cached, because reading them for each key would
-    slow every start.
+    """Return the types of a record's fields by name. They are cached: reading them for each key would slow
+    every start.
     """
     return get_type_hints(kind)
 
 
 def every_key() -> Iterator[tuple[str, Any, str]]:
-    """Yield each dotted key with its default and its help text; models' keys as ``models.NAME.key``."""
+    """Yield dotted name, default and text of each key. Keys of a model are named ``models.NAME.key``."""
     for section, hint in _hints(Config).items():
         if section == "models":
             yield from ((f"models.NAME.{f.name}", _default(f), f.metadata["doc"]) for f in fields(ModelConfig))
@@ -734,7 +749,7 @@ def every_key() -> Iterator[tuple[str, Any, str]]:
 
 
 def needs_trust(key: str) -> bool:
-    """Return True if a project's file may set a dotted key only in a trusted folder."""
+    """Tell whether a project's file may set a dotted key only in a trusted folder."""
     _, found = _find(key, "")
     return bool(found.metadata.get("trusted"))
 
@@ -753,7 +768,7 @@ def _default(f: Field[Any]) -> Any:
 
 
 def every_section() -> Iterator[tuple[str, str]]:
-    """Yield the dotted name of each section with what the section is for; a model's section as ``models.NAME``."""
+    """Yield dotted name and purpose of each section. The section of a model is named ``models.NAME``."""
     yield from _sections(Config, "")
 
 
@@ -842,8 +857,10 @@ def _variable_key(name: str) -> str | None:
 
 
 def _near(key: str, known: Sequence[str]) -> str:
-    """Return the nearest key as a hint. Names are compared without their sections, because equal sections would
-    make all names similar.
+    """Return a hint with the known key that is most like ``key``; without a similar one, how to list the keys.
+
+    Keys of the same section are compared by their last part alone, because an equal section makes all of them
+    similar.
     """
     section, _, name = key.rpartition(".")
     own = [one for one in known if one.rpartition(".")[0] == section]
@@ -857,7 +874,9 @@ def _near(key: str, known: Sequence[str]) -> str:
 
 
 def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
-    """Return the type and field of a dotted key. Raises ConfigError with the nearest known key for an unknown key."""
+    """Return type and field of a dotted key. Raises ConfigError, with the nearest known key, for an unknown
+    key.
+    """
     kind: Any = Config
     parts = key.split(".")
     for position, part in enumerate(parts):
@@ -885,7 +904,9 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def _from_text(text: str, hint: Any, where: str) -> Any:
-    """Return the value of a variable's text as type ``hint``. A list is separated by commas."""
+    """Return the text of an environment variable as a value of type ``hint``; commas separate the entries of a
+    list.
+    """
     options = _options(hint)
     given: Any = text
     if any(get_origin(option) is tuple for option in options):
@@ -913,8 +934,8 @@ def _describe(hint: Any) -> str:
 
 
 def _convert(value: Any, hint: Any, subject: str, *, strict: bool = True) -> Any:
-    """Return ``value`` converted to ``hint``. Raises ConfigError, whose message begins with ``subject``, if that is not
-    possible.
+    """Return ``value`` as type ``hint``. Raises ConfigError, whose message begins with ``subject``, if it is
+    not of that type.
     """
     if value in ("", None) and type(None) in _options(hint):
         return None
@@ -945,7 +966,7 @@ def _build(kind: Any, prefix: str, values: Mapping[str, Any], origins: Mapping[s
 
 
 def dotted(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested sections by dotted keys."""
+    """Return the values of nested mappings in one mapping by dotted keys, such as ``search.seed``."""
     found: dict[str, Any] = {}
     for name, value in section.items():
         found |= dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
