@@ -62,14 +62,14 @@ steps stay in the beam and add up: a strict gate is run once their sum is large 
 
 
 class Source(StrEnum):
-    """Source of a latency, measured or simulated; the two are never compared silently."""
+    """Source of a latency: measured or simulated. acceld never compares the two kinds without saying so."""
 
     SIMULATED = "simulated"
     MEASURED = "measured"
 
 
 class Gate(StrEnum):
-    """Thoroughness of a candidate's checks."""
+    """Set of checks that a candidate passed: from timing alone to the strict gate, which every winner passes."""
 
     TIMING = "timing"
     """Legal and timed by the simulator, not run on data: ends ``untested``."""
@@ -91,7 +91,7 @@ class RunState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True if the run will not continue."""
+        """True if the run is over and will not continue."""
         return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
 
 
@@ -102,7 +102,9 @@ MODELS_PREFIX = "models: "
 
 
 def waits_for_remedy(state: str, message: str) -> bool:
-    """Return True if a run paused itself: it waits until its cap is raised, or its models are mended."""
+    """Tell whether a run has paused itself. It then waits until a person raises its cap or repairs its models'
+    setup.
+    """
     return state == RunState.PAUSED and message.startswith((BUDGET_PREFIX, MODELS_PREFIX))
 
 
@@ -114,8 +116,10 @@ UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
 
 
 def shown_state(state: str, live: bool, cancelling: bool = False) -> str:
-    """Return a run's state for people. Without a daemon (not ``live``) no run is shown as active, even if its row says
-    so. A run that was cancelled and has not ended yet is ``cancelling``.
+    """Return a run's state for people. ``live`` says that a daemon runs.
+
+    Without a daemon a run that the history calls active is ``stopped``. A run that was cancelled and has not
+    ended yet is ``cancelling``.
     """
     if not live and state in UNDER_WAY:
         return STOPPED
@@ -124,7 +128,7 @@ def shown_state(state: str, live: bool, cancelling: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's source, and its entry, grid and LNC."""
+    """Source text of a kernel, with its entry function, launch grid and LNC (physical cores per logical core)."""
 
     text: str
     api: str
@@ -140,7 +144,7 @@ class Kernel:
 
     @property
     def sha256(self) -> str:
-        """sha256 (hex) of text, closure, entry, grid, LNC and API."""
+        """Identity of the kernel: the sha256 (hex) of text, closure, entry, grid, LNC and API."""
         digest = hashlib.sha256(f"{self.api}\0{self.entry}\0{self.grid}\0{self.lnc}\0".encode())
         for name, text in (*sorted(self.closure.items()), ("", self.text)):
             digest.update(f"{name}\0{len(text)}\0".encode())
@@ -150,7 +154,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a kernel's outputs."""
+    """Result of one check of a kernel's outputs."""
 
     name: str
     """Name such as ``own/seed 3`` or ``metamorphic/row_permutation``."""
@@ -166,7 +170,7 @@ OWN_ORACLE = "against the float64 execution of the workload's own kernel"
 
 @dataclass(frozen=True, slots=True)
 class Correctness:
-    """Distance between a kernel's outputs and the outputs of the reference."""
+    """Errors of a kernel's outputs against those of the reference."""
 
     gate: Gate
     rel_l2: float
@@ -184,13 +188,15 @@ class Correctness:
 
     @property
     def has_reference(self) -> bool:
-        """True if the oracle was a numpy reference, False if it was a kernel."""
+        """True if outputs were compared with a numpy reference, False if with those of a kernel."""
         return not any(check.detail == OWN_ORACLE for check in self.checks)
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Latency and counters of one kernel on one chip, by one method."""
+    """Latency and counters of one kernel on one chip, found by one method (a performance model or a way of
+    measuring).
+    """
 
     source: Source
     chip: str
@@ -222,8 +228,8 @@ class Profile:
 
     @property
     def tie_percent(self) -> float | None:
-        """Return the percent by which a ratio to another latency of the same kind may be off; None if only interleaved
-        timing can tell.
+        """Return the percent by which the ratio to another latency of the same kind may be off; None if only
+        interleaved timing could tell.
         """
         percent: float | None = self.details.get("tie_percent")
         if percent is None and self.source is Source.SIMULATED:
@@ -233,7 +239,9 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Outcome of evaluating a candidate. Status and contents agree by construction."""
+    """Result of evaluating a candidate. Its constructor refuses contents that do not go together with the
+    status.
+    """
 
     status: Status
     source_sha256: str
@@ -265,18 +273,18 @@ class Evaluation:
 
     @property
     def latency_us(self) -> float | None:
-        """The profile's latency; None without a profile."""
+        """Latency of the profile in microseconds; None without a profile."""
         return self.profile.latency_us if self.profile else None
 
     @property
     def gate(self) -> Gate | None:
-        """The highest gate that the kernel passed."""
+        """Most thorough gate that the kernel passed; None if it passed no gate."""
         return self.correctness.gate if self.status is Status.PASSED and self.correctness else None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One idea in prose for one parent."""
+    """Proposed change of one parent, in prose."""
 
     run: int
     iteration: int
@@ -302,7 +310,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One answer to one plan: a kernel's text, or none."""
+    """Result of one attempt to carry out a plan: the text of a kernel, or the reason why there is none."""
 
     plan: int
     index: int
@@ -321,7 +329,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One version of a kernel's source: a node of a run's tree."""
+    """One version of a kernel's source in a run. Candidates form a tree, by their parents."""
 
     run: int
     iteration: int
@@ -339,7 +347,7 @@ class Candidate:
 
 
 class InsightKind(StrEnum):
-    """Sign of an insight: its rewrite made the kernel faster or slower."""
+    """Kind of an insight: positive if its rewrite made the kernel faster, negative if slower."""
 
     POSITIVE = "positive"
     NEGATIVE = "negative"
@@ -347,7 +355,7 @@ class InsightKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A place where an insight's rewrite made kernels faster."""
+    """A chip, API and workload on which the rewrite of an insight made kernels faster."""
 
     chip: str
     api: str
@@ -361,7 +369,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """A strategy distilled from one rewrite, always written from slow to fast."""
+    """What one rewrite taught, in words. It always describes the change from the slower kernel to the faster
+    one.
+    """
 
     title: str
     strategy: str
@@ -403,7 +413,7 @@ class Insight:
 
     @property
     def confirmations(self) -> int:
-        """Number of further rewrites that taught the same."""
+        """Number of further rewrites that taught the same strategy."""
         return max(0, sum(place.times for place in self.held) - 1)
 
 
@@ -418,10 +428,10 @@ def _option(default: Any, doc: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SearchParameters:
-    """The paper's hyper-parameters, and acceld's own. Defaults are those of the preset ``standard``.
+    """Parameters of a search: those of the AccelOpt paper, with its letters in parentheses, and acceld's own.
 
-    A search's options are defined only here. Configuration and command line take defaults and help texts from this
-    class.
+    The defaults are those of the preset ``standard``. The configuration and the command line take defaults and
+    help texts from here.
     """
 
     beam_width: int = _option(4, "number of fastest candidates that the next iteration starts from (B)")
@@ -505,7 +515,7 @@ PRESETS: Mapping[str, SearchParameters] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Capabilities of a kind of proposer. The search, commands and screens test these, never the proposer's name."""
+    """What a kind of proposer can do. The search, commands and screens test these, never the proposer's name."""
 
     uses_models: bool = False
     """True if the proposer's proposals cost money, are drawn at random, and may use the optimization memory."""
@@ -534,7 +544,7 @@ PROPOSERS: Mapping[str, Abilities] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """Specification of a run."""
+    """What a person asked of a run: workload, target, proposer and search parameters."""
 
     workload: str
     """A workload's name, or ``kernel`` for a kernel without one."""
@@ -554,7 +564,9 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The facts that the latencies of a run depend on, besides its kernels. Latencies of two bases are never compared."""
+    """The facts besides its kernels on which the latencies of a run depend. Latencies on two bases are never
+    compared.
+    """
 
     workload: str = ""
     """First digits of the hash of the workload's content."""
@@ -565,7 +577,7 @@ class Basis:
     chip: str = ""
 
     def changes(self, now: Basis) -> str:
-        """Return the differences of the basis ``now`` from this one, in words; empty if they are equal."""
+        """Return in words how the basis ``now`` differs from this one; empty if they are equal."""
         named = {
             "workload": "the workload's content",
             "model": "the performance model",
@@ -585,7 +597,7 @@ UNKNOWN_BASIS = Basis()
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One search on one workload, start to end."""
+    """One search on one workload."""
 
     id: int
     spec: RunSpec

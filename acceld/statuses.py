@@ -1,7 +1,7 @@
 """Define the statuses of an evaluation, and the failure of a kernel.
 
-:mod:`acceld.model` exports them, too. They have a module of their own, because the processes of the sandbox need
-nothing else of :mod:`acceld.model`.
+:mod:`acceld.model` exports both. They have a module of their own because the sandbox's processes need nothing
+else of :mod:`acceld.model`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Outcome of an evaluation. A broken harness is an exception, never a status."""
+    """Result of an evaluation. A fault of acceld itself is an exception, never a status."""
 
     PASSED = "passed"
     """Correct, and has a latency."""
@@ -41,7 +41,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Reason why a kernel did not pass, for a person or a fixer."""
+    """Reason why a kernel did not pass, for a person or for a model that repairs the kernel."""
 
     rule: str
     """Stable class name, such as ``partition_limit`` or ``tolerance``."""

@@ -1,7 +1,7 @@
-"""Manage the folders whose acceld.toml may set keys that can send data elsewhere or run commands.
+"""Manage the list of folders whose acceld.toml may set keys that send data elsewhere or run commands.
 
-Trust is for the file's content. When the file's bytes change (for example by a ``git pull``), the user has to trust it
-again.
+Trust holds for the file's present content. If its bytes change, for example by ``git pull``, the user has to
+trust it again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ def trust_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]:
-    """Return the folders whose acceld.toml is unchanged since it was trusted."""
+    """Return the folders whose acceld.toml the user has trusted and nobody has changed since."""
     return frozenset(Path(folder) for folder, digest in _read(trust_file(environ)).items() if _digest(folder) == digest)
 
 
 def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Trust the present acceld.toml in ``folder``, and return its path. Raises UsageError if there is no such file."""
+    """Trust the acceld.toml in ``folder`` as it is now, and return its path. Raises UsageError if there is
+    none.
+    """
     folder = folder.resolve()
     digest = _digest(folder)
     if digest is None:
@@ -41,7 +43,7 @@ def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
 
 
 def distrust(folder: Path, environ: Mapping[str, str] | None = None) -> bool:
-    """Remove the trust in a folder. Return True if the folder was trusted."""
+    """Withdraw the trust in a folder. Return True if it was trusted before."""
     known = _read(trust_file(environ))
     found = known.pop(str(folder.resolve()), None) is not None
     _write(trust_file(environ), known)
