@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pictures(html: str, folder: Path) -> int:
-    """Write each figure of a page as a picture."""
+    """Write each figure of an HTML page to a picture file, and return the exit code."""
     import re
 
     from acceld.report.svg import standalone

@@ -14,7 +14,7 @@ from acceld.errors import UsageError, no_file
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print both latencies of each workload, and the geometric mean of their ratios."""
+    """Print the two latencies of each workload and the geometric mean of their ratios. Return the exit code."""
     from acceld.search.suites import compared, geometric_mean
 
     one, other = (_figures(place) for place in arguments.runs)

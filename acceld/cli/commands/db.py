@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the chosen action."""
+    """Do what the first argument says with the database, and return the exit code."""
     home = find_home(arguments.home)
     return {
         "path": _path,

@@ -66,7 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _change(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """Return the speed-up of one candidate over another, with ``likely`` or ``tie`` if it is not certain."""
+    """Return the speed-up from the old candidate to the new one, with ``likely`` or ``tie`` if it is not
+    certain.
+    """
     before, after = ((one["sha256"], _profile(one)) for one in (old, new))
     found = gain(before[1], after[1], paired_speedup((after, before)))
     return "" if found is None else figures.gained(found.ratio, found.verdict(new["source"]), reason=found.reason)

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the report, or the folder of files."""
+    """Write the report, or the folder of files, and return the exit code."""
     report = arguments.format in REPORTS
     for name in ("workload", "parquet") if report else ("redact",):
         if getattr(arguments, name):
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _known_workloads(materials: Iterable[Any]) -> dict[str, Any]:
-    """Return the runs' workloads that still exist, by name."""
+    """Return, by name, those workloads of the runs that still exist."""
     from acceld.workloads import load_workload
 
     folders = workload_folders()

@@ -1,4 +1,6 @@
-"""``acceld hosts``: list the hosts of a fleet with load, cost, and the reason why a host is idle; drain a host."""
+"""``acceld hosts``: list the hosts of a cluster with load, cost and the reason why a host is idle; or drain a
+host.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def line(host: dict[str, Any]) -> tuple[str, ...]:
-    """Return the table cells of a host."""
+    """Return the cells of a host's row."""
     return (
         host["host"],
         host["standing"],

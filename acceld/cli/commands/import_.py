@@ -1,5 +1,5 @@
-"""``acceld import``: read NKIBench's kernels and KernelBench's problems as workloads, AccelOpt's checkpoints and
-flashinfer-bench's traces as history.
+"""``acceld import``: read NKIBench's kernels and KernelBench's problems as workloads, and AccelOpt's
+checkpoints and flashinfer-bench's traces as history.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _kernelbench(source: Path, folder: Path, arguments: argparse.Namespace) -> int:
-    """Write a workload for each problem. A problem is a file with the class ``Model``, ``get_inputs`` and
-    ``get_init_inputs``.
+    """Write a workload for each problem, and return the exit code. A problem is a file with the class
+    ``Model``, ``get_inputs`` and ``get_init_inputs``.
     """
     from acceld.cli.modules import write_module_workload
     from acceld.lowering.aten.requests import ModuleRequest, Refused, module_references

@@ -1,4 +1,6 @@
-"""``acceld init``: make a commented workload folder from a kernel of your own, and print the kernel's first result."""
+"""``acceld init``: make a workload folder, with comments to read, from a kernel of yours, and show the kernel's
+first result.
+"""
 
 from __future__ import annotations
 
@@ -81,8 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _kept_if_fine(folder: Path) -> Iterator[list[bool]]:
-    """Yield a list, and remove the folder after the block unless True was added to the list: a failed ``acceld init``
-    leaves no folder.
+    """Yield a list, and remove the folder after the block unless the block added True to the list.
+
+    So a failed ``acceld init`` leaves no folder.
     """
     kept: list[bool] = []
     try:
@@ -101,7 +104,7 @@ def _shown(
     evaluation: Evaluation,
     chip: str,
 ) -> int:
-    """Print the first result and what to do next. Return the exit code."""
+    """Print the kernel's first result and what to do next. Return the exit code."""
     if arguments.json:
         print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel))
     else:
@@ -160,7 +163,7 @@ def _from_reference(arguments: argparse.Namespace) -> int:
 
 
 def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput]]:
-    """Return the kernel's arguments, and its outputs if there is a reference (else an empty list)."""
+    """Return the kernel's arguments, and the outputs of the reference (an empty list without a reference)."""
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     if arguments.inputs:
         import numpy as np
@@ -189,7 +192,7 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
 async def _traced(
     kernel: Kernel, given: list[DraftArgument], chip: str, settings: config.EvaluateConfig, state: Path
 ) -> tuple[list[DraftOutput], list[str]]:
-    """Return the outputs of the traced kernel, and the names of the arguments that the kernel writes."""
+    """Trace the kernel. Return its outputs, and the names of the arguments that it writes to."""
     from acceld.evaluate.simulated.programs import traced_program
 
     program = await traced_program(kernel, _specs(given), chip, settings, state)
@@ -212,7 +215,7 @@ def _write(
     outputs: list[DraftOutput],
     arguments: argparse.Namespace,
 ) -> None:
-    """Write the folder completely, or not at all."""
+    """Write the workload folder completely, or not at all."""
     fresh = folder.with_name(f".{folder.name}.acceld")
     shutil.rmtree(fresh, ignore_errors=True)
     try:

@@ -1,4 +1,4 @@
-"""``acceld optimize``: submit a search to the daemon. With --wait, show its progress and its outcome."""
+"""``acceld optimize``: submit a search to the daemon, and with ``--wait`` show its progress and outcome."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def option_text(name: str) -> str:
-    """Return the help text of a search parameter."""
+    """Return the help text of the search parameter ``name``."""
     return str(SEARCH_OPTIONS[name].metadata["doc"])
 
 
 def add_option(
     group: argparse._ActionsContainer, name: str, kind: Callable[[str], Any], metavar: str, *, flag: str = ""
 ) -> None:
-    """Add the flag of a search parameter. It is ``--`` and the parameter's name unless ``flag`` is given."""
+    """Add the flag of a search parameter: ``flag`` if it is given, else ``--`` with the parameter's name."""
     flag = flag or "--" + name.replace("_", "-")
     group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=option_text(name))
 
@@ -154,8 +154,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config]:
-    """Return the requested run and the configuration it uses. Raises UsageError, WorkloadError or ConfigError if there
-    can be none.
+    """Return the run that the arguments ask for, and the configuration that it uses.
+
+    Raises UsageError, WorkloadError or ConfigError if there can be no such run.
     """
     from acceld.cli.reference import lowered_root
     from acceld.workloads import workload
@@ -243,7 +244,9 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
 
 
 def _reference(arguments: argparse.Namespace, path: Path) -> str:
-    """Return the folder of a reference's workload, in which the first kernels are lowered from the reference."""
+    """Make a workload from a reference, with first kernels that are lowered from it, and return the workload's
+    folder.
+    """
     from acceld import drafts
     from acceld.cli.reference import reference_workload
 
@@ -256,7 +259,7 @@ def _reference(arguments: argparse.Namespace, path: Path) -> str:
 def parameters(
     arguments: argparse.Namespace, resolved: config.Resolved, *, writes_first: bool = False
 ) -> SearchParameters:
-    """Return the search parameters: the values of the preset, overridden by the configuration, then by flags."""
+    """Return the search parameters. Flags win over the configuration, which wins over the preset."""
     from acceld.daemon.specs import configured_search
 
     settings = resolved.config.search
@@ -267,7 +270,7 @@ def parameters(
 
 
 def as_body(spec: RunSpec) -> dict[str, Any]:
-    """Return the specification as the body of the daemon's request."""
+    """Return the run as the body of a request to the daemon."""
     body = asdict(spec)
     if spec.root is None:
         del body["root"]
@@ -277,8 +280,8 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
 
 
 def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
-    """Return what the daemon compares with its own configuration, so that no run uses another configuration
-    unnoticed.
+    """Return what the daemon compares with its own configuration. A run is refused if the two differ, so that
+    none uses other settings than its author sees.
     """
     from acceld.watch.settings import digests
 
@@ -286,7 +289,9 @@ def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
 
 
 def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
-    """Show the run until it ends, then its outcome. Ctrl-C detaches, and the run continues."""
+    """Show the run until it ends, then its outcome, and return the exit code. Ctrl-C ends only the showing; the
+    run continues.
+    """
     from acceld.cli.outcome import print_outcome
     from acceld.cli.progress import progress_for
 
@@ -321,8 +326,10 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
 
 
 def write_best(home: Home, client: Client, result: dict[str, Any]) -> str | None:
-    """Write the best kernel to a file under the state folder. Return the path; None if no candidate passed, or the disk
-    has no room: the history keeps the kernel.
+    """Write the best kernel to a file in the state folder, and return the file's path.
+
+    Return None if no candidate passed, or if the file can not be written; the history has the kernel in any
+    case.
     """
     if result["best"] is None:
         return None

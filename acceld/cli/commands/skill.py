@@ -1,4 +1,4 @@
-"""``acceld skill``: install instructions for a coding agent: when and how to use acceld."""
+"""``acceld skill``: install the instructions that tell a coding agent when and how to use acceld."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy the skill's folder to where the agent reads skills. An earlier version of the skill is replaced, other files are not."""
+    """Copy the skill's folder to where the agent reads skills. An earlier version of the skill is replaced;
+    other files stay.
+    """
     base = Path.home() if arguments.user else Path.cwd()
     target = (Path(arguments.to) if arguments.to else base / FOLDERS[arguments.agent]) / NAME
     source = data_folder("skills") / NAME
@@ -51,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return True for a folder whose skill is acceld's."""
+    """Tell whether a folder contains acceld's skill."""
     try:
         return f"\nname: {NAME}\n" in (folder / "SKILL.md").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

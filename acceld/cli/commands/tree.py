@@ -74,7 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _families(nodes: list[dict[str, Any]]) -> dict[int | None, list[dict[str, Any]]]:
-    """Return, by id of the parent, its children with the fastest first; None has the candidates without a parent."""
+    """Return the children of each candidate, fastest first, by the parent's id. Those without a parent are
+    under None.
+    """
     families: dict[int | None, list[dict[str, Any]]] = {}
     for node in nodes:
         families.setdefault(node["parent"], []).append(node)
