@@ -144,7 +144,9 @@ class WatchConsole:
             sys.stderr.flush()
 
     def _keep(self, step: SaveResult) -> None:
-        """Store a measurement that contradicts its prediction, for ``acceld calibrate``."""
+        """Append a measurement that contradicts its prediction to the file ``DISAGREEMENTS`` of the state
+        folder.
+        """
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._kept / DISAGREEMENTS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"at": time.time(), "path": str(step.path), **step.data}, ensure_ascii=False) + "\n")
