@@ -124,7 +124,9 @@ def _check_choices(parser: argparse.ArgumentParser, given: Mapping[str, Any]) ->
 
 def _optimized(record: Mapping[str, Any], client: Any) -> Optimized:
     if record["state"] == RunState.FAILED:
-        raise AcceldError(f"r{record['run']} failed: {record['message']}", hint=f"acceld show r{record['run']}")
+        raise AcceldError(
+            f"r{record['run']} failed: {record['message']}", hint=f"acceld show r{record['run']} says more"
+        )
     best = record["best"]
     return Optimized(
         run=record["run"],

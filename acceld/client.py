@@ -92,7 +92,9 @@ class Client:
             status, raw = self._ask(method, path, text)
         except _NotReached as error:
             if not self._moved():
-                raise DaemonError(f"lost the daemon (pid {self.pid}): {error}", hint="acceld status") from error
+                raise DaemonError(
+                    f"lost the daemon (pid {self.pid}): {error}", hint="acceld status says if one runs now"
+                ) from error
             status, raw = self._ask(method, path, text)
         if status == 401 and self._moved():
             status, raw = self._ask(method, path, text)
@@ -120,7 +122,9 @@ class Client:
                 hint="acceld logs shows its work; acceld restart replaces it",
             ) from error
         except (OSError, http.client.HTTPException) as error:
-            raise DaemonError(f"lost the daemon (pid {self.pid}): {error}", hint="acceld status") from error
+            raise DaemonError(
+                f"lost the daemon (pid {self.pid}): {error}", hint="acceld status says if one runs now"
+            ) from error
         finally:
             connection.close()
 
@@ -195,7 +199,9 @@ def understand(status: int, raw: bytes) -> Any:
     try:
         value = json.loads(raw) if raw else None
     except ValueError as error:
-        raise DaemonError(f"the daemon's answer is not JSON (status {status})", hint="acceld restart") from error
+        raise DaemonError(
+            f"the daemon's answer is not JSON (status {status})", hint="restart it: acceld restart"
+        ) from error
     if status < 400:
         return value
     record = value.get("error", {}) if isinstance(value, dict) else {}

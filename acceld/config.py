@@ -671,7 +671,7 @@ def load(
             _, doc_field = _find(key, str(path))
             if doc_field.metadata.get("trusted") and not is_trusted and value != _default(doc_field):
                 raise ConfigError(
-                    f"{path}: {key} may only be set in a trusted folder",
+                    f"{path}: {key} may be set only in a trusted folder, and this one is not trusted",
                     hint=f"read the file, then run: acceld config trust {path.parent}",
                 )
             if key.startswith("paths."):
@@ -831,7 +831,9 @@ def _read(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(
+            f"{path} can not be read: {error.strerror}", hint="make it readable, or move it away"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}", hint="the file must be TOML") from error
     yield from _flatten(table, "")
@@ -894,7 +896,10 @@ def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
         kind = hints[part]
         if position == len(parts) - 1:
             if is_dataclass(kind):
-                raise ConfigError(f"{where}: {key!r} is a section, not a key")
+                raise ConfigError(
+                    f"{where}: {key!r} is a section, not a key",
+                    hint=f"set a key of it; acceld config show lists the keys of [{key}]",
+                )
             return kind, found
     raise ConfigError(f"{where}: there is no key {key!r}")
 

@@ -298,7 +298,10 @@ def write_reference_folder(
     :raises WorkloadError: the reference does not take these arguments.
     """
     if given and [a.name for a in given] != [a.name for a in facts.arguments]:
-        raise WorkloadError(f"{path}: it takes {len(facts.arguments)} arguments, and {len(given)} were described")
+        raise WorkloadError(
+            f"{path}: forward takes {len(facts.arguments)} arguments, and {len(given)} are described",
+            hint="describe each one in order: --arg NAME=SHAPE:DTYPE for an array, --scalar NAME=NUMBER for a number",
+        )
     lowered = lowered_kernels(path, facts, plainer=plainer)
     toml = workload_toml(
         name,

@@ -105,7 +105,7 @@ def read(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not text in UTF-8") from error
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path} can not be read: {error.strerror}", hint="name the file of a kernel") from error
 
 
 def package_root(path: Path) -> Path:

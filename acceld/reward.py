@@ -215,7 +215,10 @@ class Scorer:
     def _place(self, name: str) -> tuple[Workload, str, str]:
         """Return the workload that a name means, with the API and the chip of its answers."""
         if not name:
-            raise UsageError("an answer needs a workload", hint="Scorer(workload), or a workload for each answer")
+            raise UsageError(
+                "an answer names no workload, and the Scorer has none",
+                hint="Scorer(workload), or a workload for each answer",
+            )
         if name not in self._workloads:
             self._workloads[name] = workload(name.removeprefix(SOURCE_PREFIX), self._settings.paths.workloads)
         found, search = self._workloads[name], self._settings.search
@@ -300,7 +303,7 @@ def advantages(rewards: Sequence[float | None], group: int, *, scale: bool = Tru
     are None do not count, and get 0.
     """
     if group < 1 or len(rewards) % group:
-        raise UsageError(f"{len(rewards)} rewards are no groups of {group}")
+        raise UsageError(f"{len(rewards)} rewards can not be divided into groups of {group}")
     found: list[float] = []
     for start in range(0, len(rewards), group):
         part = rewards[start : start + group]

@@ -273,7 +273,7 @@ def _reference(workload: Workload) -> Any:
     a PyTorch module.
     """
     if workload.reference is None:
-        raise UsageError(f"{workload.name} has no reference")
+        raise UsageError(f"workload {workload.name} has no reference", hint="acceld init --module writes one")
     reference = reference_module(workload.reference)
     if not isinstance(getattr(reference, "PARAMETERS", None), dict):
         raise UsageError(
@@ -287,7 +287,10 @@ def _operator(workload: Workload, home: str | None) -> Operator:
     reference = _reference(workload)
     results = getattr(reference, "RESULTS", 0 if len(workload.outputs) == 1 else tuple(range(len(workload.outputs))))
     if isinstance(results, str):
-        raise UsageError(f"a {results} can not be put back", hint="return arrays in a tuple, list or dict from forward")
+        raise UsageError(
+            f"forward returns a {results}, which an operator can not return",
+            hint="return arrays in a tuple, list or dict from forward",
+        )
     if getattr(reference, "TRAINING", False):
         raise UsageError(
             f"{workload.reference} was recorded in training mode",

@@ -53,7 +53,7 @@ def number_of(text: str, letter: str) -> int:
     if match is None:
         kind = KINDS[letter]
         article = "an" if kind[0] in "aeiou" else "a"
-        raise UsageError(f"{text!r} is not {article} {kind}", hint=f"one is written {letter}12; {WHERE_LISTED[kind]}")
+        raise UsageError(f"{text!r} is not {article} {kind}", hint=f"write it as {letter}12; {WHERE_LISTED[kind]}")
     return int(match[1])
 
 

@@ -88,7 +88,9 @@ def _check_name(name: str, kernel: Kernel, parameters: Mapping[str, ast.expr | N
     if name not in parameters:
         listed = ", ".join(parameters) or "none"
         near = did_you_mean(name, parameters)
-        raise UsageError(f"{_of(kernel)} has no parameter {name!r}", hint=f"its parameters: {listed}. {near}".strip())
+        raise UsageError(
+            f"{_of(kernel)} has no parameter {name!r}", hint=f"its parameters are: {listed}. {near}".strip()
+        )
 
 
 def _of(kernel: Kernel) -> str:
@@ -137,6 +139,6 @@ def _default(name: str, default: ast.expr | None) -> Value:
     if isinstance(value, bool | int | float):
         return value
     raise UsageError(
-        f"parameter {name!r} of the kernel has no value, and one after it has",
+        f"parameter {name!r} of the kernel has no value, although a later parameter has one",
         hint=f"give --arg {name}=SHAPE:DTYPE or --scalar {name}=NUMBER",
     )

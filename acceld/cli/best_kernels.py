@@ -71,7 +71,10 @@ def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
             listed = history.get("/v1/runs", workload=what, chip=chip, sort="speedup", limit=1)["runs"]
             named: int | None = listed[0]["id"] if listed else run_named(home, what)
             if named is None:
-                raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists the runs")
+                raise UsageError(
+                    f"there is no run of workload {what!r} yet",
+                    hint=f"acceld optimize {what} starts one; acceld runs lists the runs",
+                )
             number = named
         found = history.get(f"/v1/runs/{number}")  # a row of the list lacks the workload's folder
         if found["best"] is None:

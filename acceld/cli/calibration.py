@@ -58,7 +58,7 @@ def learn(arguments: argparse.Namespace) -> int:
     """
     home = find_home(arguments.home)
     if home.daemon() is not None:
-        raise UsageError("a daemon is running, and would keep its old calibration", hint="acceld stop")
+        raise UsageError("a daemon is running, and would keep its old calibration", hint="stop it first: acceld stop")
     state = home.prepare()
     if arguments.forget:
         calibration.keep(state, ())
@@ -136,7 +136,9 @@ def from_file(path: Path, settings: config.Config) -> Iterator[Measurement]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise UsageError(f"{path} can not be read: {error.strerror}") from error
+        raise UsageError(
+            f"{path} can not be read: {error.strerror}", hint="--from takes a file of JSON lines (docs/simulator.md)"
+        ) from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -151,7 +153,7 @@ def from_file(path: Path, settings: config.Config) -> Iterator[Measurement]:
 def _measurement(given: Mapping[str, Any], folder: Path, settings: config.Config) -> Measurement:
     latency_us = float(given["latency_us"])
     if not 0 < latency_us < float("inf"):
-        raise ValueError(f"a latency of {latency_us} us")
+        raise ValueError(f"latency_us = {latency_us} is not a number of microseconds above 0")
     kernel = parsed_kernel(folder / given["kernel"], api=given["api"], entry=given.get("entry", ""))
     if "workload" in given:
         chain = given["workload"]

@@ -91,7 +91,10 @@ def baseline_of(found: Workload, api: str) -> Path:
     """Return the file of a workload's baseline for an API. Raises UsageError if the workload has none for it."""
     if api not in found.baselines:
         known = ", ".join(sorted(found.baselines)) or "none"
-        raise UsageError(f"workload {found.name} has no baseline for API {api}; it has baselines for: {known}")
+        raise UsageError(
+            f"workload {found.name} has no baseline for API {api}; it has baselines for: {known}",
+            hint="choose one of these with --api",
+        )
     return found.baselines[api]
 
 

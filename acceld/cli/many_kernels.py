@@ -131,7 +131,7 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     kernel["trusted"] = bool(arguments.trusted)
     name = body.pop("id", number)
     if not isinstance(name, str | int):
-        raise UsageError(f"{where}: id is a text or a number")
+        raise UsageError(f"{where}: id = {name!r} is neither a text nor a number")
     return Item(name, body | {"id": name, "kernel": kernel, "against": ["baseline"], "details": "findings"})
 
 
@@ -163,7 +163,7 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
         records = [json.loads(line) for line in whole.splitlines()]
         same = [record["id"] for record in records] == [item.id for item in items[: len(records)]]
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{out} does not hold results", hint="give --out another name") from error
+        raise UsageError(f"{out} does not hold results of this command", hint="give --out another name") from error
     if not same:
         raise UsageError(f"{out} holds results of another input", hint="give --out another name, or delete it")
     if whole != raw:

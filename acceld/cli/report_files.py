@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     from acceld.report.page import page
 
     if not arguments.runs:
-        raise UsageError("which run is the report about?", hint="acceld export r12; acceld runs lists them")
+        raise UsageError("a report needs a run, and none is named", hint="acceld export r12; acceld runs lists them")
     if arguments.output and arguments.format in ("md", "json"):
         raise UsageError(
             f"the format {arguments.format} is printed, so it takes no -o",

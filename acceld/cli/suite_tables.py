@@ -45,5 +45,5 @@ def _figures(place: str) -> Mapping[str, Any]:
     except ValueError as error:
         raise UsageError(f"{place} is not JSON: {error}", hint=hint) from error
     if not isinstance(found, dict) or "rows" not in found:
-        raise UsageError(f"{place} has no suite's figures", hint=hint)
+        raise UsageError(f"{place} does not have the results of a suite", hint=hint)
     return found

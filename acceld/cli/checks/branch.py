@@ -121,7 +121,10 @@ def read_budgets(path: Path) -> list[Allowance]:
             )
         percent = entry.get("most_percent", every)
         if isinstance(percent, bool) or not isinstance(percent, int | float) or percent < 0:
-            raise ConfigError(f"{where}: most_percent = {percent!r} is not a percentage")
+            raise ConfigError(
+                f"{where}: most_percent = {percent!r} is not a number of at least 0",
+                hint="write a percentage, such as most_percent = 5.0",
+            )
         found.append(Allowance(entry["path"], entry.get("workload"), float(percent)))
     return found
 

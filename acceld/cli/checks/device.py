@@ -48,7 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     does not pass.
     """
     if arguments.what is None or not re.fullmatch(r"r\d+", arguments.what):
-        raise UsageError("--on device goes with a run", hint="acceld check r12 --on device")
+        raise UsageError(
+            "--on device checks the best kernels of a run, and no run is named", hint="acceld check r12 --on device"
+        )
     home, client = connected(arguments.home)
     client = Client(home, timeout_s=ANSWER_S)
     record = client.get(f"/v1/runs/{arguments.what[1:]}")

@@ -155,7 +155,7 @@ def _cases(arguments: argparse.Namespace, resolved: config.Resolved) -> list[Win
         return [file_case(Path(what), resolved, **given)]
     if arguments.against:
         raise UsageError(
-            "--against goes with a kernel file or with --changed",
+            "--against compares a kernel file, or the files of --changed, and neither is given",
             hint=f"acceld check KERNEL.py --against {arguments.against}",
         )
     with reading(arguments.home) as history:
@@ -167,7 +167,7 @@ def _cases(arguments: argparse.Namespace, resolved: config.Resolved) -> list[Win
             runs = [history.get(f"/v1/runs/{number}")]
         else:
             raise UsageError(
-                f"{what!r} is not a run or a kernel file" if what else "which kernels are to be checked?",
+                f"{what!r} is not a run or a kernel file" if what else "no kernel to check is named",
                 hint="acceld check r12, KERNEL.py, --workload NAME, --all or --changed; the machine and its settings: acceld doctor",
             )
         found = [_stored(history.get(f"/v1/runs/{one['id']}"), history) for one in runs if one["best"]]

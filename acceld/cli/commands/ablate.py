@@ -111,7 +111,10 @@ def _place(text: str | None) -> Path | None:
         return None
     place = Path(text)
     if place.suffix not in (".html", ".svg"):
-        raise UsageError(f"{text}: the plot is written as .html or .svg", hint="-o FILE.html or -o FILE.svg")
+        raise UsageError(
+            f"the plot can not be written to {text}: its name has to end in .html or .svg",
+            hint="-o FILE.html or -o FILE.svg",
+        )
     return place
 
 

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"acceld apply {what} needs a file for the kernel"
             if not places
-            else f"choose one place of {', '.join(places)}",
+            else f"the kernel can be written to one file only, not to {', '.join(places)}",
             hint=f"acceld apply {what} KERNEL.py replaces a file, acceld apply {what} -o NEW.py writes a new one",
         )
     found = best_kernels.best_kernel(arguments.home, what, arguments.chip)
@@ -87,7 +87,8 @@ def _exported(found: Mapping[str, Any], home: str | None) -> str:
     kept = [one for one in stored_kernels(found["workload"], home) if one.candidate == found["best"]]
     if not kept:
         raise UsageError(
-            f"c{found['best']} has not passed the strict gate, or no longer holds", hint=f"acceld check r{found['id']}"
+            f"c{found['best']} can not be exported: it has not passed the strict gate, or a later check found it broken",
+            hint=f"acceld check r{found['id']}",
         )
     return exported(kept[0])
 

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             hint="for programs: acceld status --json, acceld runs --json, acceld show r12 --json, acceld logs -f",
         )
     if arguments.replay and not arguments.run:
-        raise UsageError("--replay needs a run", hint="acceld runs lists them: acceld attach r12 --replay")
+        raise UsageError("--replay needs a run", hint="acceld attach r12 --replay; acceld runs lists the runs")
     calm_over_ssh()
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(_client(arguments))
@@ -115,7 +115,10 @@ def keymap(entries: tuple[str, ...]) -> dict[str, str]:
     for entry in entries:
         name, sign, key = entry.partition("=")
         if not sign or not name.strip() or not key.strip():
-            raise ConfigError(f"tui.keys: {entry!r} is not NAME=KEY", hint="such as 'run.pause=f9'")
+            raise ConfigError(
+                f"tui.keys: {entry!r} is not ACTION=KEY",
+                hint="write it as 'run.pause=f9'; ? on a screen lists the actions",
+            )
         found[name.strip()] = key.strip()
     return found
 

@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.against = arguments.against or BASE
         return branch.run(arguments)
     if other := _given(arguments, "budget", "annotate", "summary"):
-        raise UsageError(f"{other} goes with --changed", hint="acceld check --changed")
+        raise UsageError(f"{other} works only with --changed", hint="acceld check --changed")
     if _of_versions(arguments):
         from acceld.cli.checks import versions
 
@@ -125,7 +125,10 @@ def _of_versions(arguments: argparse.Namespace) -> bool:
     """
     if arguments.nki or arguments.entry:
         if arguments.what is None or not is_file(arguments.what):
-            raise UsageError("--nki and --entry are for a kernel file", hint="acceld check KERNEL.py --nki 0.7")
+            raise UsageError(
+                "--nki and --entry work only with a kernel file, and none is named",
+                hint="acceld check KERNEL.py --nki 0.7",
+            )
         return True
     if arguments.what is None or not is_file(arguments.what) or arguments.workload:
         return False

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         return trusting.run(arguments)
     if arguments.folder or arguments.history or arguments.list or arguments.remove:
         raise UsageError(
-            f"DIR, --history, --list and --remove go with trust, not with {arguments.what}",
+            f"DIR, --history, --list and --remove work only with acceld config trust, not with {arguments.what}",
             hint="acceld config trust DIR",
         )
     if arguments.what == "default":

@@ -29,7 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the costs, and return the exit code."""
     number = run_number(arguments.home, arguments.run) if arguments.run else None
     if arguments.by in ("iteration", "candidate", "failure") and number is None:
-        raise UsageError(f"costs by {arguments.by} are those of one run", hint="acceld costs r12 --by " + arguments.by)
+        raise UsageError(
+            f"costs by {arguments.by} need a run, and none is named", hint="acceld costs r12 --by " + arguments.by
+        )
     with reading(arguments.home) as history:
         found: dict[str, Any] = history.get("/v1/costs", run=number)
     if arguments.by == "iteration":

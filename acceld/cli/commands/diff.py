@@ -90,7 +90,10 @@ def _other(history: History, new: dict[str, Any], against: str) -> dict[str, Any
     elif against in ("baseline", "best"):
         number = history.get(f"/v1/runs/{new['run']}")[against]
         if number is None:
-            raise UsageError(f"r{new['run']} has no kernel that is its {against}")
+            raise UsageError(
+                f"r{new['run']} has no {against} kernel to compare with",
+                hint="name another candidate: acceld diff c345 c301",
+            )
     else:
         number = number_of(against, "c")
     found: dict[str, Any] = history.get(f"/v1/candidates/{number}")

@@ -69,7 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
             )
     alone = {"database", "selftest"} & set(arguments.parts)
     if alone and len(arguments.parts) > 1:
-        raise UsageError(f"{min(alone)} is examined alone", hint=f"acceld doctor {min(alone)}")
+        raise UsageError(
+            f"{min(alone)} can not be examined together with other parts", hint=f"acceld doctor {min(alone)}"
+        )
     if "database" in alone:
         from acceld.cli.diagnosis import database
 

@@ -59,9 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
     settings = resolved.config
     if in_c and (arguments.api or arguments.chip):
-        raise UsageError("a kernel in C is timed on the host's processor", hint="leave out --api and --chip")
+        raise UsageError(
+            "a kernel in C is timed on this machine's processor, so --api and --chip do not apply",
+            hint="leave out --api and --chip",
+        )
     if in_c and not arguments.reference:
-        raise UsageError("a kernel in C needs a reference", hint="--reference REF.py: numpy, forward and get_inputs")
+        raise UsageError(
+            "a kernel in C needs a reference", hint="add --reference REF.py, a numpy file with forward and get_inputs"
+        )
     where = place_of(resolved, path, None, api=arguments.api, chip=arguments.chip, simulated=not in_c)
     chip, api = where.chip, where.api
     kernel = parsed_kernel(path, api=api, entry=arguments.entry, grid=arguments.grid, lnc=arguments.lnc)
@@ -123,15 +128,18 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     """Write a workload folder with kernels lowered from the reference, evaluate one of them once, and print the result."""
     if bool(arguments.reference) == bool(arguments.module):
         raise UsageError(
-            "a folder is made from a kernel, a reference or a module",
-            hint="acceld init KERNEL.py, --reference REF.py or --module PKG.MOD:CLASS",
+            "acceld init needs a kernel, a reference or a module",
+            hint="name exactly one: acceld init KERNEL.py, --reference REF.py or --module PKG.MOD:CLASS",
         )
     if arguments.init and not arguments.module:
-        raise UsageError("--init gives arguments to a module's class: name the module too, with --module PKG.MOD:CLASS")
+        raise UsageError(
+            "--init gives arguments to a module's class, and no module is named",
+            hint="add --module PKG.MOD:CLASS",
+        )
     unused = [f"--{name}" for name in ("entry", "grid", "mutates", "inputs") if getattr(arguments, name)]
     if unused:
         raise UsageError(
-            f"{', '.join(unused)} describes a kernel, and none is given", hint="name the kernel's file first"
+            f"{', '.join(unused)} describes a kernel, and no kernel file is named", hint="acceld init KERNEL.py ..."
         )
     made_from = Path(arguments.reference or arguments.module.rpartition(":")[2].lower())
     folder = Path(arguments.output or made_from.stem)
@@ -244,7 +252,7 @@ def _write(
         (fresh / "workload.toml").write_text(text, encoding="utf-8")
         fresh.rename(folder)
     except OSError as error:
-        raise UsageError(f"can not write {folder}: {error.strerror}; choose another folder with -o") from error
+        raise UsageError(f"can not write {folder}: {error.strerror}", hint="choose another folder with -o") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 

@@ -128,10 +128,13 @@ def _change(arguments: argparse.Namespace, edits: dict[str, Any]) -> int:
 
     option = arguments.mark or next(iter(edits))
     if not arguments.insight:
-        raise UsageError(f"--{option} which?", hint=f"acceld insights i38 --{option}")
+        raise UsageError(
+            f"--{option} needs the id of an insight",
+            hint=f"acceld insights i38 --{option}; acceld insights lists the ids",
+        )
     if arguments.mark and edits:
         raise UsageError(
-            f"--{arguments.mark} does not go with an edit of the insight",
+            f"--{arguments.mark} can not be combined with an edit of the insight",
             hint="run acceld insights once for each change",
         )
     number, client = number_of(arguments.insight, "i"), Client(find_home(arguments.home))

@@ -131,7 +131,7 @@ def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
         value = getattr(arguments, name)
         given[name] = default if value is None else value
         if given[name] < 1:
-            raise UsageError(f"--{name} must be 1 or more")
+            raise UsageError(f"--{name} must be 1 or more, not {given[name]}")
     shape = read_config(Path(arguments.spec), given["tp"])
     step = StepSize(given["batch"], given["seq"], arguments.decode)
     rows = [_timed(region, shape.dtype, arguments.chip) for region in regions_of(shape, step)]
@@ -147,7 +147,7 @@ def _module_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
     unused = [f"--{name}" for name in ("tp", "batch", "seq", "decode") if getattr(arguments, name)]
     if unused:
         raise UsageError(
-            f"{', '.join(unused)} is for a config.json", hint="--arg gives the shapes of a module's arguments"
+            f"{', '.join(unused)} works only with a config.json", hint="--arg gives the shapes of a module's arguments"
         )
     found = module_regions(module_request(arguments.spec, arguments, arguments.dtype or ""))
     rows = []

@@ -175,8 +175,8 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     if not writes_first:
         if arguments.from_reference == "":
             raise UsageError(
-                "rules only change kernels; a workload's first kernel is written by models",
-                hint="--proposer llm; or acceld optimize REF.py, which lowers a reference to a kernel",
+                "rewrite rules only change kernels: they can not write the first kernel of a workload",
+                hint="--proposer llm lets models write it; acceld optimize REF.py lowers a reference to a kernel",
             )
         if root is None and not found.baselines and not (path and is_reference(path)):
             root = lowered_root(found, where.api, hidden=True)
@@ -212,7 +212,7 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
     if arguments.from_reference:
         if arguments.target or arguments.workload:
             raise UsageError(
-                "a reference file is given as --from-reference REF.py alone",
+                "--from-reference REF.py names what is optimized, and so does another argument",
                 hint="acceld optimize --from-reference REF.py",
             )
         return None, _reference(arguments, Path(arguments.from_reference))
@@ -220,15 +220,19 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
         return None, _reference(arguments, Path(arguments.target))
     if arguments.arg or arguments.scalar:
         raise UsageError(
-            "--arg and --scalar describe the arguments of a reference", hint="acceld optimize REF.py --arg ..."
+            "--arg and --scalar describe the arguments of a reference, and no reference is named",
+            hint="acceld optimize REF.py --arg ...",
         )
     if arguments.target is None:
-        raise UsageError("what is to be optimized?", hint="a workload (acceld workloads lists them) or a kernel file")
+        raise UsageError(
+            "acceld optimize needs something to optimize",
+            hint="name a workload (acceld workloads lists them), a kernel file or a reference",
+        )
     path = Path(arguments.target)
     if path.suffix not in (".py", ".c"):
         if arguments.workload:
             raise UsageError(
-                f"--workload goes with a kernel file, and {arguments.target} is none",
+                f"--workload works only with a kernel file, and {arguments.target} is not one",
                 hint=f"acceld optimize KERNEL.py --workload {arguments.workload}, or leave --workload out",
             )
         return None, arguments.target

@@ -113,10 +113,11 @@ def run(arguments: argparse.Namespace) -> int:
         return many_kernels.run(arguments)
     for name in ("out", "table", "trusted"):
         if getattr(arguments, name):
-            raise UsageError(f"--{name} goes with --jsonl", hint="acceld profile --jsonl IN --out OUT.jsonl")
+            raise UsageError(f"--{name} works only with --jsonl", hint="acceld profile --jsonl IN --out OUT.jsonl")
     if arguments.kernel is None:
         raise UsageError(
-            "which kernel is to be profiled?", hint="acceld profile KERNEL.py, or a workload for its baseline"
+            "acceld profile needs a kernel file or a workload",
+            hint="acceld profile KERNEL.py, or acceld profile WORKLOAD for its baseline",
         )
     if arguments.backend not in (None, SIMULATOR):
         raise UsageError(

@@ -34,7 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
         show(arguments, ("table", "columns"), [(name, ", ".join(names)) for name, names in columns.items()], wide=True)
         return 0
     if arguments.sql is None:
-        raise UsageError("a query needs SQL", hint='Such as "SELECT * FROM history"; --tables lists what there is.')
+        raise UsageError(
+            "acceld query needs an SQL statement",
+            hint='acceld query "SELECT * FROM history"; --tables lists the tables and their columns.',
+        )
     sql = _typed() if arguments.sql == "-" else arguments.sql
     with history_file(arguments.home) as connection:
         table = query(connection, sql, limit=arguments.limit, time_limit_s=arguments.time_limit)

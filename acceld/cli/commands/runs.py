@@ -54,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     if any(getattr(arguments, name) for name in CONDITIONS):
         if arguments.state:
             raise UsageError(
-                "--state does not go with a condition", hint=f"acceld runs --where \"state = '{arguments.state}'\""
+                "--state can not be combined with other conditions",
+                hint=f"acceld runs --where \"state = '{arguments.state}'\"",
             )
         from acceld.cli import run_table
 

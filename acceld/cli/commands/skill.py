@@ -38,7 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     target = (Path(arguments.to) if arguments.to else base / FOLDERS[arguments.agent]) / NAME
     source = data_folder("skills") / NAME
     if target.is_symlink() or (target.exists() and not _is_ours(target)):
-        raise UsageError(f"{target} is something else", hint="move it away, or choose another folder with --to")
+        raise UsageError(
+            f"{target} exists and is not acceld's skill", hint="move it away, or choose another folder with --to"
+        )
     if target.exists() and not _differ(source, target):
         say(f"{target} is current")
         return 0
@@ -46,7 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         shutil.copytree(source, target)
     except OSError as error:
-        raise UsageError(f"can not write {target}: {error.strerror or error}") from error
+        raise UsageError(
+            f"can not write {target}: {error.strerror or error}", hint="choose another folder with --to"
+        ) from error
     print(target)
     say("its tools over MCP: enter `acceld mcp` in the agent's settings; without, it uses the commands")
     return 0

@@ -71,7 +71,7 @@ def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config
     if path.suffix not in (".py", ".c"):
         if arguments.workload:
             raise UsageError(
-                f"--workload goes with a kernel file, and {arguments.kernel} is none",
+                f"--workload works only with a kernel file, and {arguments.kernel} is not one",
                 hint=f"acceld suggest KERNEL.py --workload {arguments.workload}, or leave --workload out",
             )
         return workload(arguments.kernel, workload_folders(settings))

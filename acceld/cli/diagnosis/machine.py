@@ -124,7 +124,7 @@ def _read(path: Path) -> list[Finding]:
     except ValueError as error:
         raise UsageError(f"{path} is not a report: {error}", hint="acceld doctor --neuron writes one") from error
     if not isinstance(report, dict):
-        raise UsageError(f"{path} is not a report")
+        raise UsageError(f"{path} is not a report", hint="acceld doctor --neuron writes one")
     return list(advice(report))
 
 
