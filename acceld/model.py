@@ -369,7 +369,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """What one rewrite taught, in words. It always describes the change from the slower kernel to the faster
+    """A lesson of one rewrite, in words. It always describes the change from the slower kernel to the faster
     one.
     """
 
@@ -515,7 +515,7 @@ PRESETS: Mapping[str, SearchParameters] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a kind of proposer can do. The search, commands and screens test these, never the proposer's name."""
+    """Abilities of a kind of proposer. The search, commands and screens test these, never the proposer's name."""
 
     uses_models: bool = False
     """True if the proposer's proposals cost money, are drawn at random, and may use the optimization memory."""
@@ -544,7 +544,7 @@ PROPOSERS: Mapping[str, Abilities] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What a person asked of a run: workload, target, proposer and search parameters."""
+    """Specification of a run, as a person asked for it: workload, target, proposer and search parameters."""
 
     workload: str
     """A workload's name, or ``kernel`` for a kernel without one."""

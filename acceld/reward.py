@@ -367,7 +367,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an agent sees after a step: the current kernel, and the result of the step."""
+    """State that an agent sees after a step: the current kernel, and the result of the step."""
 
     text: str
     latency_us: float | None

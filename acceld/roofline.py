@@ -45,9 +45,7 @@ class Work(Protocol):
 
 
 class Assessed(Protocol):
-    """What a least time is computed from: work, dtype, tolerance and precision policy (``precision``) of a
-    workload.
-    """
+    """Inputs of a least time, from a workload: its work, dtype, tolerance and precision policy (``precision``)."""
 
     @property
     def work(self) -> Work | None: ...

@@ -210,7 +210,7 @@ async def restarted(there: Nodes, fleet: Fleet) -> None:
 
 
 async def clocks(there: Nodes, fleet: Fleet) -> None:
-    """Make the clock rates of the nodes' devices differ by 20 %."""
+    """Make the clock rate of one node's device 20 % higher than that of the others."""
     there.instruct("h0", clock=1.2)
 
 
@@ -226,8 +226,8 @@ FAULTS: dict[str, Fault] = {
 
 
 async def disturbed(folder: Path, names: tuple[str, ...], fault: Fault | None, delay_s: float = 0.3) -> Decisions:
-    """Return the decisions of a run during which ``fault`` happens, after ``delay_s`` seconds; None for no
-    fault.
+    """Return the decisions of a run during which ``fault`` happens (None: no fault). An evaluation takes
+    ``delay_s`` seconds on average.
     """
     with nodes(folder, *names) as there:
         there.instruct("*", delay_s=delay_s)

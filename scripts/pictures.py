@@ -69,8 +69,8 @@ async def draw(
 
 
 def screenshot(app: ConsoleApp, title: str) -> str:
-    """Return the screen as SVG. For a theme in the terminal's own colors, the picture's terminal is dark or
-    light as the theme.
+    """Return the screen as SVG, on a light background for the theme ``ansi-light`` and on a dark one for
+    others.
     """
     width, height = app.size
     console = Console(width=width, height=height, file=StringIO(), force_terminal=True, record=True, safe_box=False)

@@ -144,8 +144,9 @@ def _hash(text: str) -> str:
 
 
 def entries(listed: Iterator[Read] | Sequence[Read], show: Path | None = None) -> Entries:
-    """Return the entries of the record: what each rule does with each kernel, by the kernel's name. ``show``:
-    write it there too.
+    """Return the entries of the record: what each rule does with each kernel, by the kernel's name.
+
+    If ``show`` is a folder, the texts that are hashed are written there too.
     """
     made: Entries = {}
     for one in listed:

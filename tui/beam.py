@@ -45,7 +45,7 @@ class TreeLine:
 
 @dataclass(slots=True)
 class Folding:
-    """What a person chose to see: branches opened, closed or unfolded, failed candidates alone, or those with a
+    """A person's choice of branches: opened, closed or unfolded ones, failed candidates alone, or those with a
     text.
     """
 

@@ -52,7 +52,7 @@ ANSWERED = "answered"
 
 
 class Rows(Enum):
-    """How far a run's rows have been read. As long as they are unread, the view has only what events said."""
+    """Progress of reading a run's rows. As long as they are unread, the view has only what events said."""
 
     UNREAD = "unread"
     COMING = "coming"

@@ -42,7 +42,7 @@ class CandidateInView(ConsoleScreen):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the daemon says about the candidate in view; empty until the answer arrives."""
+        """The daemon's answer about the candidate in view; empty until it arrives."""
         return self._answer if self._answer.get("id") == self.session.candidate else {}
 
     @property

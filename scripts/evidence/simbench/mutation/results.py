@@ -24,7 +24,7 @@ FIRST = "own"
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of one mutant, or of one equivalent program."""
+    """Outcome of one mutant, or of one equivalent program."""
 
     operator: str
     line: int
@@ -39,7 +39,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of the mutants of one kernel."""
+    """Outcomes of the mutants of one kernel."""
 
     kernel: str
     program: str

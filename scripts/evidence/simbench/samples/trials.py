@@ -36,7 +36,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one case."""
+    """Outcome of one case."""
 
     case: Case
     state: str
