@@ -51,7 +51,7 @@ class Optimized:
     kernel: str | None
     """Text of the best kernel's file; None without a best kernel."""
     record: Mapping[str, Any]
-    """Everything ``acceld optimize --json`` prints."""
+    """The whole outcome, as ``acceld optimize --json`` prints it."""
 
 
 def optimize(

@@ -93,7 +93,7 @@ class Client:
         except _NotReached as error:
             if not self._moved():
                 raise DaemonError(
-                    f"lost the daemon (pid {self.pid}): {error}", hint="acceld status says if one runs now"
+                    f"lost the daemon (pid {self.pid}): {error}", hint="acceld status says if a daemon runs now"
                 ) from error
             status, raw = self._ask(method, path, text)
         if status == 401 and self._moved():
@@ -123,7 +123,7 @@ class Client:
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise DaemonError(
-                f"lost the daemon (pid {self.pid}): {error}", hint="acceld status says if one runs now"
+                f"lost the daemon (pid {self.pid}): {error}", hint="acceld status says if a daemon runs now"
             ) from error
         finally:
             connection.close()

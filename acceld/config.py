@@ -424,7 +424,9 @@ class CommandConfig:
 
 @dataclass(frozen=True, slots=True)
 class BudgetConfig:
-    """Caps on money. The most that a call can cost is reserved under each cap before the call is sent."""
+    """Caps on money. Before a call is sent, its highest possible cost is set aside, so that calls made at once
+    keep the cap.
+    """
 
     run_usd: float | None = _key(None, "Cap in USD on the calls to models of one run. Not set: no cap.")
     fixer_usd: float | None = _key(

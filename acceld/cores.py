@@ -1,5 +1,5 @@
-"""Share work on arrays among the threads of a few cores. Numpy's loops release the interpreter's lock
-meanwhile.
+"""Share work on arrays among threads. Numpy's loops run at the same time, because they release the
+interpreter's lock.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Literal
 from acceld.model import Source
 
 HOST = "host"
-"""Name of the chip for the daemon's own processor."""
+"""Name of the chip that stands for the processor of the daemon's machine."""
 
 
 @dataclass(frozen=True, slots=True)

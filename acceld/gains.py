@@ -125,7 +125,7 @@ class Gain:
 
     ratio: float
     faster: bool | None
-    """True for a win, False for a loss beyond the same band, None for a tie."""
+    """True for a win, False if the kernel is slower by more than the band, None for a tie."""
     band_percent: float | None
     """Half width, in percent, inside which the speed-up is a tie; None if no band is known: then the speed-up is a tie.
     """

@@ -35,7 +35,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     "nfs nfs4 cifs smb smbfs smb3 ncpfs afs 9p ceph fuse.sshfs fuse.s3fs fuse.rclone fuse.glusterfs glusterfs lustre "
     "gpfs beegfs fuse.ceph orangefs pvfs2 fuse.gcsfuse fuse.mount-s3 davfs fuse.davfs2".split()
 )
-"""File systems whose locks and write order can not be trusted with a write-ahead log."""
+"""Network file systems. Their locks and their order of writes are not reliable enough for a write-ahead log."""
 
 
 @dataclass(frozen=True, slots=True)

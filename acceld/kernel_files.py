@@ -103,7 +103,7 @@ def read(path: Path) -> str:
     except FileNotFoundError as error:
         raise no_file(path, hint="Name the file of a kernel; acceld workloads lists the workloads.") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not text in UTF-8") from error
+        raise UsageError(f"{path} is not text in UTF-8", hint="save the kernel as UTF-8") from error
     except OSError as error:
         raise UsageError(f"{path} can not be read: {error.strerror}", hint="name the file of a kernel") from error
 

@@ -362,9 +362,9 @@ class Held:
     workload: str
     source: Source
     speedup: float
-    """The greatest speed-up there."""
+    """Greatest speed-up by the rewrite on this chip, API and workload."""
     times: int = 1
-    """Number of rewrites there that taught the same."""
+    """Number of rewrites on this chip, API and workload that taught the insight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +398,7 @@ class Insight:
     muted: bool = False
     withdrawn: bool = False
     novelty: float = 1.0
-    """1 - similarity to the nearest older insight."""
+    """One minus the similarity (0 to 1) to the most similar older insight."""
     change: str = ""
     """Change class of the plan that it was learned from; empty if none is known."""
     operations: tuple[str, ...] = ()
@@ -609,7 +609,7 @@ class Run:
     iteration: int = 0
     baseline: int | None = None
     best: int | None = None
-    """Ids of the best candidate and the baseline."""
+    """Ids of the baseline and of the best candidate; None as long as the run has none."""
     message: str = ""
     """Reason why the run ended or waits."""
     exit_code: int = 0

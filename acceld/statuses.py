@@ -16,7 +16,7 @@ class Status(StrEnum):
     PASSED = "passed"
     """Correct, and has a latency."""
     UNSUPPORTED = "unsupported"
-    """The simulator lacks a call. The kernel is not at fault, and nothing is learned from it."""
+    """The simulator lacks a call that the kernel uses. That is no fault of the kernel, and teaches nothing."""
     COMPILE_ERROR = "compile_error"
     """The kernel can not be traced or compiled, or breaks a rule of the chip."""
     RUNTIME_ERROR = "runtime_error"
@@ -36,7 +36,7 @@ class Status(StrEnum):
     UNTESTED = "untested"
     """Not run on data. Its simulated latency can neither enter the beam nor teach."""
     UNCHECKED = "unchecked"
-    """Timed, but there is no reference to check it against."""
+    """Timed and not checked, because there is no reference."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def first_result(home: Path, workload: str) -> tuple[float, float, dict[str, obj
 
 
 def main() -> None:
-    """Measure, and print the table."""
+    """Measure the start of a search and the daemon's cost, and print the table."""
     workload = sys.argv[1] if len(sys.argv) > 1 else "rmsnorm_matmul"
     with tempfile.TemporaryDirectory(prefix="acceld-bench-") as folder:
         home = Path(folder) / "state"

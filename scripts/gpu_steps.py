@@ -461,11 +461,11 @@ _NOTICE, _REPLY = struct.Struct("<QIIiIQ6Q"), struct.Struct("<QqiI")
 
 @contextmanager
 def _noted() -> Iterator[list[int]]:
-    """Apply the worker's filter of system calls to this thread, let calls pass that it would refuse, and yield
-    the list of their numbers.
+    """Put this thread under the worker's filter of system calls, and yield the numbers of the calls that the
+    filter refuses. The calls are done nevertheless.
 
-    Another thread, which began before the filter and is free of it, answers the notices of the system's kernel
-    (seccomp_unotify(2)).
+    A second thread, which began before the filter and is not under it, answers the system kernel's notices of
+    such calls (seccomp_unotify(2)).
     """
     refused: list[int] = []
     listener: list[int] = []

@@ -44,7 +44,7 @@ class Session:
         self.lost = False
         """True from the moment when the connection breaks until the next connection."""
         self.hello: Mapping[str, Any] = {}
-        """The daemon's first answer."""
+        """The daemon's answer to ``/v1/hello``, the first request."""
         self._clock = clock
 
     @property

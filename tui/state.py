@@ -230,7 +230,7 @@ class RunView:
     """Evaluated kernels by status, the baseline among them."""
     plans: dict[int, PlanView] = field(default_factory=dict)
     beams: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    """Event number and candidates of the beam, by iteration."""
+    """By iteration: number of the event that selected the beam, and the beam's candidates."""
     bests: list[Best] = field(default_factory=list)
     insights: dict[int, InsightWritten] = field(default_factory=dict)
     uses: dict[tuple[str, str], ModelUse] = field(default_factory=dict)

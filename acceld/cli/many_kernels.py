@@ -118,7 +118,10 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     unknown = set(raw) - {"id", "kernel", "file", "gate", *PLACES}
     if unknown or ("kernel" in raw) == ("file" in raw):
         raise UsageError(
-            f"{where}: a line takes either kernel or file, and id, gate, {', '.join(PLACES)}; this line has {', '.join(sorted(unknown)) or 'both or none of kernel and file'}"
+            f"{where}: this line has the unknown key {min(unknown)!r}"
+            if unknown
+            else f"{where}: this line has {'both kernel and file' if 'file' in raw else 'neither kernel nor file'}",
+            hint=f"a line has either kernel or file, and may have id, gate, {', '.join(PLACES)}",
         )
     kernel = raw.pop("kernel", None)
     if kernel is None:
@@ -143,14 +146,16 @@ def _text(path: Path, where: str = "") -> str:
         missing.message = where + missing.message
         raise missing from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{where}{path} is not text in UTF-8") from error
+        raise UsageError(f"{where}{path} is not text in UTF-8", hint="save the file as UTF-8") from error
     except OSError as error:
-        raise UsageError(f"{where}{path} can not be read: {error.strerror}") from error
+        raise UsageError(
+            f"{where}{path} can not be read: {error.strerror}", hint="name a file that exists and that you may read"
+        ) from error
 
 
 def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Return the results that an earlier call wrote, without an incomplete last line. Raises UsageError if they
-    are of another input.
+    """Return the results that an earlier call of the command wrote, without an incomplete last line. Raises
+    UsageError if that call had another input.
     """
     if not out.exists():
         return []

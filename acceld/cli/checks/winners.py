@@ -190,7 +190,7 @@ def _every_run(history: Any) -> list[dict[str, Any]]:
 
 
 def _mark(client: Client, result: WinnerResult) -> None:
-    """Store a note that says whether a winner still holds. If no device was available, store none."""
+    """Store a note in the history that says whether a winner still holds; no note if no device was available."""
     case, failure = result.case, result.evaluation.failure
     if case.run is None or result.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
         return
@@ -256,7 +256,10 @@ def _at_revision(path: Path, revision: str) -> str:
     command = ["git", "show", f"{revision}:./{path.name}"]
     done = subprocess.run(command, cwd=path.resolve().parent, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UsageError(f"{path} at {revision}: {done.stderr.strip() or 'git failed'}")
+        raise UsageError(
+            f"git can not show {path} at {revision}: {done.stderr.strip() or f'exit code {done.returncode}'}",
+            hint="name a revision that has the file, such as --against HEAD",
+        )
     return done.stdout
 
 

@@ -59,9 +59,9 @@ class _Row:
     arguments: tuple[DraftArgument, ...]
     outputs: tuple[DraftOutput, ...]
     text: str
-    """The reference; empty if there is none."""
+    """Text of the region's numpy reference; empty if the region has none."""
     why: str
-    """Reason why there is no reference; empty if there is one."""
+    """Reason why the region has no reference; empty if it has one."""
     times_us: dict[str, float]
     """Least times in microseconds for the ``bytes``, the ``products`` and the other ``elements`` of one run."""
 

@@ -74,8 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _families(nodes: list[dict[str, Any]]) -> dict[int | None, list[dict[str, Any]]]:
-    """Return the children of each candidate, fastest first, by the parent's id. Those without a parent are
-    under None.
+    """Return a mapping from the parent's id to its children, fastest first. The key None has the candidates
+    without a parent.
     """
     families: dict[int | None, list[dict[str, Any]]] = {}
     for node in nodes:

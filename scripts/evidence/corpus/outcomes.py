@@ -27,17 +27,17 @@ class State(StrEnum):
     EQUAL = "equal"
     DIFFERS = "differs"
     RUNS = "runs"
-    """The kernel was executed; there is no reference."""
+    """The kernel was executed, and there is no reference to compare its results with."""
     FAILED = "does not run"
     ILLEGAL = "illegal"
     UNTRACED = "does not trace"
     REFUSED = "refused"
-    """A call is not simulated; the reason names it."""
+    """The kernel uses a call that is not simulated. The reason names the call."""
     TIMEOUT = "timeout"
     CRASH = "crash"
     """The simulator itself failed."""
     UNTRIED = "not tried"
-    """Its own test can not be run in this environment."""
+    """The kernel's own test can not be run in this environment."""
 
 
 TRACED = frozenset({State.EQUAL, State.DIFFERS, State.RUNS, State.FAILED, State.ILLEGAL})

@@ -30,7 +30,9 @@ STORES = 4
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """A reduced program. ``boxes`` are the parts of the kernel's arguments that are its arguments."""
+    """A reduced program. Its arguments are parts of the kernel's arguments; ``boxes`` has the index ranges of
+    these parts.
+    """
 
     program: Program
     boxes: tuple[tuple[slice, ...], ...]
