@@ -49,7 +49,7 @@ def _key(default: Any, doc: str, *, trusted: bool = False, inferred: bool = Fals
     """
     metadata = {"doc": doc, "trusted": trusted, "inferred": inferred}
     if isinstance(default, list | dict):
-        raise TypeError("defaults are immutable")
+        raise TypeError(f"the default {default!r} can be changed: use a tuple, or a record's factory")
     return field(default=default, metadata=metadata)
 
 

@@ -294,7 +294,7 @@ def _operator(workload: Workload, home: str | None) -> Operator:
     if getattr(reference, "TRAINING", False):
         raise UsageError(
             f"{workload.reference} was recorded in training mode",
-            hint="acceld init --module records in evaluation mode",
+            hint="write the folder again: acceld init --module records in evaluation mode",
         )
 
     def plain(arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:

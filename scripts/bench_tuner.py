@@ -138,7 +138,7 @@ async def tried(
     tuner = Tuner(clock, find, limit=_MANY, seed=seed, again=found_again(find))
     root = await tuner.root(kernel.text)
     if root is None:
-        raise SystemExit(f"{found.name}: the root is not a legal program")
+        raise SystemExit(f"{found.name}: the kernel to start from is not a legal program")
     await COMPARED[name](tuner, root)
     best, spent_s = tuner.fastest(1)[0], meter.cpu_s - began_s
     return Tried(

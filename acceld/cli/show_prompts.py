@@ -59,7 +59,7 @@ def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) 
     """Print the first prompt of each role. Raises UsageError if the run's proposer sends no prompts."""
     if not PROPOSERS[spec.proposer].asks_models:
         raise UsageError(
-            f"{spec.proposer} proposes: no model is sent a prompt of acceld's",
+            f"the proposer {spec.proposer} sends no prompts to models, so there are none to show",
             hint="--proposer llm shows what models would get",
         )
     found = load_workload(spec.workload_folder)

@@ -114,7 +114,7 @@ def _chosen(client: Client, record: dict[str, Any], top: int) -> list[dict[str, 
         if one["id"] != record["baseline"]:
             distinct.setdefault(one.get("program_sha256") or one["id"], one)
     if not distinct and not baseline:
-        raise UsageError(f"r{record['id']} has no kernel that passed", hint=f"acceld show r{record['id']}")
+        raise UsageError(f"r{record['id']} has no kernel that passed", hint=f"acceld show r{record['id']} says why")
     return [*baseline, *list(distinct.values())[:top]]
 
 

@@ -88,7 +88,7 @@ def _exported(found: Mapping[str, Any], home: str | None) -> str:
     if not kept:
         raise UsageError(
             f"c{found['best']} can not be exported: it has not passed the strict gate, or a later check found it broken",
-            hint=f"acceld check r{found['id']}",
+            hint=f"acceld check r{found['id']} evaluates it again",
         )
     return exported(kept[0])
 
@@ -126,7 +126,9 @@ def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: st
     result = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
     if result.profile is None:
         why = result.failure.message if result.failure else result.status.value
-        raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld check r{found['id']}")
+        raise UsageError(
+            f"c{candidate['id']} does not pass today: {why}", hint=f"acceld check r{found['id']} evaluates it again"
+        )
 
 
 def _untrusted(candidate: Mapping[str, Any]) -> Kernel:

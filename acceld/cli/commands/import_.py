@@ -44,7 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
             "acceld import takes exactly one source", hint="acceld import DIR, or acceld import kernelbench DIR"
         )
     if arguments.reduced:
-        raise UsageError("--reduced is for KernelBench's problems", hint="acceld import kernelbench DIR --reduced")
+        raise UsageError(
+            "--reduced works only with KernelBench's problems", hint="acceld import kernelbench DIR --reduced"
+        )
     source = Path(arguments.source[0])
     if source.is_file():
         return _workloads(source, Path(arguments.into), arguments)

@@ -1,9 +1,9 @@
 """Find out which gains by acceld's rules do not depend on a single fitted constant of the model.
 
-Every variant of each rule is timed at each place of a baseline; the fastest of a place counts. A win is a
-rewrite that is predicted at least 2 % faster. It survives if it stays faster with each fitted constant 20 %
-lower, and 20 % higher. Programs are traced once. Each kernel has a limit of processor time, which is spent on
-its greatest wins first; the table says if it was reached.
+Every variant of each rule is timed at each place of a baseline where the rule applies. The fastest variant at a
+place counts. A win is a rewrite that is predicted at least 2 % faster. It survives if it stays faster with each
+fitted constant 20 % lower, and 20 % higher. Programs are traced once. Each kernel has a limit of processor
+time, which is spent on its greatest wins first. The table says if the limit was reached.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Compare versions of one kernel, and predict for chips without published measurements."""
+"""Compare the speed-up of one version of a kernel over another, predicted and measured; predict for chips
+without measurements.
+"""
 
 from __future__ import annotations
 
