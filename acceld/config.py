@@ -521,7 +521,9 @@ class DaemonConfig:
         trusted=True,
     )
     log_level: Literal["debug", "info", "warning", "error"] = _key(
-        "info", "Least severe messages that are written to the daemon's log. debug writes the most."
+        "info",
+        "Least severe messages that are written to the daemon's log. debug writes the most, then info and warning; error "
+        "writes the least.",
     )
 
 
