@@ -138,7 +138,9 @@ class Gain:
         return self.faster is True
 
     def verdict(self, source: Source | str) -> Verdict | None:
-        """Return the verdict on the speed-up of two latencies from this source; None without a speed-up."""
+        """Return the verdict on the speed-up. ``source`` says whether its latencies are simulated or measured.
+        None without a speed-up.
+        """
         return verdict(self.ratio, self.improved, self.band_percent, source)
 
 

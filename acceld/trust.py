@@ -69,5 +69,7 @@ def _write(path: Path, known: dict[str, str]) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"can not write {path}: {error.strerror}") from error
+        raise UsageError(
+            f"can not write {path}: {error.strerror}", hint="XDG_CONFIG_HOME=DIR names another place."
+        ) from error
     write_private(path, json.dumps(known, indent=2) + "\n")

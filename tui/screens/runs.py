@@ -48,7 +48,9 @@ def chosen(titles: Sequence[str]) -> tuple[int, ...]:
     places = {column.title: place for place, column in enumerate(COLUMNS)}
     for title in titles:
         if title not in places:
-            raise ConfigError(f"tui.columns: {title!r} is no column of Runs", hint=f"there are: {', '.join(places)}")
+            raise ConfigError(
+                f"tui.columns: {title!r} is no column of Runs", hint=f"the columns are: {', '.join(places)}"
+            )
     return tuple(places[title] for title in dict.fromkeys(titles or places))
 
 

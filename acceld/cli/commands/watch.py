@@ -86,7 +86,7 @@ async def _watch(
     measures = where.backend != SIMULATOR
     if measures and arguments.once and home.daemon() is None:
         raise DaemonError(
-            "the daemon lends devices, and no daemon is running", hint="acceld start, then the same command again"
+            "measuring on a device needs a daemon, and no daemon runs", hint="acceld start, then the same command again"
         )
     bad = 0
 
