@@ -237,7 +237,7 @@ class RoleConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """One model that roles may name. Its API key is read from an environment variable, never from a file."""
+    """One model that roles may name. Its API key is read from an environment variable, not from this file."""
 
     provider: ProviderName = _key(
         "openai",

@@ -34,7 +34,9 @@ _HALVES = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """The operator of a workload. ``parameters`` names the submodule's parameter for each argument that is one."""
+    """The operator of a workload. ``parameters`` has, by name, the path in the submodule of each argument that
+    is a parameter or buffer.
+    """
 
     workload: Workload
     call: Callable[..., list[torch.Tensor]]

@@ -52,7 +52,7 @@ class Steering:
         """By run, the file that was written last, its backup, and the sha256 of the written text."""
 
     def new_run(self) -> None:
-        """Open the window that starts a run, and show the new run."""
+        """Open the window that starts a run. A message then names the new run."""
 
         def started(run: int | None) -> None:
             if run is not None:

@@ -110,7 +110,7 @@ class TerminalProgress:
         return Text(f"{line} · {figures.elapsed(time.monotonic() - self._started)}", overflow="fold")
 
     def close(self) -> None:
-        """Erase the line and stop the timer."""
+        """Erase the line."""
         self._live.stop()
 
 

@@ -32,8 +32,8 @@ STAGES = dict.fromkeys("v3 v4 v5 v6 v7 v8 v8a v9 v10 v11".split(), 512) | {"v1":
 
 
 def _cases(folder: str, *rows: tuple[str, str, Maker, float, tuple[int, ...]]) -> tuple[Case, ...]:
-    """Return cases from rows of function, arguments, expected results, tolerance and launch grid, for files in
-    a folder.
+    """Return cases from rows of file, function, maker of arguments and results, tolerance and launch grid. The
+    files are in ``folder``.
     """
     return tuple(Case(f"{folder}/{file}", entry, make, tolerance, grid) for file, entry, make, tolerance, grid in rows)
 
