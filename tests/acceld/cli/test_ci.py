@@ -154,7 +154,7 @@ def test_a_budget_names_kernels_and_percentages(tmp_path: Path) -> None:
     for text, why in (
         ("most_precent = 3", "Did you mean 'most_percent'"),
         ("[[kernel]]\nworkload = 'x'", "path must be there"),
-        ("[[kernel]]\npath = 'x'\nmost_percent = -1", "not a percentage"),
+        ("[[kernel]]\npath = 'x'\nmost_percent = -1", "not a number of at least 0"),
         ("[[kernel]\n", "regressions.toml"),
     ):
         file.write_text(text)

@@ -330,7 +330,7 @@ def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     "words, message",
     [
         (["--module", "a:B", "--reference", "r.py"], "a kernel, a reference or a module"),
-        (["--reference", "r.py", "--init", "a=1"], "name the module too"),
+        (["--reference", "r.py", "--init", "a=1"], "no module is named"),
         (["--module", "a:B", "--init", "width"], "is not NAME=VALUE"),
     ],
 )
