@@ -1,7 +1,8 @@
-"""Turn events into alerts for a person who is not watching: a win, a budget level, a sick device, a cheat, the end of a
-run.
+"""Turn events into alerts for a person who is not watching.
 
-The terminal UI, ``acceld watch`` and the hooks show the same alerts. This module is pure.
+Five kinds of event give an alert: a new best kernel, a share of a cap that is spent, a sick device, a kernel
+that is suspected of cheating, and the end of a run. The terminal UI, ``acceld watch`` and the hooks show the
+same alerts. The functions are pure.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BELL = "\a"
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One message to show."""
+    """One alert: what it is about, and its text for people."""
 
     subject: Subject
     text: str
@@ -47,7 +48,7 @@ class Alert:
 
 
 def alert_of(event: Event) -> Alert | None:
-    """Return the alert of an event; None if the event needs none."""
+    """Return the alert for an event; None for an event about which nobody is alerted."""
     run = f"r{event.run}: " if event.run else ""
     match event.data:
         case BestChanged() as best if best.improved:
@@ -66,9 +67,11 @@ def alert_of(event: Event) -> Alert | None:
 
 
 def announcement(alert: Alert, manner: Manner, *, in_tmux: bool = False) -> str:
-    """Return the characters that announce an alert in a terminal: the bell, and with OSC a desktop notification.
+    """Return the characters to write to a terminal so that it announces an alert.
 
-    tmux forwards an escape sequence only if it is wrapped and ``allow-passthrough`` is on; it always forwards the bell.
+    ``manner`` is the setting ``tui.notify``: ``off`` gives an empty text, ``bell`` the bell, ``osc9`` and
+    ``osc777`` the bell and an escape sequence for a desktop notification. tmux forwards such a sequence only if
+    it is wrapped (``in_tmux``) and tmux's option ``allow-passthrough`` is on.
     """
     if manner == "off":
         return ""
@@ -82,7 +85,7 @@ def announcement(alert: Alert, manner: Manner, *, in_tmux: bool = False) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return one line of at most 200 characters, without control characters and without ``;``, which separates the
-    fields of the escape sequence.
+    """Return a text cut to 200 characters, with spaces in place of control characters and of ``;``, which
+    separates the fields of the escape sequence.
     """
     return "".join(" " if sign < " " or sign in ";\x7f" or "\x80" <= sign < "\xa0" else sign for sign in text)[:200]

@@ -51,7 +51,7 @@ class Optimized:
     kernel: str | None
     """Text of the best kernel's file; None without a best kernel."""
     record: Mapping[str, Any]
-    """Everything ``acceld optimize --json`` prints."""
+    """The whole outcome, as ``acceld optimize --json`` prints it."""
 
 
 def optimize(
@@ -71,12 +71,15 @@ def optimize(
     home: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Optimized:
-    """Make a workload's kernel faster, or the kernel in a file evaluated by ``workload``; return when the run ends.
+    """Make a kernel faster in a run of the daemon, and return the run's outcome when it has ended.
 
-    Arguments that are None come from acceld.toml. If no daemon runs, a daemon is started, which ends when idle.
-    ``on_event`` is called with every event of the run. An exception in ``on_event`` is raised here, and the run
-    continues. Raises AcceldError, each kind with an exit code, if the run can not begin. A run that paused itself is
-    returned in the state ``paused``.
+    ``target`` is a workload, or a kernel file that is checked against ``workload``. Arguments that are None
+    come from acceld.toml. If no daemon runs, one is started, which ends when it has been idle for
+    ``daemon.idle_exit_s``. ``on_event`` is called with every event of the run. If it raises an exception, this
+    call raises that exception, and the run continues in the daemon.
+
+    A run that paused (for example at a cap) is returned in the state ``paused``. Raises an AcceldError if the
+    run can not begin; the kind of error says why.
     """
     from acceld.cli.commands.optimize import add_arguments, as_body, specification
     from acceld.cli.connect import connected
@@ -121,7 +124,9 @@ def _check_choices(parser: argparse.ArgumentParser, given: Mapping[str, Any]) ->
 
 def _optimized(record: Mapping[str, Any], client: Any) -> Optimized:
     if record["state"] == RunState.FAILED:
-        raise AcceldError(f"r{record['run']} failed: {record['message']}", hint=f"acceld show r{record['run']}")
+        raise AcceldError(
+            f"r{record['run']} failed: {record['message']}", hint=f"acceld show r{record['run']} says more"
+        )
     best = record["best"]
     return Optimized(
         run=record["run"],

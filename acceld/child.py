@@ -20,20 +20,20 @@ PATH = "PYTHONPATH"
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The command that starts a child process, and the child's whole environment."""
+    """Command line and environment that start one child process."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
 
 def child(*words: str, environment: Mapping[str, str] | None = None) -> Child:
-    """Return the command and environment of a child. ``words`` are a module of acceld and its arguments, or options of
-    the interpreter such as ``-c``.
+    """Return the command and environment for a child process of this interpreter. ``words`` are a module of
+    acceld and its arguments, or options of the interpreter such as ``-c``.
 
-    The child imports acceld from where this process has it, else from PYTHONPATH and from its own interpreter, never
-    from the current folder. ``environment`` is the child's environment (default: that of this process), except for
-    PYTHONPATH. The child gets the PYTHONPATH of this process without relative entries, because these name the current
-    folder or a folder below it.
+    The child imports acceld from where this process has it. Other packages come from PYTHONPATH and from the
+    interpreter, never from the current folder: relative entries are removed from PYTHONPATH, because they lie
+    below the current folder. ``environment`` is the child's environment except for PYTHONPATH (default: that of
+    this process).
     """
     script = () if words[0].startswith("-") else (os.path.abspath(__file__),)
     return Child(
@@ -42,7 +42,9 @@ def child(*words: str, environment: Mapping[str, str] | None = None) -> Child:
 
 
 def with_safe_path(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment with this process's PYTHONPATH, if there is any, without its relative entries."""
+    """Return ``environment`` with this process's PYTHONPATH without relative entries; without PYTHONPATH if no
+    entry is left.
+    """
     kept = [entry for entry in os.environ.get(PATH, "").split(os.pathsep) if os.path.isabs(entry)]
     found = {name: value for name, value in environment.items() if name != PATH}
     return {**found, PATH: os.pathsep.join(kept)} if kept else found

@@ -1,8 +1,8 @@
 """Describe chips as data: clocks, widths, memories and rates of one NeuronCore, with units and sources.
 
-Figures are taken from the vendor's documents unless a field names another source. ``practical`` rates are those that
-transfers reach on the chip; ``wire`` rates are those that the links could carry. Peaks used for percentages are in
-:mod:`acceld.roofline`.
+Figures are from the vendor's documents unless a field names another source. Rates called ``practical`` are
+those that transfers reach on the chip. Rates called ``wire`` are those that the links could carry at most. The
+peaks that percentages refer to are in :mod:`acceld.roofline`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ LEGACY_RESERVED_SBUF_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ChipSpec:
-    """One NeuronCore of a chip. Clocks in GHz, so cycles / clock / 1000 are microseconds."""
+    """Figures of one NeuronCore of a chip. Clocks are in GHz: cycles divided by the clock and by 1000 are
+    microseconds.
+    """
 
     name: str
     generation: int
@@ -95,17 +97,17 @@ class ChipSpec:
 
     @property
     def dma_bytes_per_us(self) -> float:
-        """Practical rate of all DMA engines of the core together."""
+        """Bytes that all DMA engines of the core together transfer in a microsecond, in practice."""
         return self.dma_engines * self.dma_practical_bytes_per_us
 
     @property
     def sbuf_bytes(self) -> int:
-        """Bytes of SBUF."""
+        """Size in bytes of the core's SBUF, over all partitions."""
         return self.partitions * self.sbuf_bytes_per_partition
 
     @property
     def moving_columns(self) -> int:
-        """Free elements of float32 that a product's moving operand may have."""
+        """Most float32 elements in the free dimension of a matrix product's moving operand."""
         return self.product_row_bytes // 4
 
     @property
@@ -236,7 +238,7 @@ DMA_SOURCES: Mapping[str, Mapping[str, str]] = {
 
 
 def chip_spec(name: str) -> ChipSpec:
-    """Return the chip called ``name``. Raises UsageError for an unknown name."""
+    """Return the figures of the chip called ``name``. Raises UsageError for an unknown name."""
     spec = CHIPS.get(name)
     if spec is None:
         raise UsageError(f"no chip is called {name!r}", hint=nearest_of(name, CHIPS))

@@ -52,7 +52,9 @@ class _NotReached(DaemonError):
 
 
 class Client:
-    """Send requests to the daemon of a state folder. Raises DaemonError if no daemon runs or it does not answer."""
+    """Client of the daemon of one state folder. Its methods raise DaemonError if no daemon runs, or if the
+    daemon does not answer in time.
+    """
 
     def __init__(self, home: Home, *, timeout_s: float = 30.0) -> None:
         record = home.daemon()
@@ -67,8 +69,8 @@ class Client:
 
     @classmethod
     def at(cls, home: Home, socket_path: Path, token: str, *, timeout_s: float = 30.0) -> Client:
-        """Return a client of a server that is not the folder's daemon, such as a
-        read-only server of the folder's history.
+        """Return a client of a server at another socket than the daemon's, such as the server that reads the
+        history's file.
         """
         made = cls.__new__(cls)
         made.home, made.pid, made.socket_path, made.token = home, 0, socket_path, token
@@ -81,7 +83,7 @@ class Client:
         return self.send("GET", f"{path}?{query}" if query else path)
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON answer to a request with another method, such as POST."""
+        """Send a request with another method than GET, such as POST, and return the JSON answer."""
         if not self._checked:
             self._checked = True
             check_version(self.send("GET", "/v1/hello"))
@@ -90,14 +92,18 @@ class Client:
             status, raw = self._ask(method, path, text)
         except _NotReached as error:
             if not self._moved():
-                raise DaemonError(f"lost the daemon (pid {self.pid}): {error}", hint="acceld status") from error
+                raise DaemonError(
+                    f"lost the daemon (pid {self.pid}): {error}", hint="acceld status says if a daemon runs now"
+                ) from error
             status, raw = self._ask(method, path, text)
         if status == 401 and self._moved():
             status, raw = self._ask(method, path, text)
         return understand(status, raw)
 
     def _ask(self, method: str, path: str, text: str | None) -> tuple[int, bytes]:
-        """Return an answer's status and body. :class:`_NotReached` if nothing listens, DaemonError if no answer comes."""
+        """Send a request, and return the answer's status and body. Raises :class:`_NotReached` if no process
+        listens on the socket, and DaemonError if no answer comes.
+        """
         connection = _UnixConnection(str(self.socket_path), self._timeout_s)
         headers = {"Authorization": f"Bearer {self.token}"}
         if text is not None:
@@ -116,12 +122,14 @@ class Client:
                 hint="acceld logs shows its work; acceld restart replaces it",
             ) from error
         except (OSError, http.client.HTTPException) as error:
-            raise DaemonError(f"lost the daemon (pid {self.pid}): {error}", hint="acceld status") from error
+            raise DaemonError(
+                f"lost the daemon (pid {self.pid}): {error}", hint="acceld status says if a daemon runs now"
+            ) from error
         finally:
             connection.close()
 
     def _moved(self) -> bool:
-        """Return True if another daemon now serves the folder; from then on its address is used."""
+        """Look for another daemon of the folder. Return True if there is one: requests then go to its address."""
         record = self.home.daemon() if self._follows else None
         if record is None:
             return False
@@ -132,10 +140,11 @@ class Client:
         return True
 
     def events(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
-        """Yield every event after a number, without end: the existing ones, then each new one.
+        """Yield every event whose number is greater than ``after``, without end: stored events first, then new
+        ones.
 
-        If the daemon is restarted within ``RETURN_S``, no event is missed. Raises DaemonError if the daemon
-        does not come back in that time.
+        ``run`` restricts them to one run. A restart of the daemon within ``RETURN_S`` seconds loses no event.
+        Raises DaemonError if the daemon stays away for longer.
         """
         path = "/v1/events" if run is None else f"/v1/runs/{run}/events"
         lost = None
@@ -154,7 +163,7 @@ class Client:
                 yield event
 
     def follow(self, run: int, wait_s: float) -> Iterator[Event]:
-        """Yield a run's events from the first one, until the run has ended or has paused itself."""
+        """Yield all events of a run in order, and stop after the event by which the run ended or paused itself."""
         from acceld.events import RunStateChanged, event_of
 
         for row in self.events(0, run, wait_s):
@@ -166,7 +175,7 @@ class Client:
 
 
 def not_running(home: Home) -> DaemonError:
-    """Return the error for a folder that no daemon serves."""
+    """Return the error that says that no daemon serves a state folder."""
     return DaemonError(f"no daemon runs for {home.path}", hint="start one with: acceld start")
 
 
@@ -190,7 +199,9 @@ def understand(status: int, raw: bytes) -> Any:
     try:
         value = json.loads(raw) if raw else None
     except ValueError as error:
-        raise DaemonError(f"the daemon's answer is not JSON (status {status})", hint="acceld restart") from error
+        raise DaemonError(
+            f"the daemon's answer is not JSON (status {status})", hint="restart it: acceld restart"
+        ) from error
     if status < 400:
         return value
     record = value.get("error", {}) if isinstance(value, dict) else {}

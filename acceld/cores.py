@@ -1,4 +1,6 @@
-"""Share work on arrays, whose loops release Python's lock, among a few cores."""
+"""Share work on arrays among threads. Numpy's loops run at the same time, because they release the
+interpreter's lock.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,10 @@ _own = threading.local()
 
 
 def on_several_cores(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the function's results in the order of ``items``. The function must allow several calls at the same time.
+    """Return ``function(item)`` for each item, in the order of ``items``. Calls run at the same time in several
+    threads.
 
-    A call from inside ``function`` runs in the calling thread.
+    A call from inside ``function`` runs in its own thread alone, so that threads do not wait for each other.
     """
     import numpy as np
 
@@ -44,11 +47,11 @@ def on_several_cores(function: Callable[[Item], Result], items: Sequence[Item]) 
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """Return the pool of threads of the process with this id. A pool belongs to one process, because a fork has no
-    threads.
+    """Return the thread pool of the process with this id; a forked process has no threads, so it gets a pool of
+    its own.
 
-    The threads live as long as the process does: a jail limits the number of threads, and the system still
-    counts a thread for a while after its end.
+    The threads live as long as the process: a jail limits their number, and the system counts a thread for a
+    while after its end.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -56,5 +59,5 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 
 def _begin() -> None:
-    """Mark the current thread as one of the pool."""
+    """Mark the current thread as a thread of the pool."""
     _own.busy = True

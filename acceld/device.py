@@ -1,4 +1,4 @@
-"""Describe hardware that candidates run on. Each package in ``acceld/devices`` holds one record as ``DEVICE``."""
+"""Describe hardware that kernels run on. Each package in ``acceld/devices`` holds one record as ``DEVICE``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Literal
 from acceld.model import Source
 
 HOST = "host"
-"""Name of the chip for the daemon's own processor."""
+"""Name of the chip that stands for the processor of the daemon's machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A backend: the APIs of its kernels, the chips of each API, and the kind of its latencies, simulated or measured."""
+    """A backend that evaluates kernels: the APIs it takes, the chips of each API, and whether its latencies are
+    simulated or measured.
+    """
 
     backend: str
     chips: Mapping[str, tuple[str, ...]]
@@ -23,13 +25,15 @@ class Target:
 
     @property
     def apis(self) -> tuple[str, ...]:
-        """The APIs of the backend; the first one is the default."""
+        """APIs of the kernels that the backend takes. Without another wish, kernels are of the first one."""
         return tuple(self.chips)
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Hardware that candidates run on. Heavy parts are named as ``module:function`` and imported when used."""
+    """A kind of hardware with its backends. Parts that are slow to import are named as ``module:function`` and
+    imported when they are used.
+    """
 
     name: str
     targets: tuple[Target, ...]
@@ -74,7 +78,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of ``acceld doctor``. Only a finding in the state ``fail`` prevents optimizing."""
+    """One line of ``acceld doctor``. Kernels can not be optimized here if a finding has the state ``fail``."""
 
     name: str
     state: Literal["ok", "note", "fail"]

@@ -29,7 +29,7 @@ _ARGUMENT = re.compile(r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*):(?
 
 @dataclass(frozen=True, slots=True)
 class DraftArgument:
-    """An argument: an array by shape and dtype, or a scalar with a value."""
+    """An argument of a drafted workload: an array with shape and dtype, or a scalar with a value."""
 
     name: str
     shape: tuple[int, ...] = ()
@@ -44,13 +44,17 @@ class DraftArgument:
 
     @property
     def is_mask(self) -> bool:
-        """True for an array whose values mean yes or no. Its values stay the same on every distribution."""
+        """True for an array whose values mean yes or no. A workload's distributions do not change the values of
+        such an array.
+        """
         return self.two_valued or self.dtype in ("bool", "uint8") or "mask" in self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class DraftOutput:
-    """An output: its shape in the reference, and its shape in the kernel if that differs."""
+    """An output of a drafted workload: its shape in the reference, and its shape in the kernel where that
+    differs.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -60,7 +64,7 @@ class DraftOutput:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFacts:
-    """Arguments and outputs, found by running a reference once."""
+    """Arguments and outputs of a reference, as one call of it showed them."""
 
     arguments: tuple[DraftArgument, ...]
     outputs: tuple[DraftOutput, ...]
@@ -74,9 +78,10 @@ class ReferenceFacts:
 
 
 def parse_argument(text: str, place: int) -> DraftArgument:
-    """Return the array argument of a text such as ``x=128x512:bfloat16`` or ``128x512:float32``.
+    """Return the array argument that a text such as ``x=128x512:bfloat16`` or ``128x512:float32`` describes.
 
-    An argument without a name gets a name by its ``place``. Raises UsageError for another form.
+    ``place`` is the argument's position, from which an argument without a name gets a name. Raises UsageError
+    for a text of another form.
     """
     match = _ARGUMENT.match(text)
     if match is None:
@@ -91,7 +96,9 @@ def parse_argument(text: str, place: int) -> DraftArgument:
 
 
 def parse_scalar(text: str) -> DraftArgument:
-    """Return the scalar argument of a text such as ``eps=1e-6``. Raises UsageError for another form."""
+    """Return the scalar argument that a text such as ``eps=1e-6`` describes. Raises UsageError for another
+    form.
+    """
     name, _, value = text.partition("=")
     try:
         number = float(value)
@@ -156,11 +163,11 @@ print(json.dumps({"names": names(), "narrow": narrow(), "inputs": [facts(v) for 
 
 
 def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> ReferenceFacts:
-    """Run a reference (a person's own file) once in a child process. Raises WorkloadError if the reference raises or
-    lacks ``forward``.
+    """Call a reference (a person's own file) once in a child process, and return its arguments and outputs.
 
-    ``given`` names the arguments, else ``forward``'s parameters do. It also gives their shapes if the file has no
-    ``get_inputs``.
+    ``given`` has the names of the first arguments, and their shapes if the file has no ``get_inputs``. Further
+    arguments are named as the parameters of ``forward``. Raises WorkloadError if the file has no ``forward`` or
+    raises an exception.
     """
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     called = ", ".join(f"{a.name}={'x'.join(map(str, a.shape))}:{a.dtype}" for a in given if a.value is None)
@@ -194,9 +201,9 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
 
 
 def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: str = "") -> Any:
-    """Return the last line that a child prints, as JSON.
+    """Run a child process that calls a reference, and return the last line that it prints, as JSON.
 
-    :raises WorkloadError: there is no reference, or the child that runs it failed or took too long.
+    :raises WorkloadError: the file does not exist, or the child failed or took too long.
     """
     if not path.is_file():
         raise no_file(path, hint="Name the reference: a Python file with forward(...).")
@@ -222,13 +229,15 @@ def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: 
 
 
 def _on_chip(dtype: str) -> str:
-    """Return the dtype that a kernel uses for numpy's dtype: 32 bits in place of 64, which no engine has."""
+    """Return the dtype of kernels for a numpy dtype: of 32 bits in place of 64, which no engine has."""
     return {"float64": "float32", "int64": "int32", "uint64": "uint32"}.get(dtype, dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Kernels lowered from a reference by API, the reason for each API without a kernel, and the reference's work."""
+    """Kernels that were lowered from one reference, by API; the reason for each API without a kernel; and the
+    reference's work.
+    """
 
     kernels: Mapping[str, str]
     refused: Mapping[str, str]
@@ -240,11 +249,11 @@ class Lowered:
 def lowered_kernels(
     path: Path, facts: ReferenceFacts, *others: ReferenceFacts, plainer: Sequence[Pieces] = ()
 ) -> Lowered:
-    """Lower a reference to kernels in a child process. If no kernel can be lowered for an API, the result has
-    the reason; that is no error.
+    """Lower a reference to a kernel for each API, in a child process. For an API without a kernel the result
+    has the reason.
 
-    ``others`` are the same arguments in other shapes, which the kernels support too. For each entry of ``plainer`` a
-    further kernel is made that computes in pieces of at most that size.
+    ``others`` are the same arguments in other shapes, which each kernel has to support too. For each entry of
+    ``plainer`` one more kernel is made, which computes in pieces of at most that size.
 
     :raises WorkloadError: the reference can not be called.
     """
@@ -279,15 +288,20 @@ def write_reference_folder(
     precision: Precision = Precision.ANY_WITHIN_TOLERANCE,
     plainer: Sequence[Pieces] = (),
 ) -> Lowered:
-    """Write a reference's workload to a new folder, completely or not at all. Return the kernels that were lowered from
-    it, and those in ``plainer`` pieces. ``facts`` are those of the reference in ``path``, called with the arguments
-    ``given``.
+    """Write the workload of a reference to a new folder, completely or not at all, and return the kernels
+    lowered from it.
+
+    ``facts`` are those of the reference in ``path``, called with the arguments ``given``. For each entry of
+    ``plainer`` the result has one more kernel, which computes in pieces of at most that size.
 
     :raises UsageError: the folder can not be written.
     :raises WorkloadError: the reference does not take these arguments.
     """
     if given and [a.name for a in given] != [a.name for a in facts.arguments]:
-        raise WorkloadError(f"{path}: it takes {len(facts.arguments)} arguments, and {len(given)} were described")
+        raise WorkloadError(
+            f"{path}: forward takes {len(facts.arguments)} arguments, and {len(given)} are described",
+            hint="describe each one in order: --arg NAME=SHAPE:DTYPE for an array, --scalar NAME=NUMBER for a number",
+        )
     lowered = lowered_kernels(path, facts, plainer=plainer)
     toml = workload_toml(
         name,
@@ -317,7 +331,9 @@ def write_reference_folder(
 
 
 def compulsory_work(facts: ReferenceFacts) -> Mapping[str, int]:
-    """Return the work that is known of a reference that can not be traced: the bytes of its arrays, and no operation."""
+    """Return the declared work of a reference whose operations are unknown, because it can not be traced: the
+    bytes of its arrays.
+    """
     arrays = [(a.shape, a.dtype) for a in facts.arguments if a.value is None] + [
         (o.shape, o.dtype) for o in facts.outputs
     ]
@@ -341,8 +357,10 @@ def workload_toml(
     work: Mapping[str, int] | None = None,
     precision: Precision = Precision.ANY_WITHIN_TOLERANCE,
 ) -> str:
-    """Return the commented text of workload.toml. With ``drawn`` the reference has no ``get_inputs``, so arrays are
-    drawn at random. ``work`` is the operator's own work, if it is known.
+    """Return the text of a workload.toml with comments for its author.
+
+    ``drawn`` says that the reference has no ``get_inputs``: its arrays are then drawn at random. ``work`` is
+    the operator's work, None if it is unknown. ``sample`` names the file with sample inputs, if there is one.
     """
     tolerance = 2e-5 if all(a.dtype in ("", "float32") for a in arguments) else 2e-2
     lines = [
@@ -411,9 +429,7 @@ def workload_toml(
 
 
 def _other_shapes(arguments: Sequence[DraftArgument]) -> list[str]:
-    """Return commented lines that propose a shape on which a kernel must be right in addition to its own
-    shape.
-    """
+    """Return lines, as comments, that propose a second shape on which a kernel must be right too."""
     extents = [extent for argument in arguments for extent in argument.shape[:1]]
     if not extents:
         return []

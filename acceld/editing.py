@@ -1,4 +1,4 @@
-"""Edit a source text by spans, so that everything else stays as it was written."""
+"""Edit a source text by spans (start and end offsets), so that all other text stays as it was written."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 
 class SourceText:
-    """A kernel's text with its lines and words; the base class of parsed sources."""
+    """A source text with its lines and words; the base class of parsed sources."""
 
     def __init__(self, source: str) -> None:
         self.source = source
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Words of the source, from which a new name must differ."""
+        """All names and keywords in the source. A new name must differ from each of them."""
         return frozenset(_WORD.findall(self.source))
 
     @cached_property
@@ -31,7 +31,7 @@ class SourceText:
         return starts
 
     def fresh(self, wish: str, taken: Collection[str] = ()) -> str:
-        """Return ``wish``, or ``wish`` with a number, so that neither the source nor ``taken`` has that name."""
+        """Return ``wish``, with a number behind it if the source or ``taken`` already has that name."""
         name, number = wish, 1
         while name in self.words or name in taken:
             number += 1
@@ -39,26 +39,26 @@ class SourceText:
         return name
 
     def line(self, position: int) -> int:
-        """Return the number of the line that ``position`` stands on, from 1."""
+        """Return the number, from 1, of the line at the offset ``position``."""
         return bisect_right(self.line_starts, position)
 
     def line_start(self, position: int) -> int:
-        """Return the offset of the line that ``position`` stands on."""
+        """Return the offset at which the line of the offset ``position`` starts."""
         return self.source.rfind("\n", 0, position) + 1
 
     def after_line(self, position: int) -> int:
-        """Return the offset after the line of ``position``."""
+        """Return the offset behind the line of the offset ``position``, with its line end."""
         end = self.source.find("\n", position)
         return len(self.source) if end < 0 else end + 1
 
     def indentation(self, position: int) -> str:
-        """Return the white space at the start of the line of ``position``."""
+        """Return the white space at the start of the line at the offset ``position``."""
         text = self.source[self.line_start(position) : position]
         return text[: len(text) - len(text.lstrip())]
 
 
 class Edits:
-    """Replacements of non-overlapping spans, applied together."""
+    """Edits of one text, collected first and applied together. Their spans must not overlap."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -70,7 +70,7 @@ class Edits:
             self._edits.append((start, end, text))
 
     def insert(self, at: int, text: str) -> None:
-        """Put ``text`` before the character at ``at``."""
+        """Insert ``text`` before the character at the offset ``at``."""
         self._edits.append((at, at, text))
 
     def delete_lines(self, start: int, end: int) -> None:
@@ -80,7 +80,9 @@ class Edits:
         self.replace(first, len(self.source) if last < 0 else last + 1, "")
 
     def apply_around(self, start: int, end: int) -> tuple[str, str, str]:
-        """Return the edited text before ``start``, from ``start`` to ``end``, and after ``end``."""
+        """Return the edited text in three parts: before the span from ``start`` to ``end``, the span, and after
+        the span.
+        """
         marked, border = Edits(self.source), "\0"
         marked._edits = [*self._edits, (start, start, border), (end, end, border)]
         before, inside, behind = marked.apply().split(border)
@@ -104,7 +106,7 @@ def lines_of(source: str) -> list[str]:
 
 
 def reindent(text: str, before: str, after: str) -> str:
-    """Return ``text`` with the indentation ``before`` of its lines replaced by ``after``."""
+    """Return ``text`` with the indentation ``after`` on each line that had the indentation ``before``."""
     lines = text.split("\n")
     return "\n".join(
         after + line[len(before) :] if line.startswith(before) and line.strip() else line for line in lines

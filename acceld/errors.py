@@ -31,7 +31,7 @@ from pathlib import Path
 
 
 class AcceldError(Exception):
-    """Base of all errors. ``message`` describes the problem and its place, ``hint`` the remedy."""
+    """Base of all errors. ``message`` says what is wrong and where, ``hint`` what to do."""
 
     exit_code = 1
 
@@ -69,19 +69,19 @@ class DaemonError(AcceldError):
 
 
 class CredentialError(AcceldError):
-    """A key is missing or was refused."""
+    """An API key is missing or was refused."""
 
     exit_code = 4
 
 
 class BudgetError(AcceldError):
-    """The next step would exceed a cap."""
+    """The next step would exceed a cap on money."""
 
     exit_code = 5
 
 
 class PriceError(BudgetError):
-    """The price of a call is unknown although a cap in USD holds, so that no higher cap would help."""
+    """A cap in USD holds, and the price of a call is unknown. A higher cap would not help."""
 
 
 class DeviceError(AcceldError):
@@ -91,7 +91,7 @@ class DeviceError(AcceldError):
 
 
 class DeadlineError(AcceldError):
-    """A named deadline passed."""
+    """A deadline passed. The message names the deadline."""
 
     exit_code = 124
 
@@ -101,11 +101,11 @@ class StoreError(AcceldError):
 
 
 class RuleRefused(AcceldError):
-    """A change of a kernel's source is not proven to keep its results. The message names the place and the reason."""
+    """A change of a kernel's source is not proven to keep the kernel's results. The message says where and why."""
 
 
 def refuse_notebook(name: str) -> None:
-    """Raise UsageError if ``name`` is the file name of a notebook."""
+    """Raise UsageError if ``name`` is the file name of a notebook, which acceld does not read."""
     if name.endswith(".ipynb"):
         raise UsageError(
             f"{name} is a notebook, and acceld reads Python files",
@@ -118,7 +118,9 @@ MOST_NAMED = 40
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `` Did you mean 'x'?`` for the nearest known name; empty if none is near."""
+    """Return `` Did you mean 'x'?`` with the known name that is most like ``name``; empty if no name is
+    similar.
+    """
     import difflib  # imported here, because most commands get only known names
 
     near = difflib.get_close_matches(name, list(known), n=1)
@@ -126,8 +128,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest_of(name: str, known: Iterable[str]) -> str:
-    """Return the hint for an unknown name: the nearest known name, else the known names, of which at most
-    :data:`MOST_NAMED` are listed.
+    """Return the hint for an unknown name: the most similar known name; without one, at most :data:`MOST_NAMED`
+    of the known names.
     """
     known = sorted(known) if isinstance(known, AbstractSet) else list(known)
     more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
@@ -135,8 +137,8 @@ def nearest_of(name: str, known: Iterable[str]) -> str:
 
 
 def no_file(path: Path | str, *, hint: str = "") -> UsageError:
-    """Return the error for a file or folder that does not exist, with its name, the nearest existing name, and
-    ``hint``.
+    """Return the error that says that ``path`` does not exist. It names the most similar existing name, and
+    ends with ``hint``.
     """
     path = Path(path)
     folder = path.absolute().parent

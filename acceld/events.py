@@ -1,7 +1,8 @@
-"""Define the events: one typed record for each thing that happens, written in the transaction of the change it reports.
+"""Define the events: one record type for each kind of thing that happens in the daemon.
 
-The records are small: ids, names and the figures a screen shows, never whole sources. The store, the HTTP stream, the
-screens, alerts and hooks all use them. :func:`to_json` and :func:`from_json` are their one JSON form.
+An event is written in the same transaction as the change that it reports. The records are small: ids, names and
+the figures that a screen shows, never whole sources. The store, the HTTP stream, the screens, the alerts and
+the hooks use them. :func:`to_json` and :func:`from_json` define their JSON form.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from acceld.model import RunState, Status
 
 
 class EventKind(StrEnum):
-    """The name of each kind of event, as it is stored and sent."""
+    """Name of a kind of event, as it is stored and sent."""
 
     RUN_CREATED = "run_created"
     RUN_STATE = "run_state"
@@ -63,7 +64,7 @@ class RunCreated:
 
 @dataclass(frozen=True, slots=True)
 class RunStateChanged:
-    """A run waits, continues or has ended."""
+    """A run changed its state: it waits, continues or has ended."""
 
     kind: ClassVar = EventKind.RUN_STATE
     state: RunState
@@ -72,7 +73,7 @@ class RunStateChanged:
 
 @dataclass(frozen=True, slots=True)
 class IterationStarted:
-    """An iteration begins with the candidates of ``beam`` as parents."""
+    """An iteration of a run begins. Its parents are the candidates of ``beam``."""
 
     kind: ClassVar = EventKind.ITERATION_STARTED
     iteration: int
@@ -95,7 +96,7 @@ class PlanWritten:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """An attempt at a plan gave no code."""
+    """An attempt to carry out a plan gave no kernel."""
 
     kind: ClassVar = EventKind.ATTEMPT_FAILED
     plan: int
@@ -105,7 +106,7 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class CandidateWritten:
-    """A candidate's source is stored; a baseline has no parent."""
+    """A candidate's source is stored. A baseline has no parent."""
 
     kind: ClassVar = EventKind.CANDIDATE_WRITTEN
     candidate: int
@@ -136,7 +137,7 @@ class CandidateStarted:
 
 @dataclass(frozen=True, slots=True)
 class CandidateEvaluated:
-    """A candidate has a result."""
+    """A candidate has a result. The event comes again when the candidate passes the next gate."""
 
     kind: ClassVar = EventKind.CANDIDATE_EVALUATED
     candidate: int
@@ -164,7 +165,7 @@ class CandidateEvaluated:
 
 @dataclass(frozen=True, slots=True)
 class BeamSelected:
-    """An iteration ended, and these candidates are the new beam."""
+    """An iteration of a run ended. ``beam`` are the parents of the next iteration."""
 
     kind: ClassVar = EventKind.BEAM_SELECTED
     iteration: int
@@ -192,8 +193,10 @@ class BestChanged:
 
 @dataclass(frozen=True, slots=True)
 class TimedAgain:
-    """A run's latencies depend on something that has changed, so all its kernels were timed again. Events with the
-    new results follow. The earlier results do not count any more.
+    """All kernels of a run were timed again, because something that its latencies depend on has changed, such
+    as the performance model.
+
+    Events with the new results follow. The earlier results do not count any more.
     """
 
     kind: ClassVar = EventKind.TIMED_AGAIN
@@ -250,7 +253,7 @@ class LlmCallFinished:
 
 @dataclass(frozen=True, slots=True)
 class BudgetLevel:
-    """Spending passed a share of its cap."""
+    """Spending reached 50, 80 or 100 % of a cap."""
 
     kind: ClassVar = EventKind.BUDGET_LEVEL
     scope: str
@@ -265,7 +268,9 @@ REFUSED = "refused: "
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """A person's action was carried out or refused. In JSON ``arguments`` stand beside the other keys."""
+    """A person's action on a run was carried out or refused. In the JSON form the entries of ``arguments`` are
+    keys beside the others.
+    """
 
     kind: ClassVar = EventKind.STEERED
     action: str
@@ -276,7 +281,7 @@ class Steered:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device came, left, or went out of service."""
+    """A device became available, was removed, or went out of service."""
 
     kind: ClassVar = EventKind.DEVICE_STATE
     device: str
@@ -286,7 +291,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A sentence for a person. ``level`` is info, warning or error."""
+    """A message for a person. ``level`` is info, warning or error."""
 
     kind: ClassVar = EventKind.NOTICE
     level: str
@@ -296,7 +301,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A changed file was used or refused."""
+    """A saved file of settings, prompts or workloads was taken into use or refused."""
 
     kind: ClassVar = EventKind.WATCH
     path: str
@@ -307,7 +312,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class DaemonStarted:
-    """The daemon has started and answers."""
+    """The daemon has started and answers requests."""
 
     kind: ClassVar = EventKind.DAEMON_STARTED
     version: str
@@ -317,7 +322,7 @@ class DaemonStarted:
 
 @dataclass(frozen=True, slots=True)
 class DaemonStopped:
-    """The daemon ends."""
+    """The daemon is about to end."""
 
     kind: ClassVar = EventKind.DAEMON_STOPPED
     reason: str
@@ -353,7 +358,9 @@ _RECORDS: Mapping[str, type[EventData]] = {record.kind: record for record in get
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. ``seq`` is its row id (0 before it is stored), ``run`` is None for an event of the daemon itself."""
+    """One event of the history. ``seq`` is its row id (0 before it is stored). ``run`` is None for an event
+    that belongs to no run.
+    """
 
     data: EventData
     run: int | None = None
@@ -363,12 +370,12 @@ class Event:
 
     @property
     def kind(self) -> EventKind:
-        """The kind of the data."""
+        """Kind of the event, by the type of ``data``."""
         return self.data.kind
 
 
 def to_json(data: EventData) -> dict[str, Any]:
-    """Return an event's data as a JSON-able object, without its kind."""
+    """Return an event's data as an object for JSON. The kind is not in it."""
     made: dict[str, Any] = msgspec.to_builtins(data)
     match data:
         case Steered():
@@ -379,9 +386,9 @@ def to_json(data: EventData) -> dict[str, Any]:
 
 
 def from_json(kind: str, raw: Mapping[str, Any]) -> EventData:
-    """Return the record of a kind from its JSON form; unknown keys are ignored.
+    """Return the record of an event of ``kind`` from its JSON form. Unknown keys are ignored.
 
-    Raises ValueError for an unknown kind, or a value of the wrong type.
+    Raises ValueError for an unknown kind, and for a value of the wrong type.
     """
     if kind == EventKind.STEERED:
         known = ("action", "by", "result")
@@ -396,10 +403,10 @@ def from_json(kind: str, raw: Mapping[str, Any]) -> EventData:
 
 
 def event_json(event: Event) -> dict[str, Any]:
-    """Return an event as clients see it."""
+    """Return an event as the JSON object that clients get, with its kind and number."""
     return {"seq": event.seq, "at": event.at, "kind": event.kind, "run": event.run, "data": to_json(event.data)}
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
-    """Return an event from its JSON form. Raises ValueError for an unknown kind."""
+    """Return the event of a JSON object that a client got. Raises ValueError for an unknown kind."""
     return Event(from_json(row["kind"], row.get("data") or {}), row.get("run"), row["seq"], row.get("at") or 0.0)

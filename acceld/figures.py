@@ -43,12 +43,14 @@ STATUS_WORDS: dict[Status, str] = {
 
 
 def status(value: Status | str) -> str:
-    """Return a status with its glyph, such as ``✓ passed``."""
+    """Return a status with its symbol, such as ``✓ passed``."""
     return f"{STATUS_GLYPHS[Status(value)]} {STATUS_WORDS[Status(value)]}"
 
 
 def counted(counts: Mapping[Any, int]) -> str:
-    """Return counts by status as text, such as ``10 passed, 18 timed only``; empty without counts."""
+    """Return the numbers of candidates by status, such as ``10 passed, 18 timed only``; empty without
+    candidates.
+    """
     found = {Status(name): count for name, count in counts.items()}
     return ", ".join(f"{count} {STATUS_WORDS[name]}" for name in STATUS_WORDS if (count := found.get(name)))
 
@@ -91,7 +93,9 @@ def brief_latency(latency_us: float | None, source: Source | str, chip: str = ""
 
 
 def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
-    """Format a speed-up: ``1.42x (1.34 – 1.50)``, or ``1.02x tie`` inside the band; ``—`` for None."""
+    """Format a speed-up: ``1.42x (1.34 – 1.50)`` with its band, ``1.02x tie`` if 1 is inside the band, ``—``
+    for None.
+    """
     if value is None:
         return "—"
     text = f"{value:.2f}x"
@@ -106,10 +110,11 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
 def gained(
     value: float | None, verdict: Verdict | str | None, tie_band_percent: float | None = None, reason: str = ""
 ) -> str:
-    """Format a judged speed-up: ``1.42x (1.34 – 1.50)``, ``1.26x likely (±34 %)``, ``1.52x tie (unvalidated)``.
+    """Format a speed-up with its verdict: ``1.42x (1.34 – 1.50)``, ``1.26x likely (±34 %)``, ``1.52x tie
+    (unvalidated)``.
 
-    A verdict other than ``certain`` is followed by the band; without a band, by ``reason``. A speed-up of 1 or less is
-    formatted by :func:`speedup`.
+    The parentheses behind ``likely`` and ``tie`` have the band; without a band, ``reason``. A speed-up of 1 or
+    less is formatted by :func:`speedup`.
     """
     if value is None or value <= 1:
         return speedup(value, tie_band_percent)
@@ -121,24 +126,30 @@ def gained(
 
 
 def brief_gain(value: float | None, verdict: Verdict | str | None) -> str:
-    """Format a speed-up that was judged, for narrow columns: ``1.42x`` if certain, ``1.25x likely``, ``1.02x tie``."""
+    """Format a speed-up with its verdict for narrow columns: ``1.42x`` if certain, ``1.25x likely``, ``1.02x
+    tie``.
+    """
     if value is None or value <= 1 or verdict == Verdict.CERTAIN:
         return speedup(value)
     return f"{value:.2f}x {Verdict.LIKELY if verdict == Verdict.LIKELY else Verdict.TIE}"
 
 
 def paired(found: Mapping[str, Any]) -> str:
-    """Format an interleaved speed-up with its 95 % interval: ``7.05x (6.71 – 7.40), 3 steps, each against its parent``."""
+    """Format a speed-up by interleaved measurements, with its 95 % interval, from the figures in an outcome.
+
+    For example ``7.05x (6.71 – 7.40), 3 steps, each against its parent``.
+    """
     how = "best against baseline" if found["steps"] == 1 else f"{found['steps']} steps, each against its parent"
     tie = "" if found["low"] > 1 or found["high"] < 1 else " tie"
     return f"{found['ratio']:.2f}x{tie} ({found['low']:.2f} – {found['high']:.2f}, 95 %), {how}"
 
 
 def cores(statistics: Mapping[str, Any]) -> list[str]:
-    """Return a line on the cores of each backend that has cores, from an evaluator's statistics.
+    """Return a line on the use of the cores for each backend with cores. ``statistics`` are those of an
+    evaluator.
 
-    For example ``neuron: 37 % of all cores' time since it started, 1 of 4 leased (1 timing), 2 waiting; core 3 out of
-    service``.
+    For example ``neuron: 37 % of all cores' time since it started, 1 of 4 leased (1 timing), 2 waiting; core 3
+    out of service``.
     """
     return [f"{name}{': ' if name else ''}{_cores(reported)}" for name, reported in _with_cores(statistics)]
 
@@ -148,36 +159,40 @@ DERIVED = {"instruction_count": "instructions", "dma_rows": "dma_descriptors", "
 
 
 def counter_class(details: Mapping[str, Any], counter: str) -> str:
-    """Return ``exact`` for a counter that follows from the program, ``modelled`` for one that depends on what the
-    compiler is assumed to do; empty for a profile that does not say it. ``details`` are the profile's.
+    """Return how far a counter of a profile can be trusted, from the profile's ``details``.
+
+    ``exact`` counters follow from the program. ``modelled`` ones depend on what the compiler is assumed to do.
+    The result is empty if the profile does not say it.
     """
     classes = details.get("figure_class") or {}
     return str(classes.get(DERIVED.get(counter, counter), ""))
 
 
 def beyond_peak(share: float | None) -> str:
-    """Return the reason why a share of the peak is above 100 %; empty for a smaller share, or for None."""
+    """Return why a percentage of the peak is above 100 %. Empty if it is not above 100 %, and for None."""
     if share is None or share <= 100:
         return ""
     return "above 100 %: the peak counts products of the declared type, and the kernel makes them of cheaper ones"
 
 
 def of_peak(share: float | None, source: str) -> str:
-    """Return a share of the peak with the source of the peak. A share above 100 % has its reason on a second line."""
+    """Return a percentage of the peak and where the peak is from. Above 100 % a second line has the reason."""
     return "\n".join(filter(None, (f"{percent(share)}  ({source})", beyond_peak(share))))
 
 
 def change(parameter: str, title: str) -> str:
     """Return a change in words, such as ``4096 columns: widen tiles, l. 15``.
 
-    The parameter comes first, because changes of the same title differ by it.
+    ``parameter`` comes first, because it tells apart changes with the same title.
     """
     title = title.replace(", line ", ", l. ")
     return f"{parameter}: {title}" if parameter and title else parameter or title
 
 
 def core_use(statistics: Mapping[str, Any]) -> list[str]:
-    """Return the share of all cores' time that was used since each backend started, as ``37 % of neuron cores``."""
+    """Return, for each backend with cores, how much of their time was used since it started: ``37 % of neuron
+    cores``.
+    """
     return [
         f"{100 * reported['utilization']:.0f} % of {name or 'all'} cores" for name, reported in _with_cores(statistics)
     ]
@@ -203,7 +218,9 @@ def _cores(reported: Mapping[str, Any]) -> str:
 
 
 def crossed(partner: int | None) -> str:
-    """Return text that names a crossover's second parent, to append to the step's title; empty without a second parent."""
+    """Return text to put behind a step's title if the step joined two kernels: it names the second parent.
+    Empty for None.
+    """
     return "" if partner is None else f" (crossover with c{partner})"
 
 
@@ -234,14 +251,18 @@ CELL = 80
 
 
 def moment(value: Any) -> Any:
-    """Return seconds since the epoch as UTC text with milliseconds; any other value unchanged."""
+    """Return a time in seconds since the epoch as UTC text with milliseconds. Any value that is no float stays
+    as it is.
+    """
     if not isinstance(value, float):
         return value
     return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def cell(value: Any, most: int | None = CELL) -> str:
-    """Return a query's value on one line of at most ``most`` characters, without characters that control a terminal."""
+    """Return a value of a query's row as one line without control characters, cut to ``most`` characters (None:
+    not cut).
+    """
     if value is None:
         return ""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -250,14 +271,16 @@ def cell(value: Any, most: int | None = CELL) -> str:
 
 
 def _three(value: float) -> str:
-    """Return three significant digits without an exponent."""
+    """Return a number with three significant digits, without an exponent."""
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def memory_did(insight: Mapping[str, Any]) -> str:
-    """Return the record of an insight in words: how often it was shown and won, and the candidates that it saved."""
+    """Return in words what an insight did: how often it was shown, how often plans with it won, and the
+    candidates that it saved.
+    """
     decided, saved = insight["wins"] + insight["losses"], insight.get("saved")
     text = f"i{insight['id']}: shown {insight['uses']} times, {insight['wins']} wins of {decided} tried"
     if insight.get("confirmations"):

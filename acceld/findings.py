@@ -1,7 +1,7 @@
-"""Summarize an evaluation in one record, which coding agents' tools, ``--json`` and the executor's tools share.
+"""Summarize an evaluation in one JSON object, for coding agents' tools, ``--json`` and the executor's tools.
 
-The record has the latency with its share of the floor, the error with the reason for its tolerance, the bottleneck, and
-the assumptions behind the latency. This module is pure.
+The object has the latency and its share of the physical floor, the error and the reason for its tolerance, the
+bottleneck, and the assumptions behind the latency. The functions are pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ LEAST_US = 0.05
 
 
 def finding(evaluation: Evaluation, text: str, found: Workload | None, chip: str, cores: int = 1) -> Json:
-    """Return the summary of an evaluation. ``text`` is the kernel's source, ``cores`` the number of cores that run it."""
+    """Return the summary of an evaluation on ``cores`` cores of a chip.
+
+    ``text`` is the kernel's source. ``found`` is the workload; without one (None) the summary has no floor.
+    """
     answer: Json = {"status": str(evaluation.status), "on": core_words(chip, cores)}
     if evaluation.failure is not None:
         failure = evaluation.failure
@@ -51,7 +54,9 @@ def finding(evaluation: Evaluation, text: str, found: Workload | None, chip: str
 
 
 def core_words(chip: str, cores: int) -> str:
-    """Return the chip, and how many of its cores run the kernel: the name of a chip does not say that."""
+    """Return the chip with the number of its cores that run the kernel. A chip has several cores, and latencies
+    are for one.
+    """
     if chip not in CHIPS:
         return chip
     of = f"of the {CHIPS[chip].cores_per_chip} cores of a {chip} chip"
@@ -63,8 +68,9 @@ def core_words(chip: str, cores: int) -> str:
 
 
 def floor_share(found: Workload | None, chip: str, latency_us: float | None, cores: int = 1) -> Json:
-    """Return the floor, for the workload's precision and the cores in use, and the percentage of it that a latency
-    reaches. Return an empty object if the workload declares no work.
+    """Return the physical floor on ``cores`` cores, and the floor as a percentage of ``latency_us``.
+
+    The floor is that for the workload's precision. The object is empty if the workload declares no work.
     """
     floor = floor_of(found, chip) if found is not None else None
     if floor is None or found is None:
@@ -84,7 +90,9 @@ def floor_share(found: Workload | None, chip: str, latency_us: float | None, cor
 
 
 def error_words(correctness: Correctness, found: Workload | None) -> Json:
-    """Return the error that is largest relative to its tolerance, and the reason for that tolerance."""
+    """Return the largest relative L2 error of the outputs, with its tolerance and the reason for that
+    tolerance.
+    """
     answer: Json = {"rel_l2": correctness.rel_l2, "tolerance": correctness.tolerance}
     if found is not None and correctness.tolerance:
         answer["tolerance_is"] = allowed_because(
@@ -94,8 +102,8 @@ def error_words(correctness: Correctness, found: Workload | None) -> Json:
 
 
 def binds(profile: Profile, text: str) -> Json:
-    """Return what determines the latency: the busiest engine's time in parts, its waits by line, and the fullest
-    memories.
+    """Return what determines the latency: how long the busiest engine works and on what, for what it waits at
+    which line, and the fullest memories.
     """
     answer: Json = {}
     found = profile.details.get("binding")
@@ -130,7 +138,7 @@ def binds(profile: Profile, text: str) -> Json:
 
 
 def notes(profile: Profile) -> Json:
-    """Return the profile's notes, and the unproven assumptions behind its latency."""
+    """Return the notes of a profile, and the unproven assumptions behind its latency."""
     said: Json = {
         "notes": [_cut(note, 240) for note in profile.notes[:MOST_LINES]],
         "unproven": [_cut(note, 240) for note in profile.details.get("unproven", ())[:MOST_LINES]],
@@ -139,11 +147,10 @@ def notes(profile: Profile) -> Json:
 
 
 def moved(before: Profile | None, after: Profile | None, text: str) -> str:
-    """Return the parts in which the latencies of ``before`` and ``after`` differ, the largest change first, as one
-    text.
+    """Return why one latency differs from another: the parts of the time that changed, the largest change
+    first, as one text.
 
-    They are the reason why a kernel is slower or faster. ``text`` is the source of ``after``. Empty if a profile is
-    missing.
+    ``text`` is the source of the kernel of ``after``. The result is empty if a profile is missing.
     """
     if before is None or after is None or not before.latency_us or not after.latency_us:
         return ""
@@ -174,7 +181,9 @@ def moved(before: Profile | None, after: Profile | None, text: str) -> str:
 
 
 def worth(found: Mapping[str, Any]) -> Json:
-    """Return a speed-up and its verdict (:data:`acceld.gains.RULE`), from the figures of a run or an outcome."""
+    """Return a speed-up and its verdict, with the rule :data:`acceld.gains.RULE`, from the figures of a run or
+    an outcome.
+    """
     return {
         "speedup": None if found["speedup"] is None else round(found["speedup"], 4),
         "verdict": verdict(found["speedup"], found["improved"], found["tie_band"], found["source"]),
@@ -183,7 +192,7 @@ def worth(found: Mapping[str, Any]) -> Json:
 
 
 def brief(answer: Mapping[str, Any]) -> str:
-    """Return a finding in one line, for lists."""
+    """Return a summary in one line, for lists."""
     if answer.get("latency_us") is None:
         failure = answer.get("failure") or {}
         line = f" l.{failure['line']}" if failure.get("line") else ""
@@ -194,13 +203,13 @@ def brief(answer: Mapping[str, Any]) -> str:
 
 
 def source_line(text: str, line: int) -> str:
-    """Return a line of a source without its indentation, cut; empty if there is no such line."""
+    """Return a line of a source without indentation, cut to a maximal length; empty if there is no such line."""
     lines = text.splitlines()
     return _cut(lines[line - 1].strip(), SOURCE_CHARS) if 0 < line <= len(lines) else ""
 
 
 def lines_of(answer: Mapping[str, Any]) -> list[str]:
-    """Return a finding as lines of a prompt."""
+    """Return a summary as lines of text for a prompt."""
     said = []
     for name, value in answer.items():
         if isinstance(value, Mapping):

@@ -1,12 +1,14 @@
-"""Decide if a kernel is faster than another: the only rule by which anything is called, counted, coloured, taught
-or applied as a win. This module is pure.
+"""Decide whether one kernel is faster than another. All of acceld uses this rule to call, count, color, teach
+or apply a win. The functions are pure.
 
-A predicted speed-up is a win beyond its band (:func:`simulated_band`), if both latencies have a validated interval and
-come from the same performance model. A measured one is a win if the two kernels were timed interleaved and
-the candidate won, or if each step from the one kernel to the other was; otherwise only beyond the band that both
-measurements state. Everything else is a tie, or a loss.
+- A predicted speed-up is a win if it exceeds its band (:func:`simulated_band`). Both latencies need a validated
+  interval, and must come from the same version of the performance model.
+- A measured speed-up is a win if both kernels were timed interleaved and the candidate was faster. A chain of steps
+  counts too, if each step was timed against its parent. Without such timing the speed-up must exceed the band that both
+  measurements state.
+- Any other speed-up is a tie, or a loss if the kernel is slower by more than the band.
 
-:data:`RULE` states in one sentence what follows for a person who has to decide: a speed-up is certain, likely or a tie.
+:data:`RULE` says what a person may conclude from a speed-up: it is certain, likely or a tie.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ EXPLAINED = 0.25
 
 
 class Verdict(StrEnum):
-    """Worth of a speed-up, as :data:`RULE` says."""
+    """Trust that a speed-up deserves, as :data:`RULE` says."""
 
     CERTAIN = "certain"
     LIKELY = "likely"
@@ -53,7 +55,7 @@ class Verdict(StrEnum):
 
     @property
     def worth_applying(self) -> bool:
-        """True if the kernel may replace the slower one when its owner asks for that."""
+        """True if the faster kernel may be written over the slower one when its owner asks for that."""
         return self in (Verdict.CERTAIN, Verdict.LIKELY)
 
 
@@ -67,10 +69,11 @@ RULE = (
 def verdict(
     speedup: float | None, improved: object, band_percent: float | None, source: Source | str
 ) -> Verdict | None:
-    """Return what a speed-up is worth, from the figures that a run, a comparison or a record states; None without a
-    speed-up.
+    """Return the verdict on a speed-up; None without a speed-up.
 
-    Without a band, as for unvalidated latencies, everything but a win is a tie.
+    ``improved`` says whether it is a win, ``band_percent`` is its band, ``source`` says whether it is simulated
+    or measured. Without a band, as for latencies without a validated interval, a speed-up that is no win is a
+    tie.
     """
     if speedup is None or speedup <= 0:
         return None
@@ -86,20 +89,24 @@ def verdict(
 
 
 def judged(row: Mapping[str, Any]) -> Verdict | None:
-    """Return what the speed-up over the baseline in a record or a row of the history is worth; None without a speed-up."""
+    """Return the verdict on the speed-up over the baseline that a row of the history states; None without a
+    speed-up.
+    """
     return verdict(row["speedup"], row["improved"], row["tie_band"], row["source"])
 
 
 def worth(stated: str | None, improved: object) -> Verdict:
-    """Return the verdict that an event or a row states; if it was written by an older version and states no verdict,
-    a win is certain and everything else a tie.
+    """Return the verdict that an event or a row states.
+
+    One that an older version wrote states no verdict: then a win (``improved``) is certain, and anything else a
+    tie.
     """
     return Verdict(stated) if stated else Verdict.CERTAIN if improved else Verdict.TIE
 
 
 @dataclass(frozen=True, slots=True)
 class PairedSpeedup:
-    """Speed-up by measurements interleaved on one device, with a 95 % interval."""
+    """Speed-up of one kernel over another, measured interleaved on one device, with a 95 % interval."""
 
     ratio: float
     low: float
@@ -114,11 +121,11 @@ class PairedSpeedup:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Speed-up of one kernel over another, and what it is worth."""
+    """Speed-up of one kernel over another, and whether it is a win."""
 
     ratio: float
     faster: bool | None
-    """True for a win, False for a loss beyond the same band, None for a tie."""
+    """True for a win, False if the kernel is slower by more than the band, None for a tie."""
     band_percent: float | None
     """Half width, in percent, inside which the speed-up is a tie; None if no band is known: then the speed-up is a tie.
     """
@@ -127,11 +134,13 @@ class Gain:
 
     @property
     def improved(self) -> bool:
-        """True for a win."""
+        """True if the speed-up is a win."""
         return self.faster is True
 
     def verdict(self, source: Source | str) -> Verdict | None:
-        """Return what the speed-up is worth, by the source of its two latencies."""
+        """Return the verdict on the speed-up. ``source`` says whether its latencies are simulated or measured.
+        None without a speed-up.
+        """
         return verdict(self.ratio, self.improved, self.band_percent, source)
 
 
@@ -142,10 +151,10 @@ def gain(
     *,
     band_percent: float | None = None,
 ) -> Gain | None:
-    """Return what the speed-up of ``after`` over ``before`` is worth; None if one has no latency.
+    """Return the speed-up of ``after`` over ``before`` and whether it is a win; None if a latency is missing.
 
-    ``paired`` is their comparison by interleaved measurements, if there was one. ``band_percent`` is the band of two
-    measurements whose profiles state no band.
+    ``paired`` is the comparison of the two by interleaved measurements, if there was one. ``band_percent`` is
+    the band for two measurements whose profiles state none.
     """
     if before is None or after is None or not before.latency_us or not after.latency_us:
         return None
@@ -163,11 +172,12 @@ def gain(
 
 
 def simulated_band(one: Profile, other: Profile) -> float:
-    """Return the percent by which the ratio of two predictions may be off.
+    """Return the percent by which the ratio of two predicted latencies may be off.
 
-    The percentage is smaller if the faster kernel does less work: a wrong price of an instruction then changes the size
-    of the gain, but hardly its sign. It is not smaller if work moves from one engine to another, because the sign then
-    depends on two prices, nor if only the schedule differs, because waits are the least certain part of the model.
+    The percentage is smaller if the faster kernel does less work on each engine. A wrong price of an
+    instruction then changes the size of the gain, but hardly its sign. If work moves from one engine to
+    another, the sign depends on two prices. If only the schedule differs, the gain depends on waits, which are
+    the least certain part of the model. In these two cases the percentage is the larger one.
     """
     if (one.chip, one.api) != (other.chip, other.api) or not one.latency_us or not other.latency_us:
         return SIMULATED_TIE_PERCENT
@@ -185,7 +195,9 @@ def simulated_band(one: Profile, other: Profile) -> float:
 
 
 def gain_of(child: Candidate, parent: Candidate) -> Gain | None:
-    """Return the gain of a candidate over its parent; None if one has no latency, or the candidate has not passed."""
+    """Return the speed-up of a candidate over its parent; None if a latency is missing or the candidate has not
+    passed.
+    """
     before, after = parent.evaluation, child.evaluation
     if before is None or after is None or after.status is not Status.PASSED:
         return None
@@ -194,9 +206,7 @@ def gain_of(child: Candidate, parent: Candidate) -> Gain | None:
 
 
 def validated(profile: Profile | None) -> bool:
-    """Return True if a latency may be part of a win. A measured latency may; a predicted latency needs a
-    validated interval.
-    """
+    """Tell whether a latency may count in a win: if it was measured, or predicted with a validated interval."""
     return profile is not None and (profile.source is Source.MEASURED or profile.interval_percent is not None)
 
 
@@ -222,8 +232,9 @@ def _within(ratio: float, band_percent: float) -> Gain:
 
 
 def interleaved(pair: Mapping[str, Any]) -> bool | None:
-    """Return True for a win, False for a loss and None for a tie of two kernels measured interleaved, from an entry of
-    ``paired``.
+    """Return True if an entry of ``paired`` states a win, False if a loss, None if a tie.
+
+    An entry describes two kernels that were measured interleaved.
     """
     if pair["win"]:
         return True
@@ -232,12 +243,12 @@ def interleaved(pair: Mapping[str, Any]) -> bool | None:
 
 
 def paired_speedup(line: Sequence[tuple[str, Profile | None]]) -> PairedSpeedup | None:
-    """Return the speed-up of the first kernel of ``line`` over the last, by interleaved measurements; None if
-    they were not measured so.
+    """Return the speed-up of the first kernel of ``line`` over the last, by interleaved measurements.
 
-    ``line`` holds hash and profile of a kernel and its ancestors. If the first kernel was timed
-    against the last, the result is that ratio. Otherwise it is the product of the ratios of the steps; the squares of
-    their relative half widths add up, because the steps were measured independently.
+    ``line`` has the hash and the profile of a kernel and of its ancestors, in order. If the first kernel was
+    timed against the last, that ratio is the result. Otherwise the ratios of the single steps are multiplied.
+    The steps are independent measurements, so the squares of their relative half widths add up. The result is
+    None if a step was not measured so.
     """
     logs: list[tuple[float, float, float]] = []
     for place, (_, profile) in enumerate(line[:-1]):

@@ -1,8 +1,8 @@
 """Find and manage the state folder. Standard library only.
 
-The folder holds ``acceld.db`` (history), ``token`` (for clients), ``daemon.json`` (about the running daemon),
-``daemon.lock``, ``log/acceld.log``, ``backups/``, and ``origin``, the proof that this user made or trusted it. Only its
-owner has access. One daemon serves it at a time.
+The folder holds ``acceld.db`` (history), ``token`` (which clients send), ``daemon.json`` (about the running
+daemon), ``daemon.lock``, ``log/acceld.log``, ``backups/``, and ``origin``, the proof that this user made or
+trusted the folder. Only the folder's owner has access. One daemon serves a folder at a time.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ NETWORK_FILE_SYSTEMS = frozenset(
     "nfs nfs4 cifs smb smbfs smb3 ncpfs afs 9p ceph fuse.sshfs fuse.s3fs fuse.rclone fuse.glusterfs glusterfs lustre "
     "gpfs beegfs fuse.ceph orangefs pvfs2 fuse.gcsfuse fuse.mount-s3 davfs fuse.davfs2".split()
 )
-"""File systems whose locks and write order can not be trusted with a write-ahead log."""
+"""Network file systems. Their locks and their order of writes are not reliable enough for a write-ahead log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """One state folder."""
+    """A state folder, by its path."""
 
     path: Path
 
@@ -51,7 +51,7 @@ class Home:
 
     @property
     def token_file(self) -> Path:
-        """Path of the file with the clients' token."""
+        """Path of the file with the token that clients send."""
         return self.path / "token"
 
     @property
@@ -71,27 +71,31 @@ class Home:
 
     @property
     def playbook(self) -> Path:
-        """Path of a person's rules for planners. acceld reads the file, and never writes it."""
+        """Path of the file with a person's rules for planners. acceld reads it, and never writes it."""
         return self.path / "playbook.md"
 
     @property
     def backups(self) -> Path:
-        """Folder for copies of the database."""
+        """Folder for backup copies of the database."""
         return self.path / "backups"
 
     @property
     def datasets(self) -> Path:
-        """Folder of data sets (inputs and reference outputs), made private. A missing data set is made again."""
+        """Folder of data sets (inputs and reference outputs), which is made private at each call. Missing data
+        sets are made again.
+        """
         return dataset_folder(self.path)
 
     @property
     def made_again(self) -> tuple[Path, ...]:
-        """Folders below the state folder whose contents can be made again: noise floors, compiled kernels."""
+        """Folders in the state folder that may be deleted, because acceld makes their files again: noise
+        floors, compiled kernels.
+        """
         return self.path / "floors", self.path / "neuron"
 
     def socket(self) -> Path:
-        """Return the socket path for a new daemon of this folder: a short path in the user's runtime folder, which is
-        created.
+        """Return the path for the socket of a new daemon. It lies in the user's runtime folder, which is
+        created, because a socket's path has to be short.
         """
         name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12] + ".sock"
         for folder in _runtime_folders():
@@ -103,11 +107,11 @@ class Home:
         )
 
     def prepare(self) -> Path:
-        """Make the folder, check that it can be used, and return its path. Every use that writes to the
-        folder or executes something from it begins with this call.
+        """Make the folder if it is missing, check that it can be used, and return its path.
 
-        Raises UsageError if the folder can not be written, lies on a network file system, or has content that neither
-        this user made nor trusts.
+        Call this before you write to the folder or execute something from it. Raises UsageError if the folder
+        can not be written, lies on a network file system, or has content that this user neither made nor
+        trusts.
         """
         kind = file_system(self.path)
         if kind in NETWORK_FILE_SYSTEMS:
@@ -145,7 +149,9 @@ class Home:
             os.close(descriptor)
 
     def _own(self) -> None:
-        """Record an empty folder as this user's. Raises UsageError for a folder with content from elsewhere."""
+        """Record an empty folder as this user's. Raises UsageError for a folder that has content from
+        elsewhere.
+        """
         if origins.is_ours(self.path):
             return
         if any(entry.name != IGNORE for entry in self.path.iterdir()):
@@ -153,8 +159,8 @@ class Home:
         origins.adopt(self.path)
 
     def daemon(self) -> dict[str, Any] | None:
-        """Return the daemon's self-description, or None if no daemon runs. This takes no lock that would
-        keep a daemon from starting.
+        """Return what the running daemon wrote about itself; None if no daemon runs. The call never delays a
+        daemon's start.
         """
         try:
             record: dict[str, Any] = json.loads(self.daemon_file.read_text())
@@ -163,7 +169,7 @@ class Home:
         return record if self.is_served() else None
 
     def is_served(self) -> bool:
-        """Return True if a daemon holds the lock."""
+        """Tell whether a daemon serves the folder now."""
         try:
             descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -177,7 +183,7 @@ class Home:
         return False
 
     def token(self) -> str:
-        """Return the clients' token. Raises DaemonError if it can not be read."""
+        """Return the token that clients send. Raises DaemonError if its file can not be read."""
         try:
             return self.token_file.read_text().strip()
         except OSError as error:
@@ -188,7 +194,7 @@ class Home:
 
 
 def foreign(folder: Path) -> UsageError:
-    """Return the error for a state folder that this user neither made nor trusts."""
+    """Return the error that says that this user neither made nor trusts a state folder."""
     return UsageError(
         f"{folder} is not known to be yours: it came with a checkout, was copied or moved, or an older acceld made it",
         hint="Its runs would go on and its kernels be executed. Look at it: acceld runs. To trust it as it is: "
@@ -197,8 +203,10 @@ def foreign(folder: Path) -> UsageError:
 
 
 def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | None = None) -> Home:
-    """Return the state folder: ``explicit``, else the nearest ``.acceld`` in ``folder`` or above it, else a new one
-    there.
+    """Return the state folder at ``explicit``.
+
+    Without ``explicit`` it is the nearest ``.acceld`` in ``folder`` (default: the current folder) or above it.
+    If there is none, it is ``.acceld`` in ``folder``, which is not made yet.
     """
     if explicit:
         return Home(Path(explicit).expanduser().absolute())
@@ -212,10 +220,11 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
 
 
 def dataset_folder(state: Path) -> Path:
-    """Return the folder of data sets, made private: one in the user's cache for all state folders.
+    """Return the folder for data sets, made private: a folder in the user's cache, which all state folders
+    share.
 
-    The data sets are in the state folder instead if the cache is on a network file system, whose locks can not be
-    trusted, or is not accessible to this user alone.
+    It lies in the state folder instead if the cache is on a network file system, where locks do not work
+    reliably, or if other users have access to the cache.
     """
     shared = user_folder("XDG_CACHE_HOME", ".cache") / DATASETS
     with contextlib.suppress(OSError):  # the next line checks if the folder can be used
@@ -225,7 +234,7 @@ def dataset_folder(state: Path) -> Path:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return True if a folder belongs to this user. A folder that another user made in a shared place is not used."""
+    """Tell whether a folder belongs to this user, and not to another user of a shared place such as /tmp."""
     try:
         info = folder.lstat()
     except OSError:
@@ -234,8 +243,8 @@ def _is_ours(folder: Path) -> bool:
 
 
 class DaemonLock:
-    """Lock that gives one daemon the right to serve a state folder. The system releases it when the process ends or
-    dies.
+    """Lock on a state folder that only one daemon holds. The system releases it when the process ends, in
+    whatever way.
     """
 
     def __init__(self, home: Home) -> None:
@@ -267,13 +276,15 @@ class DaemonLock:
         )
 
     def new_token(self) -> str:
-        """Write a new token for clients. Earlier tokens become invalid."""
+        """Write and return a new token for clients. Earlier tokens are refused from then on."""
         token = secrets.token_hex(32)
         write_private(self._home.token_file, token + "\n")
         return token
 
     def announce(self, socket: Path, version: str) -> dict[str, Any]:
-        """Write and return the daemon's self-description, once the socket exists."""
+        """Write ``daemon.json``, by which clients find the daemon, and return its content. Call it once the
+        socket exists.
+        """
         record = {
             "pid": os.getpid(),
             "process_started": process_start(os.getpid()),
@@ -285,7 +296,7 @@ class DaemonLock:
         return record
 
     def release(self) -> None:
-        """Stop serving."""
+        """Remove what clients find the daemon by, and release the lock."""
         record = _recorded(self._home)
         if record is None or record["pid"] == os.getpid():  # otherwise another daemon serves a new folder at this path
             self._home.daemon_file.unlink(missing_ok=True)
@@ -301,9 +312,9 @@ def _recorded(home: Home) -> dict[str, Any] | None:
 
 
 def process_start(pid: int) -> int | None:
-    """Return the start of a process in clock ticks since boot; None if there is no such process.
+    """Return when a process started, in clock ticks since boot; None if there is no such process.
 
-    The start distinguishes the process from a later one with the same pid.
+    With it a process can be told from a later one that got the same pid.
     """
     try:
         stat_line = Path(f"/proc/{pid}/stat").read_text()

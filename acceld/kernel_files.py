@@ -24,11 +24,11 @@ def load_kernel(
     grid: tuple[int, ...] = (),
     lnc: int = 1,
 ) -> Kernel:
-    """Return the kernel in ``path`` as a trusted kernel, with its import closure.
+    """Return the kernel in a file as a trusted kernel, with the modules that it imports from its own package.
 
-    The closure holds the modules below the kernel's folder (or its package's root) that it imports, directly or
-    indirectly. Their paths, and then also the kernel's own file name, are relative to that root. Raises UsageError if
-    the file can not be read or is not text.
+    The modules (the *closure*) lie below the kernel's folder, or below the folder of its package, and are
+    imported directly or by each other. Their paths and the kernel's own are relative to that folder. Raises
+    UsageError if the file can not be read or is not text.
     """
     text = read(path)
     root = package_root(path)
@@ -46,8 +46,8 @@ def load_kernel(
 
 
 def api_of_file(path: Path) -> str | None:
-    """Return the API of a kernel's file, by name and imports; None if name and imports do not decide
-    the API, or the file can not be read.
+    """Return the API of a kernel's file, by the file's name and imports; None if they do not decide it, or the
+    file can not be read.
     """
     if path.suffix == ".c":
         return "c"
@@ -58,8 +58,8 @@ def api_of_file(path: Path) -> str | None:
 
 
 def api_of_text(text: str) -> str | None:
-    """Return the API whose package a Python source imports; None if it imports none of them or
-    several, or does not parse.
+    """Return the API whose package a Python source imports. None if it imports no such package, or packages of
+    several APIs, or can not be parsed.
     """
     try:
         nodes = list(ast.walk(parse(text)))
@@ -72,7 +72,9 @@ def api_of_text(text: str) -> str | None:
 
 
 def is_reference(path: Path) -> bool:
-    """Return True for a Python file that defines ``forward`` and imports no package for kernels: a numpy reference."""
+    """Tell whether a Python file is a numpy reference: it defines ``forward`` and imports no package for
+    kernels.
+    """
     if path.suffix != ".py" or not path.is_file():
         return False
     try:
@@ -92,7 +94,7 @@ def _roots(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 def read(path: Path) -> str:
-    """Return a file's text. Raises UsageError if the file can not be read, and for a notebook."""
+    """Return the text of a file. Raises UsageError if the file is a notebook or can not be read."""
     refuse_notebook(str(path))
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -101,9 +103,9 @@ def read(path: Path) -> str:
     except FileNotFoundError as error:
         raise no_file(path, hint="Name the file of a kernel; acceld workloads lists the workloads.") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not text in UTF-8") from error
+        raise UsageError(f"{path} is not text in UTF-8", hint="save the kernel as UTF-8") from error
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path} can not be read: {error.strerror}", hint="name the file of a kernel") from error
 
 
 def package_root(path: Path) -> Path:
@@ -115,7 +117,7 @@ def package_root(path: Path) -> Path:
 
 
 def syntax_error(text: str, path: Path) -> UsageError | None:
-    """Return an error that names file, line and problem if the text is not valid Python; None if it is."""
+    """Return the error with file, line and problem if ``text`` is not valid Python; None if it is valid."""
     try:
         parse(text, str(path))
     except SyntaxError as error:

@@ -1,4 +1,6 @@
-"""Put text from outside into Markdown so that it stays text: titles, messages and kernels can not become markup."""
+"""Quote texts from outside in Markdown, so that titles, messages and kernels are shown as they are and never
+become markup.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,17 @@ _INERT = re.compile(r"[A-Za-z][A-Za-z0-9 ,()%-]*")
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Return a code block with a fence that no line of the text closes."""
+    """Return a code block with the text. Its fence is longer than any fence in the text, so no line ends the
+    block.
+    """
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def literal(text: str) -> str:
-    """Return text of one line, also for a cell of a table: plain words are unchanged, anything else becomes code."""
+    """Return a text as one line of Markdown that may stand in a table's cell. Plain words stay as they are; any
+    other text becomes code.
+    """
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if _INERT.fullmatch(line) or not line:
         return line

@@ -62,14 +62,14 @@ steps stay in the beam and add up: a strict gate is run once their sum is large 
 
 
 class Source(StrEnum):
-    """Source of a latency, measured or simulated; the two are never compared silently."""
+    """Source of a latency: measured or simulated. acceld never compares the two kinds without saying so."""
 
     SIMULATED = "simulated"
     MEASURED = "measured"
 
 
 class Gate(StrEnum):
-    """Thoroughness of a candidate's checks."""
+    """Set of checks that a candidate passed: from timing alone to the strict gate, which every winner passes."""
 
     TIMING = "timing"
     """Legal and timed by the simulator, not run on data: ends ``untested``."""
@@ -91,7 +91,7 @@ class RunState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True if the run will not continue."""
+        """True if the run is over and will not continue."""
         return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
 
 
@@ -102,7 +102,9 @@ MODELS_PREFIX = "models: "
 
 
 def waits_for_remedy(state: str, message: str) -> bool:
-    """Return True if a run paused itself: it waits until its cap is raised, or its models are mended."""
+    """Tell whether a run has paused itself. It then waits until a person raises its cap or repairs its models'
+    setup.
+    """
     return state == RunState.PAUSED and message.startswith((BUDGET_PREFIX, MODELS_PREFIX))
 
 
@@ -114,8 +116,10 @@ UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
 
 
 def shown_state(state: str, live: bool, cancelling: bool = False) -> str:
-    """Return a run's state for people. Without a daemon (not ``live``) no run is shown as active, even if its row says
-    so. A run that was cancelled and has not ended yet is ``cancelling``.
+    """Return a run's state for people. ``live`` says that a daemon runs.
+
+    Without a daemon a run that the history calls active is ``stopped``. A run that was cancelled and has not
+    ended yet is ``cancelling``.
     """
     if not live and state in UNDER_WAY:
         return STOPPED
@@ -124,7 +128,7 @@ def shown_state(state: str, live: bool, cancelling: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's source, and its entry, grid and LNC."""
+    """Source text of a kernel, with its entry function, launch grid and LNC (physical cores per logical core)."""
 
     text: str
     api: str
@@ -140,7 +144,7 @@ class Kernel:
 
     @property
     def sha256(self) -> str:
-        """sha256 (hex) of text, closure, entry, grid, LNC and API."""
+        """Identity of the kernel: the sha256 (hex) of text, closure, entry, grid, LNC and API."""
         digest = hashlib.sha256(f"{self.api}\0{self.entry}\0{self.grid}\0{self.lnc}\0".encode())
         for name, text in (*sorted(self.closure.items()), ("", self.text)):
             digest.update(f"{name}\0{len(text)}\0".encode())
@@ -150,7 +154,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a kernel's outputs."""
+    """Result of one check of a kernel's outputs."""
 
     name: str
     """Name such as ``own/seed 3`` or ``metamorphic/row_permutation``."""
@@ -166,7 +170,7 @@ OWN_ORACLE = "against the float64 execution of the workload's own kernel"
 
 @dataclass(frozen=True, slots=True)
 class Correctness:
-    """Distance between a kernel's outputs and the outputs of the reference."""
+    """Errors of a kernel's outputs against those of the reference."""
 
     gate: Gate
     rel_l2: float
@@ -184,13 +188,15 @@ class Correctness:
 
     @property
     def has_reference(self) -> bool:
-        """True if the oracle was a numpy reference, False if it was a kernel."""
+        """True if outputs were compared with a numpy reference, False if with those of a kernel."""
         return not any(check.detail == OWN_ORACLE for check in self.checks)
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Latency and counters of one kernel on one chip, by one method."""
+    """Latency and counters of one kernel on one chip, found by one method (a performance model or a way of
+    measuring).
+    """
 
     source: Source
     chip: str
@@ -222,8 +228,8 @@ class Profile:
 
     @property
     def tie_percent(self) -> float | None:
-        """Return the percent by which a ratio to another latency of the same kind may be off; None if only interleaved
-        timing can tell.
+        """Return the percent by which the ratio to another latency of the same kind may be off; None if only
+        interleaved timing could tell.
         """
         percent: float | None = self.details.get("tie_percent")
         if percent is None and self.source is Source.SIMULATED:
@@ -233,7 +239,9 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Outcome of evaluating a candidate. Status and contents agree by construction."""
+    """Result of evaluating a candidate. Its constructor refuses contents that do not go together with the
+    status.
+    """
 
     status: Status
     source_sha256: str
@@ -265,18 +273,18 @@ class Evaluation:
 
     @property
     def latency_us(self) -> float | None:
-        """The profile's latency; None without a profile."""
+        """Latency of the profile in microseconds; None without a profile."""
         return self.profile.latency_us if self.profile else None
 
     @property
     def gate(self) -> Gate | None:
-        """The highest gate that the kernel passed."""
+        """Most thorough gate that the kernel passed; None if it passed no gate."""
         return self.correctness.gate if self.status is Status.PASSED and self.correctness else None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One idea in prose for one parent."""
+    """Proposed change of one parent, in prose."""
 
     run: int
     iteration: int
@@ -302,7 +310,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One answer to one plan: a kernel's text, or none."""
+    """Result of one attempt to carry out a plan: the text of a kernel, or the reason why there is none."""
 
     plan: int
     index: int
@@ -321,7 +329,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One version of a kernel's source: a node of a run's tree."""
+    """One version of a kernel's source in a run. Candidates form a tree, by their parents."""
 
     run: int
     iteration: int
@@ -339,7 +347,7 @@ class Candidate:
 
 
 class InsightKind(StrEnum):
-    """Sign of an insight: its rewrite made the kernel faster or slower."""
+    """Kind of an insight: positive if its rewrite made the kernel faster, negative if slower."""
 
     POSITIVE = "positive"
     NEGATIVE = "negative"
@@ -347,21 +355,23 @@ class InsightKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A place where an insight's rewrite made kernels faster."""
+    """A chip, API and workload on which the rewrite of an insight made kernels faster."""
 
     chip: str
     api: str
     workload: str
     source: Source
     speedup: float
-    """The greatest speed-up there."""
+    """Greatest speed-up by the rewrite on this chip, API and workload."""
     times: int = 1
-    """Number of rewrites there that taught the same."""
+    """Number of rewrites on this chip, API and workload that taught the insight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """A strategy distilled from one rewrite, always written from slow to fast."""
+    """A lesson of one rewrite, in words. It always describes the change from the slower kernel to the faster
+    one.
+    """
 
     title: str
     strategy: str
@@ -388,7 +398,7 @@ class Insight:
     muted: bool = False
     withdrawn: bool = False
     novelty: float = 1.0
-    """1 - similarity to the nearest older insight."""
+    """One minus the similarity (0 to 1) to the most similar older insight."""
     change: str = ""
     """Change class of the plan that it was learned from; empty if none is known."""
     operations: tuple[str, ...] = ()
@@ -403,7 +413,7 @@ class Insight:
 
     @property
     def confirmations(self) -> int:
-        """Number of further rewrites that taught the same."""
+        """Number of further rewrites that taught the same strategy."""
         return max(0, sum(place.times for place in self.held) - 1)
 
 
@@ -418,47 +428,67 @@ def _option(default: Any, doc: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SearchParameters:
-    """The paper's hyper-parameters, and acceld's own. Defaults are those of the preset ``standard``.
+    """Parameters of a search: those of the AccelOpt paper, with its letters in parentheses, and acceld's own.
 
-    A search's options are defined only here. Configuration and command line take defaults and help texts from this
-    class.
+    The defaults are those of the preset ``standard``. The configuration and the command line take defaults and
+    help texts from here.
     """
 
-    beam_width: int = _option(4, "candidates kept between iterations (B)")
-    plans: int = _option(8, "plans a parent (N)")
-    attempts: int = _option(2, "attempts a plan (K)")
-    iterations: int = _option(8, "iterations at most (T)")
-    fixer_steps: int = _option(0, "repairs a failed candidate may get")
-    memory: MemoryPolicy = _option("off", "which insights the planner is shown")
-    top_k: int = _option(8, "new insights an iteration, at most")
-    memory_size: int = _option(16, "insights shown to the planner, at most (ExpN)")
-    t_pos: float = _option(1.04, "speed-up from which a rewrite gives a positive insight")
-    t_neg: float = _option(1.15, "slow-down from which a rewrite gives a negative insight")
-    strategy: StrategyName = _option("beam", "how candidates are chosen")
-    seed: int = _option(0, "with rules, the same seed makes the same decisions")
-    target_percent: float | None = _option(None, "stop at this percent of attainable")
-    patience: int = _option(3, "stop after this many iterations without a better kernel; 0 never")
-    budget_usd: float | None = _option(None, "cap on the cost of models")
-    time_limit_s: float | None = _option(None, "stop a run after this long")
-    polish: int = _option(24, "kernels that rules time to improve a passing kernel of a model; 0: none")
+    beam_width: int = _option(4, "number of fastest candidates that the next iteration starts from (B)")
+    plans: int = _option(8, "plans for each parent in an iteration (N)")
+    attempts: int = _option(2, "kernels that are written for each plan (K)")
+    iterations: int = _option(8, "most iterations of a run (T)")
+    fixer_steps: int = _option(0, "repairs by a model that a failed candidate may get")
+    memory: MemoryPolicy = _option(
+        "off",
+        "insights from earlier rewrites that models are shown: off (no insights), fifo (this run's newest), random (a "
+        "sample of this run's), value (the most useful of all runs)",
+    )
+    top_k: int = _option(8, "most new insights of an iteration")
+    memory_size: int = _option(16, "most insights that the planner is shown (ExpN)")
+    t_pos: float = _option(1.04, "least speed-up of a rewrite that becomes a positive insight")
+    t_neg: float = _option(1.15, "least slow-down of a rewrite that becomes a negative insight")
+    strategy: StrategyName = _option(
+        "beam",
+        "how the parents of an iteration are chosen: beam (the fastest candidates), best_of_n (always the baseline), "
+        "reflexion (the last candidate that passed), random (as beam, but plans are drawn at random), tune (as beam, but "
+        "plans are sequences of rewrites with the lowest simulated latency), evolve (as tune, but sequences are drawn at "
+        "random and joined)",
+    )
+    seed: int = _option(0, "seed of the search's draws; with rules, a run with the same seed makes the same decisions")
+    target_percent: float | None = _option(
+        None, "end the run when the best kernel reaches this percent of the speed that the roofline model allows"
+    )
+    patience: int = _option(3, "end the run after this many iterations in a row without a better kernel; 0: never")
+    budget_usd: float | None = _option(None, "cap in USD on the run's calls to models")
+    time_limit_s: float | None = _option(None, "end the run after this many seconds")
+    polish: int = _option(
+        24,
+        "sequences of rewrites that rules time on the simulator to make each passing kernel of a model faster; 0: no such "
+        "sequences",
+    )
     screen: bool = _option(
         False, "on a device, measure only a sample of the candidates that the simulator finds clearly slower"
     )
     knowledge: KnowledgeLevel = _option(
         "calls",
-        "facts in prompts: none, those of a kernel's calls and related ones (of all calls of NKI where every model has a "
-        "Messages API), or of all calls",
+        "facts about the language and the chip in prompts: none, calls (of the calls that the kernel uses or could use "
+        "instead) or full (of every call)",
     )
-    planner: bool = _option(True, "without it the executor works straight from the kernel")
-    tools: bool | None = _option(None, "executor with or without tools, in place of [llm.executor]")
-    fixer_usd: float | None = _option(None, "share of the budget for repairs")
-    show_simulated: bool = _option(False, "a measured run sees insights from simulations too, marked unverified")
-    own_insights: bool = _option(False, "the memory holds this run's insights alone, so that runs can be compared")
-    max_usd_per_percent: float | None = _option(None, "stop when the next percent is expected to cost more than this")
-    host: str = _option("", "on a cluster, evaluate on this host alone")
-    from_reference: bool = _option(False, "the executor writes the first kernel from the reference")
+    planner: bool = _option(True, "False: the executor changes the kernel without a plan")
+    tools: bool | None = _option(None, "whether the executor may use tools; None: what [llm.executor] says")
+    fixer_usd: float | None = _option(None, "cap in USD on the run's repairs, which count under the run's cap too")
+    show_simulated: bool = _option(
+        False, "in runs on a device, also show the insights of simulated runs, marked as unverified"
+    )
+    own_insights: bool = _option(False, "show only insights of this run, so that runs can be compared")
+    max_usd_per_percent: float | None = _option(
+        None, "end the run when one more percent of speed-up is expected to cost more USD than this"
+    )
+    host: str = _option("", "on a cluster, evaluate on the host of this name alone")
+    from_reference: bool = _option(False, "let the executor write the first kernel from the numpy reference")
     candidates: int | None = _option(
-        None, "stop after this many evaluated candidates; the last iteration is cut to fit"
+        None, "end the run after this many evaluated candidates; the last iteration makes only as many as are left"
     )
 
     def __post_init__(self) -> None:
@@ -485,7 +515,7 @@ PRESETS: Mapping[str, SearchParameters] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Capabilities of a kind of proposer. The search, commands and screens test these, never the proposer's name."""
+    """Abilities of a kind of proposer. The search, commands and screens test these, never the proposer's name."""
 
     uses_models: bool = False
     """True if the proposer's proposals cost money, are drawn at random, and may use the optimization memory."""
@@ -514,7 +544,7 @@ PROPOSERS: Mapping[str, Abilities] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """Specification of a run."""
+    """Specification of a run, as a person asked for it: workload, target, proposer and search parameters."""
 
     workload: str
     """A workload's name, or ``kernel`` for a kernel without one."""
@@ -534,7 +564,9 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The facts that the latencies of a run depend on, besides its kernels. Latencies of two bases are never compared."""
+    """The facts besides its kernels on which the latencies of a run depend. Latencies on two bases are never
+    compared.
+    """
 
     workload: str = ""
     """First digits of the hash of the workload's content."""
@@ -545,7 +577,7 @@ class Basis:
     chip: str = ""
 
     def changes(self, now: Basis) -> str:
-        """Return the differences of the basis ``now`` from this one, in words; empty if they are equal."""
+        """Return in words how the basis ``now`` differs from this one; empty if they are equal."""
         named = {
             "workload": "the workload's content",
             "model": "the performance model",
@@ -565,7 +597,7 @@ UNKNOWN_BASIS = Basis()
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One search on one workload, start to end."""
+    """One search on one workload."""
 
     id: int
     spec: RunSpec
@@ -577,7 +609,7 @@ class Run:
     iteration: int = 0
     baseline: int | None = None
     best: int | None = None
-    """Ids of the best candidate and the baseline."""
+    """Ids of the baseline and of the best candidate; None as long as the run has none."""
     message: str = ""
     """Reason why the run ended or waits."""
     exit_code: int = 0

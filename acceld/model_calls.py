@@ -1,4 +1,4 @@
-"""Define the records of a model's call: the call layer makes them, the store keeps them."""
+"""Define the records of a call of a language model. The call layer makes them, the store keeps them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class CallIntent:
-    """A call about to be made."""
+    """A call that is about to be made, as it is stored before the request is sent."""
 
     key: str
     """Identity of the question: same place in the same run, same prompt, same settings."""
@@ -46,7 +46,7 @@ class CallIntent:
     """The call's place in a search: run, iteration, parent, plan, attempt, and others that have no column."""
 
     def number(self, tag: str) -> int | None:
-        """Return a tag that is a number; None if there is none."""
+        """Return the number that a tag of the call has; None if the tag is missing or is not a number."""
         value = self.tags.get(tag)
         return value if isinstance(value, int) else None
 
@@ -77,7 +77,7 @@ class CallOutcome:
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """A batch whose answers are not all stored."""
+    """A batch of a provider whose answers are not all stored yet."""
 
     token: str
     """acceld's own id of the batch."""

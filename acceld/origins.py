@@ -1,8 +1,9 @@
-"""Record which state folders this user made or trusts. The record lies outside of the folders.
+"""Record, outside of the state folders, which of them this user made or trusts.
 
-A cloned repository may hold an ``.acceld`` whose runs would go on and whose kernels would be executed. So each folder
-has a secret in its file ``origin``, and the user's state folder (``XDG_STATE_HOME``) has the secret's hash under the
-folder's path. A folder from elsewhere, a copied folder and a moved folder have no such pair until the user trusts them.
+A cloned repository may contain an ``.acceld`` whose runs would continue with the user's money and whose kernels
+would be executed. So each state folder has a secret in its file ``origin``, and the user's own folder
+(``XDG_STATE_HOME``) has the secret's hash beside the state folder's path. A folder from elsewhere, a copied
+folder and a moved folder lack such a record until the user trusts them.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ MARK = "origin"
 
 
 def records() -> Path:
-    """Return the folder of the records: one file for each state folder."""
+    """Return the folder that holds one file for each trusted state folder."""
     return user_folder("XDG_STATE_HOME", ".local/state") / "histories"
 
 
 def is_ours(folder: Path) -> bool:
-    """Return True if this user made or trusted the state folder, at this place."""
+    """Tell whether this user made or trusted the state folder at its present path."""
     secret, recorded = read_private(folder / MARK).strip(), _read(_record_of(folder)).get("sha256")
     return bool(secret) and isinstance(recorded, str) and hmac.compare_digest(_digest(secret), recorded)
 
 
 def adopt(folder: Path) -> None:
-    """Make a state folder the user's: write a new secret into it, and the secret's hash outside. Raises UsageError if
-    the disk refuses.
+    """Record a state folder as the user's: write a new secret into it, and the secret's hash outside.
+
+    Raises UsageError if a file can not be written.
     """
     secret, record = secrets.token_hex(32), _record_of(folder)
     with contextlib.suppress(OSError):  # the next line reports the failure
@@ -49,14 +51,14 @@ def adopt(folder: Path) -> None:
 
 
 def disown(folder: Path) -> bool:
-    """Take the trust in a state folder back. Return True if the folder was trusted."""
+    """Withdraw the trust in a state folder. Return True if it was trusted before."""
     known = is_ours(folder)
     _record_of(folder).unlink(missing_ok=True)
     return known
 
 
 def trusted_histories() -> list[Path]:
-    """Return the state folders that exist and are the user's."""
+    """Return the state folders that this user made or trusted and that still exist."""
     return sorted(folder for folder in _recorded() if is_ours(folder))
 
 

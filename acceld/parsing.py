@@ -1,4 +1,4 @@
-"""Parse Python source in any thread."""
+"""Parse Python source safely from several threads."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def parse(text: str, filename: str = "<unknown>") -> ast.Module:
-    """Return the tree of a module. Raises SyntaxError and ValueError as :func:`ast.parse` does.
+    """Return the syntax tree of a module. Raises SyntaxError and ValueError as :func:`ast.parse` does.
 
-    CPython up to 3.12 counts the depth of nested nodes once for all threads, and ends in SystemError if two parse at
-    the same time.
+    One thread parses at a time: up to Python 3.12 all threads share one count of nested nodes, and
+    :func:`ast.parse` raises SystemError if two run at once.
     """
     with _ONE_AT_A_TIME:
         return ast.parse(text, filename)
 
 
 def parse_expression(text: str) -> ast.expr:
-    """Return the tree of an expression, parsed as by :func:`parse`."""
+    """Return the syntax tree of an expression. Like :func:`parse` it may be called from any thread."""
     with _ONE_AT_A_TIME:
         return ast.parse(text, mode="eval").body
 
 
 def module_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements that run when a file is loaded, in order: those of the top level, and those below its ``if``,
-    ``try`` and ``with``.
+    """Yield the statements that run when a file is loaded, in order: those of the top level, and those inside
+    its ``if``, ``try`` and ``with``.
     """
     for statement in body:
         yield statement
@@ -42,7 +42,7 @@ def module_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def functions_of(body: Sequence[ast.stmt]) -> dict[str, ast.FunctionDef]:
-    """Return the functions that a file offers once it is loaded, by name: ``name``, or ``Class.name`` in a class."""
+    """Return the functions that a loaded file defines, by name: ``name``, or ``Class.name`` for a method."""
     found: dict[str, ast.FunctionDef] = {}
     for statement in module_statements(body):
         if isinstance(statement, ast.FunctionDef):

@@ -36,7 +36,7 @@ GROUPS = ("acceld.backends", "acceld.rules", "acceld.workloads", "acceld.provide
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """An addition of an installed package."""
+    """An addition that an installed package declares by an entry point."""
 
     group: str
     name: str
@@ -47,7 +47,7 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """An entry point that can not be used, and the reason."""
+    """An entry point that can not be used, with the reason."""
 
     group: str
     name: str
@@ -60,7 +60,9 @@ _broken: dict[tuple[str, str, str], BrokenPlugin] = {}
 
 @cache
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """Return the additions of installed packages to a group, by name. They are loaded once, at first use."""
+    """Return what installed packages add to a group, sorted by name. Each addition is loaded once, at the first
+    call.
+    """
     if not _declared():
         return ()
     from importlib.metadata import entry_points
@@ -78,8 +80,9 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 
 @cache
 def _declared() -> bool:
-    """Return True if an installed package may declare an addition. Without such a package
-    nothing imports ``importlib.metadata``, which takes 20 ms to import and to read.
+    """Tell whether an installed package may declare an addition.
+
+    If not, ``importlib.metadata`` need not be imported, which takes 20 ms.
     """
     others = [one for one in sys.meta_path if hasattr(one, "find_distributions") and one is not PathFinder]
     folders = [Path(one) for one in dict.fromkeys(sys.path)]
@@ -94,8 +97,10 @@ def _declared() -> bool:
 
 
 def accepted(group: str, fits: Callable[[Any], str]) -> tuple[Plugin, ...]:
-    """Return the plug-ins of a group for which ``fits`` returns an empty text. For each other plug-in the text is the
-    reason why it is broken.
+    """Return the plug-ins of a group that fit.
+
+    ``fits`` returns an empty text for a value that fits, else the reason why it does not. Others are listed by
+    :func:`broken` with that reason.
     """
     good = []
     for plugin in plugins(group):
@@ -108,7 +113,7 @@ def accepted(group: str, fits: Callable[[Any], str]) -> tuple[Plugin, ...]:
 
 
 def refuse(plugin: Plugin, reason: str) -> None:
-    """Record a plug-in as broken, and log it once."""
+    """Record a plug-in as broken for this reason, and log that once."""
     one = BrokenPlugin(plugin.group, plugin.name, plugin.package, reason)
     key = (one.group, one.name, one.package)
     if key not in _broken:
@@ -117,18 +122,18 @@ def refuse(plugin: Plugin, reason: str) -> None:
 
 
 def broken() -> tuple[BrokenPlugin, ...]:
-    """Return every plug-in that can not be used, of the groups used so far."""
+    """Return the plug-ins that can not be used, of the groups that were asked for so far."""
     return tuple(_broken.values())
 
 
 def packages_below(package: str) -> tuple[str, ...]:
-    """Return the dotted names of the packages in a package's folder, sorted."""
+    """Return the dotted names of the packages directly inside a package, sorted."""
     folder = import_module(package).__path__
     return tuple(sorted(f"{package}.{found.name}" for found in iter_modules(folder) if found.ispkg))
 
 
 def named(reference: str) -> Any:
-    """Import and return ``module:attribute``."""
+    """Import and return what ``module:attribute`` names."""
     module, _, attribute = reference.partition(":")
     return getattr(import_module(module), attribute)
 

@@ -10,7 +10,9 @@ from acceld.errors import UsageError
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically by one that only its owner can read. Raises UsageError if the disk refuses."""
+    """Write a file that only its owner can read, and replace an existing one atomically. Raises UsageError if
+    that fails.
+    """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)
@@ -28,8 +30,8 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Return the text of a file of this user that nobody else can write; an empty text for any other file and for
-    a link.
+    """Return the text of a file that belongs to this user and that nobody else can write. Any other file, and a
+    link, gives an empty text.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -42,8 +44,9 @@ def read_private(path: Path) -> str:
 
 
 def private_folder(folder: Path) -> bool:
-    """Create a folder with access only for its owner, or take access away from other users. Return False if the folder
-    is not this user's, is a link, or can not be made.
+    """Make a folder that only its owner can use, or withdraw other users' access to an existing one.
+
+    Return False if the folder belongs to another user, is a link, or can not be made.
     """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -58,7 +61,9 @@ def private_folder(folder: Path) -> bool:
 
 
 def user_folder(variable: str, default: str) -> Path:
-    """Return acceld's folder in one of the user's base folders, such as ``XDG_STATE_HOME`` (default: below the home)."""
+    """Return acceld's folder in a base folder of the user. ``variable`` names it, such as ``XDG_STATE_HOME``;
+    ``default`` is its path below the home folder if the variable is not set.
+    """
     given = os.environ.get(variable, "")
     home = os.path.expanduser("~")
     base = Path(given) if os.path.isabs(given) else Path(home if os.path.isabs(home) else "/nonexistent") / default

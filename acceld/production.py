@@ -1,7 +1,7 @@
-"""Use kernels of the history in programs: ``acceld.best`` at run time, or as one exported file.
+"""Use kernels of the history in programs: at run time with ``acceld.best``, or as one exported file.
 
-No daemon is needed. acceld reads the history's file, writes the kernel's text to the state folder and imports it, and
-AWS's own ``nki.jit`` launches the kernel on the caller's tensors (torch-xla, JAX).
+No daemon is needed. acceld reads the database file, writes the kernel's text to the state folder and imports
+it. AWS's own ``nki.jit`` then launches the kernel on the tensors of the caller (torch-xla, JAX).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ORDER BY f.source = 'simulated', f.source = 'simulated' AND f.interval_percent I
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A kernel of the history that passed the strict gate, with its evidence."""
+    """A kernel of the history that passed the strict gate, with what was measured or predicted of it."""
 
     run: int
     candidate: int
@@ -87,7 +87,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """A kernel to call. For the fallback ``stored`` is None, and ``why`` is the reason."""
+    """A kernel to call. If it is the caller's fallback, ``stored`` is None and ``why`` is the reason."""
 
     function: Callable[..., Any]
     stored: Stored | None
@@ -98,8 +98,8 @@ class Best:
     """Shapes of the results for the caller."""
 
     def __call__(self, *arguments: Any) -> Any:
-        """Return the kernel's outputs. The arguments may be tensors of any framework that have ``shape`` and
-        ``reshape``.
+        """Call the kernel, and return its outputs. Arguments may be tensors of any framework that have
+        ``shape`` and ``reshape``.
         """
         if self.stored is None:
             return self.function(*arguments)
@@ -121,16 +121,18 @@ def best(
     home: str | os.PathLike[str] | None = None,
     trusted: bool = False,
 ) -> Best:
-    """Return the fastest kernel that passed the strict gate for a workload, for this chip and SDK; else ``fallback``.
+    """Return the fastest kernel of the history for a workload on this chip and SDK; ``fallback`` if there is
+    none.
 
-    ``shapes`` are those of the arrays the program will pass, in order; a workload with other shapes does not fit.
-    ``chip`` and ``sdk`` (the version of neuronx-cc) default to those of this machine. Only measured kernels count; with
-    ``simulated`` kernels timed by the simulator count, too. Kernels that ``acceld check --all`` has marked as broken
-    are left out. Raises UsageError if no kernel fits and there is no fallback.
+    ``shapes`` are the shapes of the arrays that the program will pass, in order: a workload with other shapes
+    does not fit. ``chip`` and ``sdk`` (the version of neuronx-cc) are by default those of this machine. Kernels
+    must have passed the strict gate and be measured; with ``simulated`` they may also be timed by the
+    simulator. Kernels that ``acceld check --all`` found to be broken do not count. Raises UsageError if no
+    kernel fits and there is no fallback.
 
-    The kernel is executed with your rights. So the history has to be one that this user made on this machine, or trusts
-    (``acceld config trust --history``). With ``trusted`` the caller vouches for it: as for a history that was copied to
-    a server.
+    The kernel runs with your rights. So the history must be one that this user made on this machine or trusts
+    (``acceld config trust --history``). ``trusted`` says that the caller vouches for it, for example after
+    copying it to a server.
     """
     try:
         state = find_home(home).path
@@ -153,8 +155,8 @@ def best(
 
 
 def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> list[Stored]:
-    """Return a workload's kernels that passed the strict gate and are not marked as broken: measured ones first,
-    fastest first.
+    """Return the kernels of a workload that passed the strict gate and are not marked as broken: measured
+    before simulated, then by latency.
     """
     from acceld.store.connection import connect_reader
     from acceld.store.reads.records import load_candidates_by_id
@@ -175,7 +177,9 @@ def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> lis
 
 
 def this_chip() -> str:
-    """Return the chip of this machine: NEURON_PLATFORM_TARGET_OVERRIDE, else by the instance's type; empty if unknown."""
+    """Return the chip of this machine, from NEURON_PLATFORM_TARGET_OVERRIDE or the type of the instance; empty
+    if unknown.
+    """
     override = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "")
     with contextlib.suppress(OSError):
         override = override or PRODUCT.read_text(encoding="ascii")
@@ -193,7 +197,7 @@ def this_sdk() -> str:
 
 
 def exported(found: Stored) -> str:
-    """Return one Python file with the kernel's text, its evidence, and a self-check."""
+    """Return the text of one Python file with the kernel, its evidence, and a check of itself."""
     spec = _workload(found)
     reference = "" if spec is None or spec.reference is None else spec.reference.read_text(encoding="utf-8")
     facts = {key: value for key, value in asdict(found).items() if key not in ("text", "workload_folder")}
@@ -253,7 +257,7 @@ def _chosen(
     simulated: bool,
     home: str | os.PathLike[str] | None,
 ) -> tuple[Stored | None, str]:
-    """Return the kernel to use; or None, and the reason why no kernel fits."""
+    """Return the kernel to use and an empty text; or None and the reason why no kernel fits."""
     left = stored_kernels(name, home)
     steps: list[tuple[str, Callable[[Stored], bool]]] = [
         ("none passed the strict gate", lambda one: True),
@@ -271,7 +275,9 @@ def _chosen(
 
 
 def _same_sdk(one: Stored, sdk: str) -> bool:
-    """Return True if a kernel was measured with this compiler. Simulated kernels have no compiler."""
+    """Tell whether a kernel was measured with this compiler. For a simulated kernel, which has no compiler,
+    return True.
+    """
     if one.source == "simulated":
         return True
     return bool(sdk) and re.match(rf"neuronx-cc {re.escape(sdk)}(,|$)", one.sdk) is not None
@@ -287,7 +293,7 @@ def _fits(one: Stored, shapes: Sequence[Sequence[int]]) -> bool:
 
 
 def _workload(one: Stored) -> Workload | None:
-    """Return the current workload; None if it no longer exists."""
+    """Return the present workload of a stored kernel; None if the workload no longer exists."""
     try:
         folder = Path(one.workload_folder)
         return load_workload(folder) if folder.is_dir() else workload(one.workload.rpartition("/")[2])
@@ -305,8 +311,8 @@ def _digest(text: str) -> str:
 
 
 def _imported(found: Stored, state: Path) -> Callable[..., Any]:
-    """Import the kernel from a file, because NKI reads the source of the function that it compiles. Return that
-    function.
+    """Write the kernel to a file, import that file and return its function. NKI reads the source of a function
+    from its file.
     """
     folder = state / "best"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -325,9 +331,10 @@ def _imported(found: Stored, state: Path) -> Callable[..., Any]:
 
 
 def _launch(found: Stored) -> int | tuple[int, ...] | None:
-    """Return the value in brackets of the launch ``kernel[value](...)``; None for a launch without brackets.
+    """Return the value to put into brackets for the launch ``kernel[value](...)``; None for a launch without
+    brackets.
 
-    A current kernel is launched on a number of cores, a legacy one on its grid.
+    It is a number of cores for a kernel of ``nki``, and the grid for one of ``neuronxcc.nki``.
     """
     if found.api == "nki":
         return _cores(found) if _cores(found) > 1 else None
@@ -339,8 +346,8 @@ def _cores(found: Stored) -> int:
 
 
 def _launchable(found: Stored) -> bool:
-    """Return True if the kernel can be launched on its grid. The grid of a kernel of the current API is the number of
-    cores.
+    """Tell whether this code can launch the kernel on its grid. The grid of a kernel of ``nki`` has to be a
+    number of cores.
     """
     return found.api != "nki" or (len(found.grid) <= 1 and _cores(found) <= MOST_CORES)
 

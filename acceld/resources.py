@@ -15,7 +15,9 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def data_folder(name: str) -> Path:
-    """Return the folder ``name`` (``prompts`` or ``workloads``). Raises AcceldError if the installation lacks it."""
+    """Return the folder called ``name``: ``prompts`` or ``workloads``. Raises AcceldError if the installation
+    lacks it.
+    """
     override = os.environ.get("ACCELD_DATA")
     places = [Path(override)] if override else [_PACKAGE.parent, _PACKAGE / "_data"]
     for place in places:

@@ -1,14 +1,16 @@
-"""Compute rewards for training models that write kernels. The rewards come from the same evaluation as in a
-search, in the forms that TRL, verl and plain Python call.
+r"""Compute rewards for training models that write kernels, in the forms that TRL, verl and plain Python call.
+
+The rewards come from the same evaluation as in a search.
 
 ::
 
     with Scorer("silu", seed=7) as scorer:
         trainer = GRPOTrainer(model, reward_funcs=scorer, ...)       # TRL
-        scores = scorer.score(["```python\\n...```", "..."])          # plain
+        scores = scorer.score(["```python\n...```", "..."])          # plain
 
-verl: ``custom_reward_function.path=pkg://acceld.reward``, ``name=compute_score`` or ``compute_scores`` (batches).
-A scorer's results follow from its seed and the answers: the same in every process, in any order.
+verl: ``custom_reward_function.path=pkg://acceld.reward``, ``name=compute_score`` or ``compute_scores``
+(batches). A scorer's results follow from its seed and the answers: they are the same in every process and in
+any order.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ RUN = 1
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Reward of one answer, with its reasons."""
+    """Reward of one answer, and how it came about."""
 
     reward: float | None
     """The reward; None if the result says nothing about the kernel, as when the simulator lacks a call of the kernel.
@@ -73,11 +75,10 @@ class Score:
 
 
 class Scorer:
-    """Evaluate answers in batches on the simulator. A scorer is a context manager, and a reward function for TRL's
-    GRPO.
+    """Scorer of answers on the simulator: a context manager, and a reward function for TRL's GRPO.
 
-    ``gate``: ``timing`` predicts latencies alone, ``search`` runs one secret data set, ``strict`` every check that a
-    win needs.
+    ``gate`` says what an answer must pass. ``timing`` only predicts latencies, ``search`` also checks results
+    on one secret data set, ``strict`` does every check that a winner of a search has to pass.
     """
 
     def __init__(
@@ -93,12 +94,13 @@ class Scorer:
         state: str | Path | None = None,
         settings: config.Config | None = None,
     ) -> None:
-        """Prepare the scorer. ``workload`` holds for answers that name no workload. The secret data are derived from
-        ``seed``; with None the seed is drawn at random.
+        """Prepare the scorer.
 
-        ``slots`` answers are evaluated at the same time (0 means as many as the cores allow). ``worth`` computes the
-        reward of each score in place of the default. ``state`` keeps data sets between processes; by default they are
-        deleted with the scorer.
+        ``workload`` is used for answers that name no workload. Secret data sets are drawn by ``seed``; with
+        None a seed is drawn at random. ``slots`` answers are evaluated at the same time (0: as many as there
+        are cores and memory for). ``worth`` computes the reward of a score instead of acceld's own formula.
+        ``state`` is a folder that keeps data sets between processes; by default they are deleted when the
+        scorer is closed.
         """
         self.gate = Gate(gate)
         self.__name__ = "acceld_reward"  # TRL's name of the column
@@ -123,9 +125,10 @@ class Scorer:
         self.close()
 
     def score(self, answers: Sequence[str], workloads: Sequence[str] | None = None) -> list[Score]:
-        """Evaluate answers, each a kernel's text or a model's answer with a code block. Return scores in their order.
+        """Evaluate answers, and return their scores in the same order.
 
-        WorkloadError or UsageError if a workload can not be used.
+        An answer is a kernel's text, or a model's answer with a code block. ``workloads`` has the workload of
+        each answer. Raises WorkloadError or UsageError if a workload can not be used.
         """
         names = [self._workload] * len(answers) if workloads is None else list(workloads)
         if len(names) != len(answers):
@@ -139,9 +142,11 @@ class Scorer:
         workload: Sequence[str] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Return a reward for each completion, as TRL's trainers call a reward function. A completion is a text or a list of messages.
+        """Return the reward of each completion, in the form in which TRL calls a reward function; None where
+        none is known.
 
-        A column ``workload`` of the data set names the workload of each completion.
+        A completion is a text or a list of messages. The data set's column ``workload`` names the workload of
+        each.
         """
         return [one.reward for one in self.score([_text_of(one) for one in completions], workload)]
 
@@ -208,9 +213,12 @@ class Scorer:
         )
 
     def _place(self, name: str) -> tuple[Workload, str, str]:
-        """Return a workload, the API of its answers and the chip."""
+        """Return the workload that a name means, with the API and the chip of its answers."""
         if not name:
-            raise UsageError("an answer needs a workload", hint="Scorer(workload), or a workload for each answer")
+            raise UsageError(
+                "an answer names no workload, and the Scorer has none",
+                hint="Scorer(workload), or a workload for each answer",
+            )
         if name not in self._workloads:
             self._workloads[name] = workload(name.removeprefix(SOURCE_PREFIX), self._settings.paths.workloads)
         found, search = self._workloads[name], self._settings.search
@@ -225,7 +233,9 @@ class Scorer:
         return found, where.api, where.chip
 
     def _baseline(self, found: Workload, api: str, chip: str) -> Coroutine[Any, Any, Profile | None]:
-        """Return a baseline's profile, evaluated once; None if it does not pass."""
+        """Return the profile of a workload's baseline, which is evaluated once; None if the baseline does not
+        pass.
+        """
 
         async def ask() -> Profile | None:
             request = self._request(baseline_kernel(found, api), found, chip, Priority.BASELINE)
@@ -263,7 +273,11 @@ def _scored(reported: Evaluation, baseline: Profile | None, *, timed: bool) -> S
 
 
 def _kernel_text(answer: str, entry: str) -> tuple[str | None, str]:
-    """Return the kernel in an answer; or None, and the reason. A text without a fence is the kernel itself."""
+    """Return the kernel's text in an answer and an empty text; or None and the reason why the answer has no
+    kernel.
+
+    An answer without a code block is the kernel itself.
+    """
     if "```" not in answer and "~~~" not in answer and "def " in answer and "<think" not in answer:
         return answer, ""
     found = extract_kernel(answer, entry)
@@ -271,7 +285,9 @@ def _kernel_text(answer: str, entry: str) -> tuple[str | None, str]:
 
 
 def _text_of(completion: Any) -> str:
-    """Return the text of a completion: a text, or the last of its messages."""
+    """Return the text of a completion, which is a text or a list of messages; of a list, that of the last
+    message.
+    """
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Mapping):
@@ -280,12 +296,14 @@ def _text_of(completion: Any) -> str:
 
 
 def advantages(rewards: Sequence[float | None], group: int, *, scale: bool = True) -> list[float]:
-    """Return each reward less the mean of its group of ``group`` answers to one prompt, over their deviation.
+    """Return the advantage of each reward within its group, as GRPO does.
 
-    Rewards that are None are left out and get 0. ``scale=False`` does not divide by the deviation.
+    The rewards of ``group`` answers to one prompt follow each other. From each reward the group's mean is
+    subtracted, then it is divided by the group's standard deviation (not with ``scale=False``). Rewards that
+    are None do not count, and get 0.
     """
     if group < 1 or len(rewards) % group:
-        raise UsageError(f"{len(rewards)} rewards are no groups of {group}")
+        raise UsageError(f"{len(rewards)} rewards can not be divided into groups of {group}")
     found: list[float] = []
     for start in range(0, len(rewards), group):
         part = rewards[start : start + group]
@@ -304,8 +322,8 @@ _sharing = threading.Lock()
 
 
 def _scorer() -> Scorer:
-    """Return the scorer of this process, made once. verl's functions get no scorer as an argument, and are called from
-    several threads.
+    """Return the one scorer of this process, for verl, which passes no scorer to its functions and calls them
+    from threads.
     """
     with _sharing:
         if "all" not in _shared:
@@ -317,7 +335,9 @@ def _scorer() -> Scorer:
 def compute_score(
     data_source: str, solution_str: str, ground_truth: Any = None, extra_info: Mapping[str, Any] | None = None, **_: Any
 ) -> float:
-    """Return one answer's reward, in verl's form. ``data_source`` is ``acceld/`` and the workload's name."""
+    """Return the reward of one answer, as verl asks for it. ``data_source`` is ``acceld/`` and the workload's
+    name.
+    """
     return compute_scores([data_source], [solution_str])[0]
 
 
@@ -328,7 +348,9 @@ def compute_scores(
     extra_infos: Sequence[Any] | None = None,
     **_: Any,
 ) -> list[float]:
-    """Return a batch's rewards, in verl's form; 0 if a result says nothing about the kernel."""
+    """Return the rewards of a batch of answers, as verl asks for them. An evaluation that says nothing about
+    the kernel gives 0.
+    """
     return [one.reward or 0.0 for one in _scorer().score(list(solution_strs), [str(one) for one in data_sources])]
 
 
@@ -337,7 +359,7 @@ def compute_scores(
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of a kernel's text: ``old``, which must occur once in the text, becomes ``new``."""
+    """Replacement in a kernel's text: ``old``, which must occur exactly once, becomes ``new``."""
 
     old: str
     new: str
@@ -345,7 +367,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The current kernel, and the result of the last step."""
+    """State that an agent sees after a step: the current kernel, and the result of the step."""
 
     text: str
     latency_us: float | None
@@ -353,8 +375,10 @@ class Observation:
 
 
 class Environment:
-    """Environment whose steps are edits of one kernel. After an edit that passes, the edited text is the kernel. An
-    edit that fails is undone, and its step has the reward of a failed answer.
+    """Environment for training agents: each step edits one kernel.
+
+    After an edit that passes, the edited text is the current kernel. An edit that fails is undone, and its step
+    gets the reward of a failed answer.
     """
 
     def __init__(self, scorer: Scorer, workload: str = "", *, most_steps: int = 16) -> None:
@@ -365,17 +389,18 @@ class Environment:
         """Reward of the current kernel against the baseline."""
 
     def reset(self) -> Observation:
-        """Begin at the workload's baseline."""
+        """Make the workload's baseline the current kernel, and return the observation of it."""
         kernel, self._latency_us = self._scorer.baseline(self._name)
         self._text, self._steps, self._worth = kernel.text, 0, 0.0
         return Observation(self._text, self._latency_us, None)
 
     def step(self, action: str | Edit | Sequence[Edit]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Try a new text, or edits. Return observation, reward, terminated, truncated, and further information.
+        """Evaluate a new text or edits of the current kernel. Return observation, reward, terminated, truncated
+        and info.
 
-        The reward of a passing step is the worth of the kernel after it, less that of the kernel before it. So the
-        rewards of an episode add up to the worth of its last kernel: log2 of its speed-up over the baseline, 0 for a
-        tie.
+        A kernel's value is log2 of its speed-up over the baseline, 0 for a tie. The reward of a step that
+        passes is the value of the new kernel minus that of the former one. So the rewards of an episode without
+        failures add up to the value of its last kernel.
         """
         if not self._text:
             raise UsageError("step() was called before reset()", hint="call reset() on the Environment first")
@@ -402,7 +427,9 @@ class Environment:
 
 
 def _edited(text: str, action: str | Edit | Sequence[Edit]) -> tuple[str, str]:
-    """Return the text after an action, and the reason why the action is invalid; empty if it is valid."""
+    """Return the kernel's text after an action. The second text is the reason why the action is invalid, else
+    empty.
+    """
     if isinstance(action, str):
         return action, ""
     for edit in [action] if isinstance(action, Edit) else action:

@@ -1,16 +1,15 @@
-"""Compute least times from declared work: the paper's roofline, the attainable time, and the physical floor.
+"""Compute least times of a workload from its declared work, for one NeuronCore. There are three:
 
-- **roofline**: AccelOpt's model, max(bytes / HBM peak, matmul FLOPs / matmul peak, vector FLOPs / vector peak) with
-  the peaks of the paper, so that percent of peak compares with published figures.
-- **attainable**: the same shape with rates kernels have been seen to reach: practical DMA rate of the core's sixteen
-  engines, matmul peak of the workload's dtype (float32 in four passes), one operation a lane and cycle on the vector
-  and the scalar engine together. A kernel that splits float32 products into narrower ones may beat it.
-- **floor**: what physics allows, for suspicion: compulsory bytes at the wire rate of the DMA engines, multiplications
-  in the fastest mode the tolerance allows, element-wise work on all engines at once, each instruction doing as many
-  operations on an element as the ISA reference documents.
+- **roofline**: the model of the AccelOpt paper, max(bytes / HBM peak, matmul FLOPs / matmul peak, vector FLOPs / vector
+  peak), with the paper's peaks. Percentages of it compare with published figures.
+- **attainable**: the same formula with rates that kernels have reached: the practical DMA rate of the core's sixteen
+  engines, the matmul peak for the workload's dtype (float32 takes four passes), and one operation a lane and cycle on
+  the vector and the scalar engine together. A kernel that splits float32 products into narrower ones may be faster.
+- **floor**: what physics allows. A faster kernel is suspect. It counts compulsory bytes at the wire rate of the DMA
+  engines, multiplications in the fastest mode that the tolerance allows, and element-wise work on all engines at once,
+  where each instruction does as many operations on an element as the ISA reference documents.
 
-Each time is None if the workload declares no work or the chip has no figure. All rates are for one
-NeuronCore.
+A time is None if the workload declares no work, or if the chip lacks a figure.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ EIGHT_BIT_TOLERANCE = 2e-2
 
 
 class Work(Protocol):
-    """Declared work: floating-point operations and compulsory bytes."""
+    """Work that a workload declares: floating-point operations, and the bytes that must move at least."""
 
     @property
     def vector_flops(self) -> int: ...
@@ -46,7 +45,7 @@ class Work(Protocol):
 
 
 class Assessed(Protocol):
-    """Inputs of a least time, all from the workload. ``precision`` is its precision policy."""
+    """Inputs of a least time, from a workload: its work, dtype, tolerance and precision policy (``precision``)."""
 
     @property
     def work(self) -> Work | None: ...
@@ -60,7 +59,7 @@ class Assessed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Rates of one core: bytes and floating-point operations per second, with their source."""
+    """Rates of one core in bytes or floating-point operations per second, and where they are from."""
 
     hbm_bytes_per_s: float
     matmul_flops_per_s: Mapping[str, float]
@@ -95,7 +94,7 @@ PAPER_PEAKS: Mapping[str, Peaks] = {
 
 
 def peak_source(chip: str) -> str:
-    """Return the source of a chip's peak. Percentages of two sources can not be compared."""
+    """Return where a chip's peak is from. Percentages of peaks from two sources can not be compared."""
     if chip in PAPER_PEAKS:
         return "the paper's peak"
     return "the peak measured here" if chip == HOST else "the datasheet's peak"
@@ -140,32 +139,34 @@ WIRE_BYTES_PER_S: Mapping[str, float] = {
 
 
 def roofline_us(evaluated: Assessed, chip: str) -> float | None:
-    """Return the paper's least time in microseconds; None if a figure is not known."""
+    """Return the paper's roofline time in microseconds; None if the work or a rate is not known."""
     return least_us(evaluated, PAPER_PEAKS.get(chip))
 
 
 def percent_of_peak(evaluated: Assessed, latency_us: float, chip: str) -> float | None:
-    """Return the paper's least time as a percentage of ``latency_us``, 0-100 for honest kernels; None if a
-    figure is not known.
+    """Return the paper's roofline time as a percentage of ``latency_us``; None if the work or a rate is not
+    known.
+
+    It is 0-100 for a kernel that does the declared work as declared.
     """
     shortest_us = roofline_us(evaluated, chip)
     return None if shortest_us is None else 100 * shortest_us / latency_us
 
 
 def attainable_us(evaluated: Assessed, chip: str) -> float | None:
-    """Return the least time in microseconds at rates that kernels reach in practice; None if a figure is not known."""
+    """Return the attainable time in microseconds; None if the work or a rate is not known."""
     return least_us(evaluated, ATTAINABLE_PEAKS.get(chip))
 
 
 def percent_of_attainable(evaluated: Assessed, latency_us: float, chip: str) -> float | None:
-    """Return the attainable time as a percentage of ``latency_us``; None if a figure is not known."""
+    """Return the attainable time as a percentage of ``latency_us``; None if the work or a rate is not known."""
     shortest_us = attainable_us(evaluated, chip)
     return None if shortest_us is None else 100 * shortest_us / latency_us
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Least time in microseconds of each kind of declared work, as if nothing else ran."""
+    """Physical least time in microseconds of each kind of declared work, as if there were no other work."""
 
     transfers_us: float
     products_us: float
@@ -173,12 +174,12 @@ class Floor:
 
     @property
     def least_us(self) -> float:
-        """The physical least time: that of the slowest kind of work."""
+        """Physical least time of all the work, in microseconds: that of the kind that takes longest."""
         return max(self.transfers_us, self.products_us, self.elements_us)
 
 
 def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
-    """Return the least times of the declared work on a chip; None if the work or the rates are not known."""
+    """Return the physical least times of the declared work on a chip; None if the work or a rate is not known."""
     peaks, wire = ATTAINABLE_PEAKS.get(chip), WIRE_BYTES_PER_S.get(chip)
     if evaluated.work is None or peaks is None or wire is None:
         return None
@@ -189,8 +190,8 @@ def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
 
 
 def floor_us(evaluated: Assessed, chip: str) -> float | None:
-    """Return the physical least time in microseconds; None if a figure is not known. A kernel below it is suspect, even
-    if its outputs are right.
+    """Return the physical least time in microseconds; None if the work or a rate is not known. A kernel that is
+    faster is suspect even if its outputs are right.
     """
     floor = floor_of(evaluated, chip)
     return None if floor is None else floor.least_us
@@ -206,9 +207,10 @@ NARROW_VECTOR_GAIN = 4
 
 
 def _element_flops_per_s(chip: ChipSpec, passes: float, *, narrow: bool) -> float:
-    """Return the element-wise operations of a core in a second, with every engine busy, one element a lane and cycle.
+    """Return the most element-wise operations a second of one core: every engine is busy with one element a
+    lane and cycle.
 
-    On the second generation the vector engine and GpSimd exclude each other.
+    On the second generation the vector engine and GpSimd can not work at the same time.
     """
     vector = chip.vector_ghz * (NARROW_VECTOR_GAIN if narrow else 1)
     beside = max(vector, chip.gpsimd_ghz) if chip.generation < 3 else vector + chip.gpsimd_ghz
@@ -219,7 +221,9 @@ def _element_flops_per_s(chip: ChipSpec, passes: float, *, narrow: bool) -> floa
 
 
 def least_us(evaluated: Assessed, peaks: Peaks | None) -> float | None:
-    """Return the least time in microseconds of the declared work at the given rates, or None if a figure is not known."""
+    """Return the least time in microseconds of the declared work at the rates ``peaks``; None if the work or a
+    rate is not known.
+    """
     work = evaluated.work
     if work is None or peaks is None:
         return None
@@ -233,7 +237,9 @@ def least_us(evaluated: Assessed, peaks: Peaks | None) -> float | None:
 
 
 def _fastest_product(evaluated: Assessed, peaks: Peaks) -> float:
-    """Return the FLOPs per second for the narrowest operands that the workload has or its tolerance allows."""
+    """Return the matmul FLOPs per second for the narrowest operands that the workload has or its tolerance
+    allows.
+    """
     rates = peaks.matmul_flops_per_s
     eight_bits = evaluated.dtype.startswith("float8") or (
         evaluated.precision == "any_within_tolerance" and evaluated.tolerance >= EIGHT_BIT_TOLERANCE
@@ -242,7 +248,7 @@ def _fastest_product(evaluated: Assessed, peaks: Peaks) -> float:
 
 
 def _fewest_passes(evaluated: Assessed) -> float:
-    """Return the least number of bfloat16 passes of a product of full width."""
+    """Return how many bfloat16 passes a product needs at least to be as accurate as the workload demands."""
     if evaluated.dtype != "float32":
         return 1.0
     if evaluated.precision == "any_within_tolerance" and evaluated.tolerance >= NARROW_TOLERANCE:

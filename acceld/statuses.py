@@ -1,7 +1,7 @@
 """Define the statuses of an evaluation, and the failure of a kernel.
 
-:mod:`acceld.model` exports them, too. They have a module of their own, because the processes of the sandbox need
-nothing else of :mod:`acceld.model`.
+:mod:`acceld.model` exports both. They have a module of their own because the sandbox's processes need nothing
+else of :mod:`acceld.model`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Outcome of an evaluation. A broken harness is an exception, never a status."""
+    """Result of an evaluation. A fault of acceld itself is an exception, never a status."""
 
     PASSED = "passed"
     """Correct, and has a latency."""
     UNSUPPORTED = "unsupported"
-    """The simulator lacks a call. The kernel is not at fault, and nothing is learned from it."""
+    """The simulator lacks a call that the kernel uses. That is no fault of the kernel, and teaches nothing."""
     COMPILE_ERROR = "compile_error"
     """The kernel can not be traced or compiled, or breaks a rule of the chip."""
     RUNTIME_ERROR = "runtime_error"
@@ -36,12 +36,12 @@ class Status(StrEnum):
     UNTESTED = "untested"
     """Not run on data. Its simulated latency can neither enter the beam nor teach."""
     UNCHECKED = "unchecked"
-    """Timed, but there is no reference to check it against."""
+    """Timed and not checked, because there is no reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Reason why a kernel did not pass, for a person or a fixer."""
+    """Reason why a kernel did not pass, for a person or for a model that repairs the kernel."""
 
     rule: str
     """Stable class name, such as ``partition_limit`` or ``tolerance``."""

@@ -1,7 +1,7 @@
-"""List the backends, and the APIs and chips of each.
+"""List the backends, and the APIs and chips that each evaluates.
 
-The simulator always exists. Each package in ``acceld/devices`` adds a :class:`Device`, and so does each entry point in
-the group ``acceld.backends``. Deleting a device's folder removes the device.
+The simulator always exists. Each package in ``acceld/devices``, and each entry point in the group
+``acceld.backends``, adds a :class:`Device` with its backends. Deleting the folder of a device removes it.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ CHIPS = tuple(dict.fromkeys(chip for target in TARGETS.values() for chips in tar
 
 
 def nki_version(asked: str) -> str:
-    """Return the version of the package ``nki`` whose rules count: ``asked``, or for ``auto`` the one that a device
-    finds on this machine, else the default. A version that is not known counts as the nearest known
-    version.
+    """Return the version of the package ``nki`` by which kernels are judged.
+
+    ``asked`` is a version, or ``auto`` for the one that is installed on this machine (without one, the
+    default). For an unknown installed version the result is the nearest known one.
     """
     if asked != "auto":
         return asked
@@ -75,7 +76,9 @@ def nki_version(asked: str) -> str:
 
 
 def nearest_nki(version: str) -> str:
-    """Return the known version of ``nki`` that is nearest to ``version``, such as ``0.7`` for ``0.8``."""
+    """Return the known version of ``nki`` nearest to ``version``: ``0.7`` for ``0.8``, if 0.7 is the newest
+    known.
+    """
     known = {tuple(map(int, one.split("."))): one for one in NKI_VERSIONS}
     number = tuple(map(int, version.split(".")[:2]))
     return next((one for least, one in known.items() if number <= least), NKI_VERSIONS[-1])
@@ -83,7 +86,7 @@ def nearest_nki(version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A backend, an API it takes and a chip of that API."""
+    """A backend, with an API that it takes and a chip on which it evaluates kernels of that API."""
 
     backend: str
     api: str
@@ -99,12 +102,12 @@ def choose(
     offered: Collection[str] = (),
     runs_on: Collection[str] = (),
 ) -> Choice:
-    """Return the requested target. For values that are not requested, take the default if it fits, else the first that
-    fits.
+    """Return backend, API and chip for a kernel, from what a person asked for and the configured ``default``.
 
-    ``offered`` are the APIs for which there is a kernel, ``runs_on`` the chips that the kernel is for; empty means any.
-    A default that measures is never replaced by a simulation while another backend can measure. Raises UsageError,
-    which names both sides, if the requested values do not go together.
+    A value that was asked for counts. Any other is the default's if that fits, else the first that fits.
+    ``offered`` are the APIs for which there is a kernel, and ``runs_on`` the chips that the kernel is for;
+    empty means any. A default backend that measures is not replaced by the simulator while another backend can
+    measure. Raises UsageError, which names both values, if two values that were asked for do not go together.
     """
     for name, value, known in (("backend", backend, TARGETS), ("API", api, APIS), ("chip", chip, CHIPS)):
         if value is not None and value not in known:

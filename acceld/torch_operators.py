@@ -1,7 +1,7 @@
-"""Put kernels back into a PyTorch model: submodules, or regions of it, become operators that run the kernel where there
-is one.
+"""Put kernels into a PyTorch model: submodules, or regions of the model, become operators.
 
-Needs PyTorch. Import it where the model is built.
+An operator runs its kernel where there is one for this machine, else the reference. Needs PyTorch. Import this
+module where the model is built.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _HALVES = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A workload's operator, and where its arguments come from: in order, a submodule's path or an argument's name."""
+    """The operator of a workload. ``parameters`` has, by name, the path in the submodule of each argument that
+    is a parameter or buffer.
+    """
 
     workload: Workload
     call: Callable[..., list[torch.Tensor]]
@@ -50,8 +52,10 @@ class Operator:
 
 
 class Replaced(torch.nn.Module):
-    """Call the operator in place of a module. The module itself is called in training mode, and if shapes, types or
-    other arguments differ from those for which the operator was made.
+    """Module that calls an operator in place of the module that it replaces.
+
+    The replaced module itself is called in training mode, and for shapes, types or other arguments that differ
+    from those the operator was made for.
     """
 
     def __init__(self, module: torch.nn.Module, operator: Operator) -> None:
@@ -70,7 +74,7 @@ class Replaced(torch.nn.Module):
             )
 
     def forward(self, *args: Any, **named: Any) -> Any:
-        """Return the same structure of arrays as the replaced module."""
+        """Return what the replaced module would return, in the same structure."""
         bound = self._signature.bind(*args, **named)
         bound.apply_defaults()
         given = bound.arguments
@@ -81,8 +85,8 @@ class Replaced(torch.nn.Module):
         return _filled(self.operator.results, self.operator.call(*(one.contiguous() for one in arrays)))
 
     def _as_recorded(self, given: Mapping[str, Any]) -> bool:
-        """Return True if the arguments that are no arrays of the workload have the values for which the operator was
-        made.
+        """Tell whether all arguments besides the workload's arrays have the values that the operator was made
+        for.
         """
         recorded = self.operator.others
         names = [name for name in given if name in recorded or name not in self._arguments]
@@ -107,7 +111,9 @@ class Replaced(torch.nn.Module):
 
 
 def _part(held: Any, places: Sequence[str | int]) -> Any:
-    """Return the value at a place in nested lists and dicts; None if there is no such place."""
+    """Return the value inside nested lists and dicts that the indices and keys ``places`` lead to; None if
+    there is none.
+    """
     for place in places:
         try:
             held = held[place]
@@ -117,7 +123,9 @@ def _part(held: Any, places: Sequence[str | int]) -> Any:
 
 
 def _alike(value: Any, recorded: Any) -> bool:
-    """Return True if a value equals the recorded value; ``...`` in lists and dicts stands for any array."""
+    """Tell whether a value equals the recorded one. In the recorded lists and dicts ``...`` stands for any
+    array.
+    """
     if recorded is ...:
         return True
     if type(value) is not type(recorded):
@@ -130,7 +138,9 @@ def _alike(value: Any, recorded: Any) -> bool:
 
 
 def _filled(results: Any, arrays: Sequence[torch.Tensor]) -> Any:
-    """Return the structure ``results`` with the array of each output in place of the output's number."""
+    """Return the structure ``results`` with an array of ``arrays`` in place of each number, which is the
+    array's index.
+    """
     if isinstance(results, int):
         return arrays[results]
     if isinstance(results, dict):
@@ -139,9 +149,8 @@ def _filled(results: Any, arrays: Sequence[torch.Tensor]) -> Any:
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
-    """Return shape and type of an array; empty for a value that is no array. Types of 64 bits count as types
-    of 32, which a chip
-    has.
+    """Return shape and type of an array, empty for any other value. A type of 64 bits counts as that of 32
+    bits, because chips have no others.
     """
     if not isinstance(array, torch.Tensor):
         return ()
@@ -150,13 +159,16 @@ def _kind(array: Any) -> tuple[Any, ...]:
 
 
 def put_back(model: torch.nn.Module, kind: str, folder: str | Path, *, home: str | None = None) -> int:
-    """Replace each submodule of the class ``kind`` by the operator of a workload, and return how many there were.
+    """Replace each submodule of the class ``kind`` by the operator of a workload. Return the number of replaced
+    submodules.
 
-    A submodule in several places is replaced in all of them and counts once; one inside of another of the class stays,
-    because it is a part of the other's operator. ``folder`` is what ``acceld init --module`` wrote for the class. On a
-    chip the operator runs the best kernel of the history (``acceld.best``), elsewhere the workload's reference. Called
-    with other shapes, types, numbers or switches than the folder was made with, or in training mode, the submodule
-    itself runs. Inference only: operators have no gradient.
+    ``folder`` is the workload's folder, which ``acceld init --module`` wrote for that class. On a chip the
+    operator runs the best kernel of the history (``acceld.best``), elsewhere the workload's reference. If it is
+    called with other shapes, types, numbers or switches than those of the folder, or in training mode, it calls
+    the submodule that it replaced. Use it for inference: operators have no gradient.
+
+    A submodule that the model uses in several places is replaced in each and counted once. A submodule inside
+    another one of the class stays, because the outer one's operator contains it.
 
     :raises UsageError: the model has no such submodule or is in training mode, or the folder was not made from a module
         of this class in evaluation mode.
@@ -188,13 +200,14 @@ def put_regions(
     *,
     home: str | None = None,
 ) -> torch.nn.Module:
-    """Return a model that computes its regions by the operators of a folder that ``acceld model -o`` wrote for its
-    class.
+    """Return a copy of a model that computes regions of its forward by operators.
 
-    ``arguments`` are those of the shapes in the folder: the model is recorded with them, and takes no others.
-    ``regions`` are the names of those that are replaced; without names all are. Operators are those of ``put_back``.
+    ``folder`` is what ``acceld model -o`` wrote for the model's class. ``regions`` names the regions to
+    replace; without names, all regions of the folder are replaced. The model is recorded with ``arguments``,
+    whose shapes are those of the folder, and the result takes no other shapes. Operators are those of
+    :func:`put_back`.
 
-    :raises UsageError: the model is in training mode, can not be recorded, or has none of the regions.
+    :raises UsageError: the model is in training mode, can not be recorded, or lacks one of the regions.
     """
     from acceld.lowering.aten.division import divided
     from acceld.lowering.aten.export import Subject, exported_of, recorded
@@ -242,7 +255,9 @@ def put_regions(
 def _replace(
     graph: torch.fx.Graph, nodes: dict[str, torch.fx.Node], program: Program, calls: Sequence[str], operator: Operator
 ) -> None:
-    """Put one call of an operator in place of a region's calls. ``nodes`` are values by their names in the recording."""
+    """Replace the calls of a region in the graph by one call of an operator. ``nodes`` has each value's node by
+    the value's name in the recording.
+    """
     order = {node: place for place, node in enumerate(graph.nodes)}
     last = max((nodes[name] for name in calls), key=lambda node: order[node])
     with graph.inserting_before(last.next):
@@ -256,9 +271,11 @@ def _replace(
 
 
 def _reference(workload: Workload) -> Any:
-    """Return the module of a workload's reference. Raises UsageError if it was not made from a PyTorch module."""
+    """Return the Python module of a workload's reference. Raises UsageError if the reference was not made from
+    a PyTorch module.
+    """
     if workload.reference is None:
-        raise UsageError(f"{workload.name} has no reference")
+        raise UsageError(f"workload {workload.name} has no reference", hint="acceld init --module writes one")
     reference = reference_module(workload.reference)
     if not isinstance(getattr(reference, "PARAMETERS", None), dict):
         raise UsageError(
@@ -272,15 +289,18 @@ def _operator(workload: Workload, home: str | None) -> Operator:
     reference = _reference(workload)
     results = getattr(reference, "RESULTS", 0 if len(workload.outputs) == 1 else tuple(range(len(workload.outputs))))
     if isinstance(results, str):
-        raise UsageError(f"a {results} can not be put back", hint="return arrays in a tuple, list or dict from forward")
+        raise UsageError(
+            f"forward returns a {results}, which an operator can not return",
+            hint="return arrays in a tuple, list or dict from forward",
+        )
     if getattr(reference, "TRAINING", False):
         raise UsageError(
             f"{workload.reference} was recorded in training mode",
-            hint="acceld init --module records in evaluation mode",
+            hint="write the folder again: acceld init --module records in evaluation mode",
         )
 
     def plain(arrays: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Run the reference, in the arrays' own type or in float32."""
+        """Run the reference on the arrays, in their own type or in float32."""
         given = [one.detach().cpu() for one in arrays]
         result = reference.forward(*((one.float() if one.dtype in _HALVES else one).numpy() for one in given))
         every = result if isinstance(result, tuple) else (result,)
@@ -314,8 +334,10 @@ def _operator(workload: Workload, home: str | None) -> Operator:
 def _registered(
     name: str, called: Callable[..., list[torch.Tensor]], arguments: Sequence[str], shaped: Callable[..., Any]
 ) -> None:
-    """Make a function an operator of PyTorch: with ``nki_op`` where torch-neuronx has it, so that its compiler sees the
-    kernel, elsewhere as a custom operator.
+    """Register a function as a PyTorch operator.
+
+    It is registered with ``nki_op`` if torch-neuronx is installed, so that its compiler sees the kernel.
+    Otherwise it is a custom operator.
     """
     parameters = [
         inspect.Parameter(one, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor) for one in arguments

@@ -1,7 +1,7 @@
-"""Manage the folders whose acceld.toml may set keys that can send data elsewhere or run commands.
+"""Manage the list of folders whose acceld.toml may set keys that send data elsewhere or run commands.
 
-Trust is for the file's content. When the file's bytes change (for example by a ``git pull``), the user has to trust it
-again.
+Trust holds for the file's present content. If its bytes change, for example by ``git pull``, the user has to
+trust it again.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ def trust_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]:
-    """Return the folders whose acceld.toml is unchanged since it was trusted."""
+    """Return the folders whose acceld.toml the user has trusted and nobody has changed since."""
     return frozenset(Path(folder) for folder, digest in _read(trust_file(environ)).items() if _digest(folder) == digest)
 
 
 def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Trust the present acceld.toml in ``folder``, and return its path. Raises UsageError if there is no such file."""
+    """Trust the acceld.toml in ``folder`` as it is now, and return its path. Raises UsageError if there is
+    none.
+    """
     folder = folder.resolve()
     digest = _digest(folder)
     if digest is None:
-        raise UsageError(f"there is no {FILE_NAME} in {folder}", hint="Name the folder that holds it.")
+        raise UsageError(f"there is no {FILE_NAME} in {folder}", hint=f"Name the folder that holds your {FILE_NAME}.")
     _write(trust_file(environ), _read(trust_file(environ)) | {str(folder): digest})
     return folder / FILE_NAME
 
 
 def distrust(folder: Path, environ: Mapping[str, str] | None = None) -> bool:
-    """Remove the trust in a folder. Return True if the folder was trusted."""
+    """Withdraw the trust in a folder. Return True if it was trusted before."""
     known = _read(trust_file(environ))
     found = known.pop(str(folder.resolve()), None) is not None
     _write(trust_file(environ), known)
@@ -67,5 +69,7 @@ def _write(path: Path, known: dict[str, str]) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"can not write {path}: {error.strerror}") from error
+        raise UsageError(
+            f"can not write {path}: {error.strerror}", hint="XDG_CONFIG_HOME=DIR names another place."
+        ) from error
     write_private(path, json.dumps(known, indent=2) + "\n")

@@ -1,6 +1,6 @@
-"""Measure the time from a fresh state folder to its first result, and the daemon's own cost; ``make bench`` runs this.
+"""Measure the time from an empty state folder to the first result, and the processor time of the daemon itself.
 
-It prints a table, whose figures depend on this machine and its present load.
+``make bench`` runs this. It prints a table, whose figures depend on this machine and its present load.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATUS_CALLS = 5
 
 
 def acceld(home: Path, *words: str) -> str:
-    """Run a command against a state folder; return its standard output."""
+    """Run a command of ``acceld`` on the state folder ``home``, and return its standard output."""
     command = [str(ACCELD), words[0], "--home", str(home), *words[1:]]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -32,14 +32,14 @@ def children_cpu_s() -> float:
 
 
 def process_cpu_s(pid: int) -> float:
-    """Return the CPU seconds of one process, without its children."""
+    """Return the CPU seconds of the process ``pid``, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def first_result(home: Path, workload: str) -> tuple[float, float, dict[str, object], int, float]:
-    """Return seconds to the first evaluated candidate and to the end, the outcome, the daemon's pid and its CPU
-    seconds.
+    """Run a search, and return: seconds until the first evaluated candidate, seconds until the end, the
+    outcome, the daemon's pid and its CPU seconds.
     """
     started = time.monotonic()
     run = acceld(home, "optimize", workload, "--preset", "quick").strip()
@@ -59,7 +59,7 @@ def first_result(home: Path, workload: str) -> tuple[float, float, dict[str, obj
 
 
 def main() -> None:
-    """Measure, and print the table."""
+    """Measure the start of a search and the daemon's cost, and print the table."""
     workload = sys.argv[1] if len(sys.argv) > 1 else "rmsnorm_matmul"
     with tempfile.TemporaryDirectory(prefix="acceld-bench-") as folder:
         home = Path(folder) / "state"

@@ -1,12 +1,13 @@
-"""Compare rules, models and both at equal cost, with models whose skill is fixed.
+"""Compare three proposers at equal cost: rules alone, models alone, and both, with scripted models of fixed
+skill.
 
     python scripts/bench_both.py ANSWERS [--candidates 12] [--chip trn2] [--roots FOLDER] [--only silu,mamba] [--json]
 
-``ANSWERS/WORKLOAD/*.py`` are kernels that somebody, or somebody's models, wrote for a workload. A scripted model
-answers each attempt with one of these kernels, drawn from the attempt's seed, and costs nothing. Everything else is
-real: loop, rules, polishing, jails, gates, SQLite. Every run may judge the same number of candidates, polished kernels
-included. Rules tune sequences, alone and beside models, as ``--strategy tune`` does; kernels that are only timed to
-find sequences do not count as candidates.
+``ANSWERS/WORKLOAD/*.py`` are kernels that people or models wrote for a workload. A scripted model answers each
+attempt with one of them, drawn by the attempt's seed, and costs nothing. All other parts are real: loop, rules,
+polishing, jails, gates, SQLite. Each run may evaluate the same number of candidates, polished kernels included.
+Rules tune sequences, alone and beside models, as with ``--strategy tune``. Kernels that are only timed, to find
+sequences, are no candidates.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ KINDS = ("rules", "llm", "both")
 
 
 class ScriptedModels:
-    """Answer in place of models, with the kernels of ``ANSWERS``."""
+    """Proposer that gives the kernels of ``ANSWERS`` in place of models' answers."""
 
     name = "llm"
     abilities = PROPOSERS[name]
@@ -57,26 +58,28 @@ class ScriptedModels:
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan without content."""
+        """Return an empty plan."""
         title = f"idea {request.iteration}.{request.index}"
         return Plan(request.run, request.iteration, request.parent.id, request.index, title, title)
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return one of the kernels, drawn with the request's seed."""
+        """Return one of the kernels of ``ANSWERS``, drawn by the request's seed."""
         drawn = random.Random(request.seed).choice(self._kernels)
         return Attempt(request.plan.id, request.index, drawn)
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return None: nothing is repaired."""
+        """Return None: this proposer repairs nothing."""
         return None
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return None: nothing is learned."""
+        """Return None: this proposer writes no insights."""
         return None
 
 
 class Remembering:
-    """Evaluate each kernel once at each gate, so that several searches of one workload share the cost."""
+    """Evaluator that evaluates each kernel once at each gate, so that several searches of a workload share the
+    cost.
+    """
 
     def __init__(self, evaluator: SimulatedEvaluator) -> None:
         self._evaluator = evaluator
@@ -86,8 +89,8 @@ class Remembering:
         return getattr(self._evaluator, name)
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Return the evaluation of the kernel at the request's gate, or only its latency if it is too slow to be
-        useful.
+        """Return the evaluation of the kernel at the request's gate. For a kernel that is too slow to be
+        useful, return only its latency.
         """
         kernel, limit_us = request.kernel, request.useful_below_us
         request = replace(request, useful_below_us=None)
@@ -117,7 +120,7 @@ async def run(
     folder: Path,
     arguments: argparse.Namespace,
 ) -> dict[str, object]:
-    """Search one workload with one kind of proposer; return the run's figures."""
+    """Search one workload with the proposer ``kind``, and return the figures of the run."""
     store = await asyncio.to_thread(Store.open, folder / f"{found.name}-{kind}.db")
     try:
         parameters = SearchParameters(
@@ -164,8 +167,8 @@ async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
 
 
 def table(results: list[dict[str, object]]) -> str:
-    """Return speed-ups by proposer, and the share of rules and models in the steps to the best kernel that both
-    together found.
+    """Return a table of speed-ups by proposer. For both together it also has how many steps to the best kernel
+    rules made, and how many models.
     """
     lines = ["| workload | rules | models | both | steps of both |", "|---|---|---|---|---|"]
     for name in dict.fromkeys(one["workload"] for one in results):

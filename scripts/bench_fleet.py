@@ -1,7 +1,7 @@
-"""Measure a fleet on Ray nodes of this machine: throughput by number of nodes, and the effect of faults on a run.
+"""Measure a fleet of Ray nodes on this machine: throughput by number of nodes, and what faults do to a run.
 
-The devices only wait. ``make bench-fleet`` measures everything; ``--only throughput,killed`` chooses parts, ``--nodes
-1,8 --seconds 5`` sets the size. The exit code is 1 if a threshold of docs/fleet.md is missed.
+The nodes' devices only wait. ``make bench-fleet`` measures everything; ``--only throughput,killed`` chooses
+parts, ``--nodes 1,8 --seconds 5`` sets the size. The exit code is 1 if a limit of docs/fleet.md is missed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def _cpu_s(pid: int) -> float:
 
 
 async def throughput(folder: Path, count: int, seconds: float) -> dict[str, Any]:
-    """Measure evaluations a second of ``count`` nodes once all slots are busy, and their cost to the daemon.
+    """Return the evaluations a second of ``count`` nodes while all slots are busy, and what they cost the
+    daemon.
 
     Every result is written to the store.
     """
@@ -110,14 +111,14 @@ async def _worked_off(
 
 
 class _Near:
-    """Play a host in this process. An evaluation only waits."""
+    """Host that is played in this process. Its evaluations only wait."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._facts, self._seconds = HostFacts(name, SLOTS), seconds
         self._places = asyncio.Semaphore(SLOTS)
 
     async def describe(self) -> HostFacts:
-        """Return the host's name and slots."""
+        """Return the name and the number of slots of the host."""
         return self._facts
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
@@ -142,18 +143,20 @@ class _AllNear:
         self._hosts: dict[str, Host] = {f"h{number:03}": _Near(f"h{number:03}", seconds) for number in range(count)}
 
     async def start(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no cluster."""
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
         """Return all hosts at once."""
         return self._hosts
 
     async def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no connection."""
 
 
 async def scheduled(folder: Path, count: int, seconds: float) -> dict[str, Any]:
-    """Measure the cost of more hosts to the daemon alone, without Ray: CPU, queue and memory."""
+    """Return what ``count`` hosts cost the daemon alone, without Ray: processor time, time in the queue, and
+    memory.
+    """
     fleet = Fleet(_AllNear(count, seconds), 64)
     await fleet.start()
     await seated(fleet, count)
@@ -166,12 +169,12 @@ async def scheduled(folder: Path, count: int, seconds: float) -> dict[str, Any]:
 
 
 async def killed(there: Nodes, fleet: Fleet) -> None:
-    """Kill a node."""
+    """Kill one node during the run."""
     await asyncio.to_thread(there.kill, "h0")
 
 
 async def frozen(there: Nodes, fleet: Fleet) -> None:
-    """Stop a node's processes for 60 s."""
+    """Stop the processes of one node for 60 s."""
     there.signal("h0", signal.SIGSTOP)
     try:
         await asyncio.sleep(60)
@@ -180,7 +183,7 @@ async def frozen(there: Nodes, fleet: Fleet) -> None:
 
 
 async def cut_off(there: Nodes, fleet: Fleet) -> None:
-    """Make a node unreachable until Ray gives it up; then let it return under the same name."""
+    """Make one node unreachable until Ray gives it up; then let it return under the same name."""
     processes = there.processes("h0")
     os.kill(
         processes[0], signal.SIGSTOP
@@ -192,22 +195,22 @@ async def cut_off(there: Nodes, fleet: Fleet) -> None:
 
 
 async def slow(there: Nodes, fleet: Fleet) -> None:
-    """Make a node take ten times as long."""
+    """Make one node ten times as slow."""
     there.instruct("h0", delay_s=3.0)
 
 
 async def wrong(there: Nodes, fleet: Fleet) -> None:
-    """Make a node report one kernel in four as wrong."""
+    """Make one node report every fourth kernel as wrong."""
     there.instruct("h0", wrong=" 1 0")
 
 
 async def restarted(there: Nodes, fleet: Fleet) -> None:
-    """Restart the head, which keeps its state only in memory, and therefore also restart the nodes."""
+    """Restart the head node, and then the other nodes, because the head keeps its state only in memory."""
     await asyncio.to_thread(there.restart)
 
 
 async def clocks(there: Nodes, fleet: Fleet) -> None:
-    """Make the clocks of the nodes differ by 20 %."""
+    """Make the clock rate of one node's device 20 % higher than that of the others."""
     there.instruct("h0", clock=1.2)
 
 
@@ -223,7 +226,9 @@ FAULTS: dict[str, Fault] = {
 
 
 async def disturbed(folder: Path, names: tuple[str, ...], fault: Fault | None, delay_s: float = 0.3) -> Decisions:
-    """Return the decisions of a run during which a fault happens."""
+    """Return the decisions of a run during which ``fault`` happens (None: no fault). An evaluation takes
+    ``delay_s`` seconds on average.
+    """
     with nodes(folder, *names) as there:
         there.instruct("*", delay_s=delay_s)
         fleet = there.fleet(2)
@@ -246,7 +251,7 @@ async def disturbed(folder: Path, names: tuple[str, ...], fault: Fault | None, d
 
 
 def kill_daemons(folder: Path, kills: int, names: tuple[str, ...] = NAMES, seed: int = 0) -> Decisions:
-    """Return the decisions of a run whose daemon is killed ``kills`` times. No row may be stored twice."""
+    """Return the decisions of a run whose daemon is killed ``kills`` times. Fail if a row is stored twice."""
     rng, home, run = random.Random(seed), Home(folder / ".acceld"), 0
     with nodes(folder, *names) as there:
         environment = os.environ | {

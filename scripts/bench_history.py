@@ -1,8 +1,9 @@
-"""Measure queries of a history of a million candidates: every saved query, conditions over runs, full-text search.
+"""Measure queries of a history with a million candidates: saved queries, conditions over runs, full-text
+search.
 
-One evaluation in fifty repeats the work of another. The rows are made in SQL, which is a hundred times faster than the
-store writes them. The totals are then computed as ``acceld doctor database`` computes them. ``make bench-history`` runs
-this; ``--candidates 100000`` makes a smaller history.
+``make bench-history`` runs this; ``--candidates 100000`` makes a smaller history. One evaluation in fifty
+repeats another one's work. The rows are made by SQL, a hundred times faster than the store writes them. Stored
+totals are then computed as ``acceld doctor database`` does it.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ async def _totaled(path: Path) -> None:
 
 
 def measured(path: Path) -> dict[str, list[float]]:
-    """Return the seconds that each query takes, ``TRIES`` times, each on a new connection."""
+    """Return, by query, the seconds of ``TRIES`` executions, each on a new connection."""
     where: dict[str, dict[str, Any]] = {
         "runs, newest": {},
         "runs, --where": {"where": "speedup > 1.2 and cost_usd < 3", "sort": "-speedup"},

@@ -1,9 +1,10 @@
-"""Measure how many candidates ``acceld.reward`` evaluates an hour, by gate and stage.
+"""Measure how many kernels ``acceld.reward`` evaluates an hour, by gate and by stage of the evaluation.
 
     python scripts/bench_reward.py [--candidates 60] [--workloads silu ...] [--gates timing search] [--json]
 
-Every candidate has a different source and a different program, so no result is reused. Wall-clock figures depend on the
-present load of the machine. Processor seconds count every process, and give the rate of two otherwise idle cores.
+Each kernel has its own source and its own program, so no result is reused. Wall-clock figures depend on the
+present load of the machine. Processor seconds count all processes; from them the rate on two idle cores is
+computed.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def kernel(x):
 
 
 def small(folder: Path) -> Path:
-    """Return a workload of 128 x 2048 elements."""
+    """Write a workload of 128 x 2048 elements to a folder, and return the folder."""
     made = folder / "small_silu"
     made.mkdir()
     (made / "workload.toml").write_text(SMALL_WORKLOAD.format(kind="silu"))
@@ -87,8 +88,8 @@ def small(folder: Path) -> Path:
 
 
 def variants(text: str, count: int) -> list[str]:
-    """Return sources whose programs differ: each stores a constant that is never read, or a scaled result, with another
-    value.
+    """Return ``count`` versions of a source whose programs differ: by a constant that is stored and never read,
+    or by the factor of a scaled result.
     """
     found = []
     for number in range(count):
@@ -98,13 +99,13 @@ def variants(text: str, count: int) -> list[str]:
 
 
 def own_s(pid: int) -> float:
-    """Return the processor seconds of one process, without its children."""
+    """Return the processor seconds of the process ``pid``, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / TICKS
 
 
 class Meter:
-    """Count processor seconds: of this process, the zygotes, and every job below them."""
+    """Counter of the processor seconds of this process, of its zygotes, and of all jobs that these start."""
 
     def __init__(self) -> None:
         self._jobs_s = 0.0
@@ -121,12 +122,12 @@ class Meter:
         Zygote.run = counted  # type: ignore[method-assign]
 
     def seconds(self) -> float:
-        """Return the seconds used so far."""
+        """Return the processor seconds so far."""
         return time.process_time() + self._jobs_s + sum(self._zygotes.values())
 
 
 def measured(meter: Meter, scorer: Scorer, name: str, texts: list[str]) -> dict[str, Any]:
-    """Return the figures of one batch, after one candidate that warms up."""
+    """Evaluate one kernel to warm up, then ``texts``, and return the figures."""
     scorer.score(texts[:1], [name])
     started, cpu = time.perf_counter(), meter.seconds()
     scores = scorer.score(texts[1:], [name] * (len(texts) - 1))
@@ -147,7 +148,7 @@ def measured(meter: Meter, scorer: Scorer, name: str, texts: list[str]) -> dict[
 
 
 def instructions(scores: list[Score]) -> int | None:
-    """Return the number of executed instructions of a candidate."""
+    """Return how many instructions a kernel of the batch executes; None if no score states it."""
     profile = next((one.evaluation.profile for one in scores if one.evaluation and one.evaluation.profile), None)
     return int(profile.counters.get("instruction_count", 0)) if profile else None
 

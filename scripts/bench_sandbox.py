@@ -1,7 +1,8 @@
-"""Measure the sandbox: starting a jailed child, ending a process tree, the overshoot over a memory limit.
+"""Measure the sandbox: how long a jailed child takes to start, how long a process tree takes to end, and by how
+much a memory limit is exceeded.
 
-``python scripts/bench_sandbox.py [--level L3] [--starts 200] [--json]``; ``make bench-sandbox`` runs it. Times are wall
-clock on the daemon's side, as median and 95th percentile.
+``python scripts/bench_sandbox.py [--level L3] [--starts 200] [--json]``; ``make bench-sandbox`` runs it. Times
+are wall-clock times seen by the daemon, as median and 95th percentile.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ async def main() -> int:
 
 
 async def _start(zygote: Zygote) -> float:
-    """Return the milliseconds from requesting a fully jailed child until it has answered and ended."""
+    """Start a fully jailed child, and return the milliseconds until it has answered and ended."""
     began = time.monotonic()
     outcome, reply = await zygote.run("echo", b"x", Jail())
     took = time.monotonic() - began
@@ -92,7 +93,9 @@ async def _start(zygote: Zygote) -> float:
 
 
 async def _kill(zygote: Zygote) -> float:
-    """Return the milliseconds from cancelling a job to the end of its six processes, which ignore signals and detach."""
+    """Cancel a job of six processes that detach and ignore signals. Return the milliseconds until all have
+    ended.
+    """
     job = asyncio.create_task(zygote.run("escape", b"stay", Jail(wall_s=60, processes=30)))
     assert zygote.pid is not None
     while len(descendants(zygote.pid)) < 7:  # noqa: ASYNC110  # what the kernel does sets no event
@@ -106,7 +109,9 @@ async def _kill(zygote: Zygote) -> float:
 
 
 async def _overshoot(zygote: Zygote) -> float:
-    """Return the greatest excess in MiB over its memory limit of a tree of four processes that allocate."""
+    """Let a tree of four processes allocate beyond its memory limit. Return by how many MiB it exceeded the
+    limit at most.
+    """
     highest = 0
     job = asyncio.create_task(
         zygote.run("allocate_in_children", b"", Jail(wall_s=30, memory_bytes=MEMORY_BYTES, processes=8))

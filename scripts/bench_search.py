@@ -1,19 +1,18 @@
-"""Measure how well the search overlaps calls of models with evaluations: its wall time against two schedules of the
-same delays.
+"""Measure how well a search overlaps calls of models with evaluations, by comparing its time with two schedules
+of the same delays.
 
     python scripts/bench_search.py [--iterations 3] [--scale 0.01] [--json]
 
-A scripted model and a scripted device only wait. Their delays are lognormal and drawn by place in the search, so every
-schedule has the same delays. Everything else is real: loop, roles, prompts, ledger, budget, SQLite. Per iteration the
-wall clock is compared with
+A scripted model and a scripted device only wait. Their delays are lognormal, and drawn by the place of the work
+in the search, so both schedules and the search have the same delays. All other parts are real: loop, roles,
+prompts, ledger, budget, SQLite. The wall-clock time of each iteration is compared with
 
-* ideal: greedy list scheduling of the same delays on the same model slots and devices with the same barrier between
-  iterations, which no program can beat by much, and
-* staged: AccelOpt's order (planner calls together, then plan by plan: sample its kernels, profile them one after the
-  other on one device).
+* ideal: greedy list scheduling of the delays on the same model slots and devices, with the same barrier between
+  iterations. No program can be much faster.
+* staged: the order of AccelOpt. All calls of the planner run together. Then, plan by plan, its kernels are sampled, and
+  profiled one after the other on one device.
 
-``--scale`` shortens all delays; the daemon's own work does not shrink with them, so a small scale makes acceld look
-worse.
+``--scale`` shortens all delays, but not the daemon's own work. So a small scale makes acceld look worse.
 """
 
 from __future__ import annotations
@@ -68,7 +67,9 @@ Place = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Delays:
-    """Lognormal delays in seconds before scaling: medians, and the standard deviation of their logarithm."""
+    """Distribution of the delays in seconds, before scaling: medians, and the standard deviation of their
+    logarithms.
+    """
 
     planner_s: float = 30.0
     executor_s: float = 45.0
@@ -78,7 +79,7 @@ class Delays:
     seed: int = 7
 
     def draw(self, kind: str, place: Place) -> float:
-        """Return the delay of one piece of work; the same arguments give the same delay."""
+        """Return the delay of one call or evaluation. The same arguments always give the same delay."""
         median = {"planner": self.planner_s, "executor": self.executor_s, "device": self.device_s}[kind]
         rng = random.Random(f"{self.seed} {kind} {place}")
         return self.scale * median * math.exp(rng.gauss(0.0, self.sigma))
@@ -86,7 +87,7 @@ class Delays:
 
 @dataclass
 class Clock:
-    """Hold the delays, and the record of the run from which the schedules are computed."""
+    """Delays of a run, and a record of what waited for what, from which the schedules are computed."""
 
     delays: Delays
     places: dict[str, Place] = field(default_factory=dict)
@@ -97,14 +98,16 @@ class Clock:
 
 @dataclass(frozen=True)
 class Branch:
-    """One plan of an iteration: the draws of its planner call and of its attempts."""
+    """One plan of an iteration: the place of its planner call and those of its attempts, by which delays are
+    drawn.
+    """
 
     planner: Place
     attempts: tuple[Place, ...]
 
 
 class DelayedModel:
-    """Answer after the drawn delay. The text of each kernel is its place in the search."""
+    """Model that answers after a drawn delay. The text of each kernel is its place in the search."""
 
     def __init__(self, clock: Clock, slots: int) -> None:
         self.clock = clock
@@ -131,7 +134,9 @@ class DelayedModel:
 
 
 class DelayedDevices:
-    """Evaluate after the drawn delay on a number of devices; every kernel passes and is about as fast as its parent."""
+    """Evaluator that answers after a drawn delay, on a number of devices. Every kernel passes, about as fast as
+    its parent.
+    """
 
     def __init__(self, clock: Clock, devices: int) -> None:
         self.clock = clock
@@ -167,8 +172,8 @@ class DelayedDevices:
 
 
 def ideal_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int, devices: int) -> float:
-    """Return the seconds of greedy list scheduling, iteration by iteration, each followed by the strict gate of its
-    best kernel.
+    """Return the seconds of the ideal schedule: list scheduling of each iteration, followed by the strict gate
+    of the iteration's best kernel.
     """
     return sum(
         list_schedule_s(clock.delays, branches, slots, devices) + clock.strict_s.get(iteration, 0.0)
@@ -177,8 +182,8 @@ def ideal_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int, de
 
 
 def list_schedule_s(delays: Delays, branches: list[Branch], slots: int, devices: int) -> float:
-    """Return the end of an iteration's work, in seconds, if a free slot always takes the first piece of work that is
-    ready.
+    """Return the seconds that an iteration takes if each free slot always begins the first call or evaluation
+    that is ready.
     """
     free = {"model": slots, "device": devices}
     ready: dict[str, list[tuple[int, str, Place, Branch]]] = {"model": [], "device": []}
@@ -209,7 +214,7 @@ def list_schedule_s(delays: Delays, branches: list[Branch], slots: int, devices:
 
 
 def staged_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int) -> float:
-    """Return the seconds of AccelOpt's order: all planner calls; then, plan by plan, all samples, and after them their
+    """Return the seconds of AccelOpt's order: all planner calls; then, for each plan, all samples, and their
     profiles one by one.
     """
     draw, total_s = clock.delays.draw, 0.0
@@ -225,7 +230,7 @@ def staged_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int) -
 
 
 async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots: int, devices: int) -> dict[str, float]:
-    """Run one search, and return its seconds beside those of the two schedules."""
+    """Run one search, and return its seconds and those of both schedules."""
     store = await asyncio.to_thread(Store.open, folder / f"bench-{devices}.db")
     clock = Clock(delays)
     model, evaluator = DelayedModel(clock, slots), DelayedDevices(clock, devices)
@@ -270,7 +275,7 @@ async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots:
 
 
 async def measure(arguments: argparse.Namespace) -> list[dict[str, float]]:
-    """Measure one search with one device and one with four."""
+    """Measure a search with one device, and a search with four."""
     parameters = SearchParameters(
         beam_width=arguments.beam, plans=arguments.plans, iterations=arguments.iterations, patience=0
     )

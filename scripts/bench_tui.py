@@ -1,7 +1,8 @@
 """Measure the terminal UI at 100,000 candidates and 1,000 events a second: echo, processor time, memory.
 
-The real application runs without a terminal on a client that sends batches of events at a steady rate. Echo is the
-time from a key press to the end of the refresh that shows it. Run: ``make bench-tui``.
+The real application runs without a terminal. In place of the daemon, a client sends it batches of events at a
+steady rate. Echo is the time from a key press to the end of the refresh that shows its effect. ``make
+bench-tui`` runs this.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ KEYS = ("down", "up", "pagedown", "pageup", "down", "down", "up")
 
 
 class Firehose:
-    """Serve a run of ``candidates`` rows, then ``rate`` events a second, in place of the daemon."""
+    """Client that serves a run of ``candidates`` rows, and then ``rate`` events a second."""
 
     read_only = False
     where = "bench"
@@ -100,7 +101,7 @@ class Firehose:
         return {"plans": [], "events": []}
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Accept a command without effect."""
+        """Accept an action, without any effect."""
         return {}
 
     async def events(self, after: int) -> AsyncIterator[list[Event]]:
@@ -135,7 +136,7 @@ class Firehose:
 
 
 async def measure(candidates: int, rate: int, seconds: float) -> dict[str, float]:
-    """Run the application and press keys all the while; return the figures."""
+    """Run the application for ``seconds`` and press keys meanwhile. Return the figures."""
     client = Firehose(candidates, rate, seconds)
     app = ConsoleApp(client, run=RUN)
     echoes: list[float] = []
@@ -179,7 +180,9 @@ async def measure(candidates: int, rate: int, seconds: float) -> dict[str, float
 
 
 def starts() -> dict[str, float]:
-    """Time ``acceld restart``, and ``acceld attach`` on a terminal until its first picture: medians of five."""
+    """Return the seconds that ``acceld restart`` takes, and those until ``acceld attach`` draws its first
+    picture: medians of five.
+    """
     acceld, restarts, pictures = [sys.executable, "-m", "acceld"], [], []
     with tempfile.TemporaryDirectory() as folder:
         environ = os.environ | {"XDG_RUNTIME_DIR": folder, "TERM": "xterm-256color"}

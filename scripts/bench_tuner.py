@@ -1,10 +1,12 @@
-"""Compare the tuner's strategies at equal processor time, and measure what a timed candidate costs.
+"""Compare strategies of the tuner (which searches sequences of rewrites) at equal processor time, and measure
+the cost of timing a kernel.
 
-python scripts/bench_tuner.py [--cpu-s 60] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu] [--json]
+python scripts/bench_tuner.py [--cpu-s 60] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu]
+[--json]
 
-Everything is real: rules, jails, the simulator. Nothing is run on data. Time is processor time of this process and of
-the jailed jobs, so that other work on the machine counts for little. ``beam`` is not a strategy of acceld. It lost
-this comparison, and is kept here so that the comparison can be repeated.
+Rules, jails and the simulator are real. No kernel runs on data. Time is processor time of this process and of
+the jailed jobs, so that other work on the machine counts for little. ``beam`` is not a strategy of acceld: it
+lost this comparison, and is here so that the comparison can be repeated.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ _MANY = 1_000_000
 
 
 async def beam(tuner: Tuner, root: Tuned) -> None:
-    """Try the most promising untried moves of the fastest kernels that have any, a few moves of a few kernels in each
-    round.
+    """Tune a kernel by beam search: in each round, try the most promising untried moves of the few fastest
+    kernels that have any.
     """
     while tuner.left > 0:
         front = [one for one in tuner.fastest() if one.is_open][:4]
@@ -60,7 +62,7 @@ COMPARED: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {**STRATEGIE
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Result of one strategy on one kernel with one seed."""
+    """Result of tuning one kernel by one strategy with one seed."""
 
     workload: str
     strategy: str
@@ -77,14 +79,15 @@ class Tried:
 
     @property
     def speedup(self) -> float:
-        """Return the simulated speed-up of the fastest kernel over the first one."""
+        """Return the simulated speed-up of the fastest kernel over the kernel that tuning began with."""
         return self.before_us / self.best_us
 
 
 class Meter:
-    """Counts the processor time of this process and of all jailed jobs.
+    """Counter of the processor time of this process and of all jailed jobs, without the time to set up the
+    jails.
 
-    The system does not count ended jobs, because nobody waits for them. The time to set up their jails is left out.
+    The system does not add up the time of jobs that have ended, because no process waits for them.
     """
 
     def __init__(self) -> None:
@@ -113,7 +116,7 @@ async def tried(
     seed: int,
     limit_s: float,
 ) -> Tried:
-    """Tune one kernel by one strategy for ``limit_s`` processor seconds."""
+    """Tune one kernel by the strategy ``name`` for ``limit_s`` processor seconds, and return the result."""
     tensors = [argument if argument.value is None else None for argument in found.arguments]
     shapes = tuple(one.kernel_shape or one.shape if one else None for one in tensors)
     dtypes = tuple(one.dtype if one else "" for one in tensors)
@@ -135,7 +138,7 @@ async def tried(
     tuner = Tuner(clock, find, limit=_MANY, seed=seed, again=found_again(find))
     root = await tuner.root(kernel.text)
     if root is None:
-        raise SystemExit(f"{found.name}: the root is not a legal program")
+        raise SystemExit(f"{found.name}: the kernel to start from is not a legal program")
     await COMPARED[name](tuner, root)
     best, spent_s = tuner.fastest(1)[0], meter.cpu_s - began_s
     return Tried(

@@ -1,8 +1,9 @@
-"""Build the sdist and the wheel, check both, and try each in an empty environment of every Python on this machine.
+"""Build the sdist and the wheel, check both, and try each in an empty environment for every Python on this
+machine.
 
-``make dist`` runs it. ``PYTHONS="PATH ..."`` names interpreters; otherwise those on the path and of pyenv are tried.
-The exit code is 1 if the changelog does not match the version, or if a package does not build, does not pass ``twine
-check``, does not install or does not run.
+``make dist`` runs it. ``PYTHONS="PATH ..."`` names interpreters; otherwise those on the path and those of pyenv
+are tried. The exit code is 1 if the changelog does not match the version, or if a package does not build, does
+not pass ``twine check``, does not install or does not run.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ def version() -> str:
 
 
 def newest_section(changelog: str) -> str:
-    """Return the first heading of a changelog: ``Unreleased`` or a version, without its date."""
+    """Return the title of a changelog's first section, without its date: ``Unreleased`` or a version."""
     found = re.search(r"^## (\S+)", changelog, re.MULTILINE)
     return found[1] if found else ""
 
 
 def interpreters(named: Sequence[str]) -> list[str]:
-    """Return the Pythons to try, one for each version: ``named``, or the supported ones that start on this machine."""
+    """Return the Pythons to try: ``named``; without names, one of each supported version that starts on this
+    machine.
+    """
     if named:
         return list(named)
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
@@ -56,7 +59,9 @@ def interpreters(named: Sequence[str]) -> list[str]:
 
 
 def install(python: str, package: Path, place: Path) -> list[tuple[str, subprocess.CompletedProcess[str]]]:
-    """Install a package into empty environments, with pip and, if present, with uv, and try it in each."""
+    """Install a package into an empty environment with pip, and into another one with uv if uv is installed.
+    Try it in each, and return the results.
+    """
     done = []
     uv = Path(sys.executable).with_name("uv")
     for name in ("pip", *(("uv",) if uv.exists() else ())):

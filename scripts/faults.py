@@ -1,7 +1,8 @@
-"""Run the fault tests in their long form: hundreds of kills, full disks, power cuts, simultaneous starts, a soak test.
+"""Run the fault tests for longer than the test suite does: hundreds of kills, full disks, power cuts,
+simultaneous starts, and hours of runs.
 
-``make faults`` runs all but the soak test; ``scripts/faults.py --only F01,F03 --rounds 50 --json`` chooses, and
-``--only F20 --hours 2`` soaks. The exit code is 1 if a threshold of docs/reliability.md is missed.
+``make faults`` runs all but the last. ``scripts/faults.py --only F01,F03 --rounds 50 --json`` chooses, and ``--only F20
+--hours 2`` runs the last. The exit code is 1 if a limit of docs/reliability.md is missed.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ Result = tuple[bool, dict[str, Any]]
 
 
 def kill_a_writer(folder: Path, rounds: int) -> Result:
-    """Kill a writing process with kill -9."""
+    """Kill a process that writes to the database with kill -9, and check the database."""
     found = kill_writers(folder, rounds)
     return found.lost == 0 and found.damaged == 0 and found.reopen_s < 1, vars(found)
 
 
 def kill_a_daemon(folder: Path, rounds: int) -> Result:
-    """Kill a daemon with scripted parts with kill -9 during a run."""
+    """Kill a daemon whose model and device are scripted with kill -9 during a run."""
     found = kill_daemons(folder, max(3, rounds // 10))
     return found.state == "finished" and not found.repeated and not found.problems, vars(found)
 
 
 def kill_the_real_daemon(folder: Path, rounds: int) -> Result:
-    """Kill a daemon with its real parts with kill -9 during a search; its children must end within 2 s."""
+    """Kill a real daemon with kill -9 during a search; its children must end within 2 s."""
     home, rng = Home(folder / ".acceld"), random.Random(1)
     environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     kills, run, slowest_s, survivors = max(3, rounds // 10), 0, 0.0, 0
@@ -90,7 +91,7 @@ def kill_the_real_daemon(folder: Path, rounds: int) -> Result:
 
 
 def kill_jobs(folder: Path, rounds: int) -> Result:
-    """Kill zygotes, supervisors and workers at random while they evaluate."""
+    """Kill zygotes, supervisors and workers of the sandbox at random while they evaluate."""
     found = asyncio.run(jobs.kill_jobs(rounds))
     reported = vars(found) | {"ends": dict(found.ends)}
     return not found.wrong and not found.left and found.descriptors <= 2, reported
@@ -103,15 +104,15 @@ def end_trees(folder: Path, rounds: int) -> Result:
 
 
 def set_off_bombs(folder: Path, rounds: int) -> Result:
-    """Exhaust memory, processes, processor time and output, beside honest jobs."""
+    """Run jobs that exhaust memory, processes, processor time or output, beside honest jobs."""
     found = asyncio.run(jobs.set_off_bombs(max(2, rounds // 20)))
     ended = not any("status 0" in text for text in found.ends.values())
     return ended and not found.neighbor_failures and found.grown_bytes < 64 << 20, vars(found)
 
 
 def stall_a_listener(folder: Path, rounds: int) -> Result:
-    """Attach a listener that reads nothing, beside four listeners that read: memory stays bounded, and the four miss no
-    event.
+    """Connect five listeners to the events, one of which reads nothing. Memory must stay bounded, and the other
+    four must get every event.
     """
     events, size = 300 * max(50, rounds), 1000
 
@@ -154,7 +155,7 @@ def stall_a_listener(folder: Path, rounds: int) -> Result:
 
 
 def look_for_keys(folder: Path, rounds: int) -> Result:
-    """Kill a daemon with API keys in its environment during a search, and look for places where the keys can be found."""
+    """Kill a daemon that has API keys in its environment, and search for the keys where they should not be."""
     home, canaries = Home(folder / ".acceld"), [f"sk-canary-{os.urandom(16).hex()}" for _ in range(2)]
     environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     environment |= dict(zip(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), canaries, strict=True))
@@ -182,7 +183,7 @@ def look_for_keys(folder: Path, rounds: int) -> Result:
 
 
 def cut_the_power(folder: Path, rounds: int) -> Result:
-    """Simulate power cuts: writes that were not synced are lost, torn or kept at random."""
+    """Simulate power cuts: writes that were not synced are lost, torn or kept, at random."""
     found = cut_power(folder, rounds)
     if found is None:
         return True, {"skipped": "needs the package apsw"}
@@ -190,7 +191,7 @@ def cut_the_power(folder: Path, rounds: int) -> Result:
 
 
 def fill_the_disk(folder: Path, rounds: int) -> Result:
-    """Limit the size of files to many different sizes, to simulate a full disk."""
+    """Simulate a full disk, by limits on the size of files."""
     slowest_s, good = 0.0, True
     sizes = [800_000 + 12_345 * number for number in range(max(5, rounds // 10))]
     for size in sizes:
@@ -223,7 +224,7 @@ def start_together(folder: Path, rounds: int) -> Result:
 
 
 def migrate_killed(folder: Path, rounds: int) -> Result:
-    """Kill a migration at each of its statements."""
+    """Kill a migration of the database at each of its statements."""
     path = folder / "acceld.db"
 
     async def fill() -> None:
@@ -240,7 +241,7 @@ def migrate_killed(folder: Path, rounds: int) -> Result:
 
 
 def copy_under_load(folder: Path, rounds: int) -> Result:
-    """Copy the database while rows are written; measure the time of a copy and its cost to a writer."""
+    """Copy the database while rows are written. Measure the time of a copy, and what it costs the writer."""
 
     async def go() -> dict[str, Any]:
         store = await asyncio.to_thread(Store.open, folder / "acceld.db")
@@ -277,7 +278,7 @@ def copy_under_load(folder: Path, rounds: int) -> Result:
 
 
 def soak(folder: Path, rounds: int, hours: float = 2.0) -> Result:
-    """Run a daemon with scripted parts under endless runs: memory, descriptors and files must not grow."""
+    """Run a daemon whose model and device are scripted for hours. Memory, descriptors and files must not grow."""
     home = Home(folder / ".acceld")
     environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     environment["SCRIPTED_S"] = "0.002"

@@ -13,7 +13,7 @@ import time
 
 
 def main() -> int:
-    """Return 0 once the time is over, or pytest's exit code after a failure."""
+    """Run the tests until the time is over, and return 0; after a failure, return pytest's exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600.0, help="seconds to run for (600)")
     options, selected = parser.parse_known_args()

@@ -1,6 +1,7 @@
-"""Write the documentation pages that follow from the code: commands, configuration, floors, simulated API calls.
+"""Write the pages of the documentation that are made from the code.
 
-``python scripts/generate_docs.py`` writes the pages; ``--check`` fails if a page is not current.
+They are: commands, configuration, the floors in integrity.md, simulated NKI functions, and prompts. ``python
+scripts/generate_docs.py`` writes them; ``--check`` exits with 1 if a page is not current.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def commands_page() -> str:
-    """Return the page of every command with its options."""
+    """Return the page with every command and its options."""
     os.environ["COLUMNS"] = "100"
     from acceld.cli.main import COMMANDS, GROUPS, parser_of
 
@@ -49,7 +50,7 @@ def commands_page() -> str:
 
 
 def configuration_page() -> str:
-    """Return the page of every key with its default."""
+    """Return the page with every section and key of the configuration."""
     from acceld import config
 
     lines = [
@@ -72,18 +73,29 @@ def configuration_page() -> str:
             "folders of workloads), and names the keys and the files that each read."
         ),
         "",
-        "| key | default | meaning |",
-        "|---|---|---|",
+        "A key without a default is not set. `acceld config default > acceld.toml` writes a file with every key to start from.",
     ]
-    for key, default, doc in config.every_key():
-        mark = " *" if config.needs_trust(key) else ""
-        shown = "" if default in (None, "", ()) else f"`{default}`"
-        lines.append(f"| `{key}`{mark} | {shown} | {doc} |")
+    keys = list(config.every_key())
+    for section, purpose in config.every_section():
+        lines += [
+            "",
+            f"## [{section}]",
+            "",
+            purpose.replace("``", "`"),
+            "",
+            "| key | default | meaning |",
+            "|---|---|---|",
+        ]
+        for key, default, doc in keys:
+            if key.rpartition(".")[0] == section:
+                mark = " *" if config.needs_trust(key) else ""
+                shown = "" if default in (None, "", ()) else f"`{default}`"
+                lines.append(f"| `{key}`{mark} | {shown} | {doc} |")
     return "\n".join(lines) + "\n"
 
 
 def surface_page() -> str:
-    """Return the page of every documented function of both APIs and its support by the simulator."""
+    """Return the page with every documented function of both NKI APIs, and whether the simulator supports it."""
     from acceld.nki.frontend.current.lifetimes import versions_text
     from acceld.nki.frontend.current.surface import LATER_ARGUMENTS, surface
     from acceld.nki.frontend.legacy.surface import SURFACE
@@ -115,7 +127,7 @@ EXAMPLES = ("silu", "rmsnorm_matmul", "conv2d_maxpool_small")
 
 
 def prompts_page() -> str:
-    """Return the page of the prompts of three workloads as ``--show-prompts`` prints them."""
+    """Return the page with the prompts for three workloads, as ``--show-prompts`` prints them."""
     from acceld.cli.show_prompts import requests_of
     from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
     from acceld.home import Home
@@ -179,7 +191,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Write the pages, or check them."""
+    """Write the pages, or check them. Return 1 if a checked page is not current."""
     stale = []
     for name, page in PAGES.items():
         path, text = DOCS / name, page()

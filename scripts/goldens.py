@@ -2,14 +2,15 @@
 
     python scripts/goldens.py [--only programs|evaluations|stored ...] [--write] [--passes N]
 
-* ``programs``: for every NKI kernel of every workload, on each chip of its API: the program's hash, whether the
+* ``programs``: for every NKI kernel of every workload, on each chip of its API: the hash of the program, whether the
   verifier has findings, and the whole profile.
-* ``evaluations``: the result of every attack and honest kernel of the self-test, with both of its evaluators.
+* ``evaluations``: the result of every attack and honest kernel of the self-test, with both evaluators of the test.
 * ``stored``: the rows that short runs by rules leave in the history, and the daemon's answers about them.
 
-The record is in tests/goldens/: one JSON object in each file, one line for each entry. All values come from commands
-and from the daemon's protocol, so the record does not depend on acceld's internal structure. Clocks, secret seeds and
-the machine's folders are left out; ``"*"`` in the record matches any value. The exit code is 1 if something differs.
+The record is in tests/goldens/: one JSON object in each file, one line for each entry. All values come from
+commands and from the daemon's protocol, so the record does not depend on acceld's internal structure. Clocks,
+secret seeds and the machine's folders are left out; ``"*"`` in the record matches any value. The exit code is 1
+if something differs.
 """
 
 from __future__ import annotations
@@ -76,25 +77,25 @@ _DIGITS = 12
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder to run commands in, with no configuration but the one written there."""
+    """A folder for running commands, in which only its own acceld.toml counts."""
 
     folder: Path
 
     @property
     def home(self) -> Path:
-        """Return the state folder."""
+        """Return the path of its state folder."""
         return self.folder / "state"
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return environment variables for commands: this checkout's modules, and no configuration of the user."""
+        """Return the environment for commands: this checkout's modules, and none of the user's settings."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ACCELD_")}
         own = {"XDG_CONFIG_HOME": str(self.folder / "config"), "XDG_RUNTIME_DIR": str(self.folder / "run")}
         return kept | own | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
 
     def command(self, name: str, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-        """Run a command and return its output. Raise RuntimeError with its last line if its exit code is not in
-        ``codes``.
+        """Run a command of acceld, and return its output. Raise RuntimeError with the end of its errors if its
+        exit code is not in ``codes``.
         """
         done = subprocess.run(
             [sys.executable, "-m", "acceld", name, "--home", str(self.home), *words],
@@ -110,7 +111,7 @@ class Place:
         return done.stdout
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> list[Any]:
-        """Return the lines of the daemon's answer to a request."""
+        """Send a request to the daemon, and return the lines of its answer, decoded from JSON."""
         reported = json.loads((self.home / "daemon.json").read_text("utf-8"))
         connection = http.client.HTTPConnection("localhost", timeout=1800)
         connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -128,7 +129,7 @@ class Place:
 
 @contextmanager
 def place() -> Iterator[Place]:
-    """Yield a place without a daemon, and delete it afterwards."""
+    """Yield a folder for commands, without a daemon, and delete it after the block."""
     with tempfile.TemporaryDirectory(prefix="goldens-") as name:
         made = Place(Path(name).resolve())
         for part in ("run", "config"):
@@ -138,7 +139,9 @@ def place() -> Iterator[Place]:
 
 @contextmanager
 def daemon(settings: str = "") -> Iterator[Place]:
-    """Yield a place with a daemon, and stop it afterwards; ``settings`` is the text of its acceld.toml."""
+    """Yield a folder with a daemon, which is stopped after the block. ``settings`` is the text of its
+    acceld.toml.
+    """
     with place() as made:
         (made.folder / "acceld.toml").write_text(settings, "utf-8")
         made.command("start")
@@ -180,7 +183,9 @@ def _api(text: str) -> str:
 
 
 def programs(only: Sequence[str] = ()) -> Entries:
-    """Return hash, result of the verifier and profile of every kernel on every chip, by ``family/workload/file chip``."""
+    """Return what is recorded of every kernel on every chip: hash, verifier's result and profile. The key is
+    ``family/workload/file chip``.
+    """
     items = [
         {
             "id": f"{one.name} {chip}",
@@ -210,9 +215,9 @@ def _program(answer: Mapping[str, Any]) -> Entries:
 
 
 def evaluations(backend: str, passes: int = 1, only: str = "", attacks: Path | None = None) -> Entries:
-    """Return the self-test's evaluation of every attack and honest kernel in each mode, by ``id mode``.
+    """Return the self-test's result for every attack and honest kernel in each mode. The key is ``id mode``.
 
-    Values that differ between passes are recorded as :data:`ANY`. Latencies are recorded only if they are simulated.
+    Values that differ between ``passes`` are recorded as :data:`ANY`. Only simulated latencies are recorded.
     """
     words = ["--json", "--backend", backend, "--repeats", str(passes), *(["--only", only] if only else [])]
     words += ["--attacks", str(attacks.resolve())] if attacks is not None else []
@@ -222,7 +227,7 @@ def evaluations(backend: str, passes: int = 1, only: str = "", attacks: Path | N
 
 
 def evaluation_entries(report: Mapping[str, Any], backend: str) -> Entries:
-    """Return the entries of a report of ``acceld doctor selftest --json``."""
+    """Return what is recorded of a report of ``acceld doctor selftest --json``."""
     fields = "workload guessed expect outcome status rule".split() + ["latency_us"] * (backend == "simulator")
     found: Entries = {f"not tried {one['id']}": {"message": one["message"]} for one in report["broken"]}
     for result in report["results"]:
@@ -233,9 +238,9 @@ def evaluation_entries(report: Mapping[str, Any], backend: str) -> Entries:
 
 
 def evaluations_again(backend: str, passes: int) -> Entries:
-    """Return :func:`evaluations`, and try each attack once more, alone, that does not end as recorded.
+    """Return :func:`evaluations`, where an attack that does not end as recorded is tried once more, alone.
 
-    On a busy machine a deadline may pass before the evaluation reaches the recorded end.
+    On a busy machine a deadline may pass before an evaluation reaches the recorded end.
     """
     found, known = evaluations(backend, passes), record(f"evaluations_{backend}")
     if differences(known.get("sandbox", {}), found["sandbox"]):
@@ -248,7 +253,9 @@ def evaluations_again(backend: str, passes: int) -> Entries:
 
 
 def stored() -> Entries:
-    """Return rows of short runs by rules, by table and place, and the daemon's answers about them, by path and place."""
+    """Return the rows of short runs by rules, and the daemon's answers about them. The keys are table or path,
+    and a position.
+    """
     with daemon(_SETTINGS) as here:
         found: Entries = {}
         for workload in _RUNS:
@@ -285,8 +292,8 @@ def _listed(name: str, values: Sequence[Any]) -> Entries:
 
 
 def _settled(value: Any, here: Place, name: str = "") -> Any:
-    """Return a value that can be compared with the value of another run: without clocks, folders, secrets and the
-    version of the performance model, and with long parts as hashes.
+    """Return a value in a form that is equal for every run: without clocks, folders, secrets and the version of
+    the performance model, and with hashes in place of long parts.
     """
     if name in _VOLATILE and value is not None:
         return ANY
@@ -307,7 +314,7 @@ def _hash(text: str) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Return a value with its figures rounded to the digits that are the same on every machine."""
+    """Return a value whose numbers are rounded to the digits that are the same on every machine."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, dict):
@@ -320,14 +327,14 @@ def _line(value: Any) -> str:
 
 
 def record(name: str) -> Entries:
-    """Return the entries of a file of the record; empty if there is none."""
+    """Return the entries of one file of the record; empty if there is no such file."""
     path = FOLDER / f"{name}.json"
     found: Entries = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     return found
 
 
 def write(name: str, entries: Entries) -> None:
-    """Write entries into a file of the record; a value already recorded as :data:`ANY` stays so."""
+    """Write entries to a file of the record. A value that is recorded as :data:`ANY` stays so."""
     FOLDER.mkdir(exist_ok=True)
     entries = _free(record(name), entries)
     lines = ",\n".join(f"{json.dumps(key)}: {_line(rounded(entries[key]))}" for key in sorted(entries))
@@ -381,7 +388,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[int], Entries]]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the differences, or write the record."""
+    """Print the differences from the record, or write it. Return 1 if something differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="these parts")
     parser.add_argument("--write", action="store_true", help="make the record anew instead of comparing with it")

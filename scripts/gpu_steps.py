@@ -1,9 +1,9 @@
-"""Take one step of the GPU trial in a process of its own, and print what it found as one line of JSON.
+"""Do one step of the GPU trial in its own process, and print what it found as one line of JSON.
 
     python -m scripts.gpu_steps STEP [--highest L3] [words of the step]
 
-``scripts/gpu_trial.py`` starts these steps with a deadline each, so that a step that hangs or crashes does not
-end the trial.
+``scripts/gpu_trial.py`` starts each step with a deadline. So a step that hangs or crashes does not end the
+trial.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ _DONE_S = 10.0
 
 
 def check(given: argparse.Namespace) -> Found:
-    """Find the GPU, the driver's library, Triton and torch. Raises DeviceError with the remedy if one is missing."""
+    """Find the GPU, the driver's library, Triton and torch. Raises DeviceError, with what to do, if one is
+    missing.
+    """
     driver = CudaDriver()
     facts = {
         "gpu": driver.gpus[0].name,
@@ -116,19 +118,23 @@ def check(given: argparse.Namespace) -> Found:
 
 
 def unconfined(given: argparse.Namespace) -> Found:
-    """Load the driver's library, make a context, load a kernel and run it, with all rights of the caller."""
+    """Load the driver's library, make a context, and load and run a kernel, with all rights of this process."""
     driver, code = CudaDriver(), device_code()
     found: Found = {"library": driver.library, "code": "assembled" if code[:4] == b"\x7fELF" else "PTX text"}
     return found | _used(driver.library, code)
 
 
 def confined(given: argparse.Namespace) -> Found:
-    """Run the same kernel as the worker of an evaluation does: in its jail, from a plan, timed by a referee."""
+    """Run the same kernel as an evaluation does: from a plan, in the jail of a worker, timed by a referee
+    process.
+    """
     return asyncio.run(_confined(Level[given.highest]))
 
 
 def calls(given: argparse.Namespace) -> Found:
-    """Use the GPU under the worker's filter of system calls, let refused calls pass, and list them with the open files."""
+    """Use the GPU under the worker's filter of system calls, but let refused calls pass. Return these calls and
+    the open files.
+    """
     library, code = CudaDriver().library, device_code()
     with _noted() as refused:
         found = _used(library, code)
@@ -138,22 +144,24 @@ def calls(given: argparse.Namespace) -> Found:
 
 
 def torch(given: argparse.Namespace) -> Found:
-    """Multiply matrices on the GPU by torch, unconfined; report the versions."""
+    """Multiply matrices on the GPU with torch, without a jail. Return the versions."""
     return _torch()
 
 
 def torch_confined(given: argparse.Namespace) -> Found:
-    """Multiply matrices on the GPU by torch in the jail that references run in; report the versions."""
+    """Multiply matrices on the GPU with torch, in the jail in which references run. Return the versions."""
     return asyncio.run(_torch_confined(Level[given.highest]))
 
 
 def triton(given: argparse.Namespace) -> Found:
-    """Build a baseline in the builder's jail."""
+    """Build the baseline of a workload in the builder's jail."""
     return asyncio.run(_triton(Level[given.highest]))
 
 
 def clocks(given: argparse.Namespace) -> Found:
-    """Report the clocks, and how long an empty pair of events and a small copy take by the device's clock."""
+    """Return the clock rates, and the time of an empty pair of events and of a small copy by the device's
+    clock.
+    """
     driver = CudaDriver()
     device, code = Driver(0, driver.library), device_code()
     found: Found = dict(driver.condition(driver.leases()[0]))
@@ -180,7 +188,7 @@ def clocks(given: argparse.Namespace) -> Found:
 
 
 def daemon(given: argparse.Namespace) -> Found:
-    """Serve a state folder with evaluations at most as confined as ``--highest`` says."""
+    """Serve a state folder. Its evaluations use at most the sandbox level that ``--highest`` names."""
     from acceld.config import Config
     from acceld.daemon import build
     from acceld.daemon.parts import Parts
@@ -200,8 +208,10 @@ def daemon(given: argparse.Namespace) -> Found:
 
 
 def shapes(given: argparse.Namespace) -> Found:
-    """Write copies of a workload at its further points. Return their folders by the text of the shape, after its own
-    folder (empty text). ``words``: the workload.
+    """Write a copy of a workload for each of its further shapes. Return the folders by the text of the shape;
+    the workload's own folder has an empty text.
+
+    ``words``: the workload.
     """
     from acceld import config
     from acceld.workloads import workload
@@ -222,7 +232,7 @@ def shapes(given: argparse.Namespace) -> Found:
 
 
 def outcome(given: argparse.Namespace) -> Found:
-    """Return the stored outcome of a workload's last run; empty if there is none. ``words``: the workload."""
+    """Return the stored outcome of the last run on a workload; empty if there is none. ``words``: the workload."""
     from acceld.cli.connect import reading
 
     with reading(given.home) as history:
@@ -231,9 +241,10 @@ def outcome(given: argparse.Namespace) -> Found:
 
 
 def point(given: argparse.Namespace) -> Found:
-    """Measure a run's best kernel and its baseline at another shape of the workload, interleaved and checked.
+    """Check the best kernel of a run at another shape of the workload, and time it interleaved with the
+    baseline.
 
-    ``words``: the run, the shaped workload's folder.
+    ``words``: the run, the folder of the workload in that shape.
     """
     from acceld.cli.connect import connected, reading
     from acceld.cli.kernels import plain, stored_kernel
@@ -263,7 +274,9 @@ def point(given: argparse.Namespace) -> Found:
 
 
 def torch_kernels(given: argparse.Namespace) -> Found:
-    """Time torch's own kernels on the shapes of a workload, with a cold cache. ``words``: folders of the shapes."""
+    """Time torch's own kernels at each shape of a workload, with a cold cache. ``words``: the folders of the
+    shapes.
+    """
     from acceld.workloads import load_workload
     from scripts.gpu_torch import timed
 
@@ -283,7 +296,7 @@ STEPS: dict[str, Callable[[argparse.Namespace], Found]] = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Take a step and print its findings. Return the exit code of the error, if one was raised."""
+    """Do a step, and print what it found. Return 0, or the exit code of the error that it raised."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("step", choices=STEPS)
     parser.add_argument("--highest", choices=[one.name for one in Level], default=Level.L4.name)
@@ -299,8 +312,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def device_code() -> bytes:
-    """Return the first kernel, assembled for this GPU by Triton's or CUDA's assembler; as PTX text if there is no
-    assembler.
+    """Return the code of the first kernel for this GPU, by Triton's or CUDA's assembler; without an assembler,
+    as PTX text.
     """
     capability = CudaDriver().settings("triton")["capability"]
     spec = importlib.util.find_spec("triton")
@@ -317,7 +330,7 @@ def device_code() -> bytes:
 
 
 def _used(library: str, code: bytes) -> Found:
-    """Run the first kernel on the first GPU. Return if the result is right, and how long each part took."""
+    """Run the first kernel on the first GPU. Return whether its result is right, and how long each part took."""
     started = time.monotonic()
     device = Driver(0, library)
     seconds = {"context_s": time.monotonic() - started}
@@ -409,7 +422,7 @@ def _torch() -> Found:
 
 
 def torch_task(request: bytes, reply: int) -> None:
-    """Use torch in a jailed child, and write the findings to the descriptor ``reply``."""
+    """Use torch in a jailed child, and write what was found to the descriptor ``reply``."""
     for library in json.loads(request):
         ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     try:
@@ -448,9 +461,11 @@ _NOTICE, _REPLY = struct.Struct("<QIIiIQ6Q"), struct.Struct("<QqiI")
 
 @contextmanager
 def _noted() -> Iterator[list[int]]:
-    """Apply the worker's filter to this thread. Calls that it would refuse pass, and their numbers are noted.
+    """Put this thread under the worker's filter of system calls, and yield the numbers of the calls that the
+    filter refuses. The calls are done nevertheless.
 
-    A thread that began before the filter, and so is free of it, answers the kernel's notices (seccomp_unotify(2)).
+    A second thread, which began before the filter and is not under it, answers the system kernel's notices of
+    such calls (seccomp_unotify(2)).
     """
     refused: list[int] = []
     listener: list[int] = []
@@ -487,7 +502,7 @@ def _noted() -> Iterator[list[int]]:
 
 
 def _with(lines: Sequence[str], name: str, values: Mapping[str, int]) -> Iterator[str]:
-    """Yield the lines of a workload.toml with another name and other values."""
+    """Yield the lines of a workload.toml with another workload name and other values."""
     section = ""
     for line in lines:
         section = line.strip() if line.startswith("[") else section

@@ -1,4 +1,6 @@
-"""Time torch's own kernels for the workloads of the GPU trial, in the way in which the trial times acceld's kernels."""
+"""Time torch's own kernels for the workloads of the GPU trial, in the same way as the trial times acceld's
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ Kernel = Callable[..., Any]
 
 
 def timed(found: Workload, flush_bytes: int, device: str = "cuda") -> dict[str, Any]:
-    """Return the fastest of torch's own kernels for a workload, with its microseconds, and the reasons why others did
-    not run.
+    """Return the fastest of torch's own kernels for a workload, its microseconds, and the reasons why others
+    did not run.
 
-    A kernel whose first output is not that of the reference's formula is not timed.
+    A kernel is not timed if its first output differs from that of the reference's formula.
     """
     forward = load_reference(found.reference).forward_torch if found.reference else None
     if forward is None:
@@ -53,8 +55,10 @@ def timed(found: Workload, flush_bytes: int, device: str = "cuda") -> dict[str, 
 
 
 def own_kernels(name: str, inputs: Sequence[Any]) -> list[tuple[str, Callable[[], Any]]]:
-    """Return torch's fused operators for a workload, by name. Work that a caller would do once for many calls is
-    left out of the time, so pages are gathered and masks are made before.
+    """Return torch's fused operators for a workload by name.
+
+    Work that a caller would do once for many calls is done before, outside of the time: gathering pages and
+    making masks.
     """
     if name.startswith("rmsnorm"):
         x, weight = inputs[0], inputs[1]
@@ -70,7 +74,9 @@ def own_kernels(name: str, inputs: Sequence[Any]) -> list[tuple[str, Callable[[]
 
 
 def _decode(q: Any, k: Any, v: Any, indptr: Any, pages: Any, scale: float) -> list[tuple[str, Callable[[], Any]]]:
-    """Return attention over pages gathered before: one call for all sequences, padded and masked, and one a sequence."""
+    """Return two forms of attention over pages that are gathered before: one padded and masked call for all
+    sequences, and one call for each sequence.
+    """
     ends = indptr.tolist()
     lengths = [end - start for start, end in pairwise(ends)]
     longest = max(lengths)
@@ -106,7 +112,9 @@ def _decode(q: Any, k: Any, v: Any, indptr: Any, pages: Any, scale: float) -> li
 def _prefill(
     q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, pages: Any, scale: float
 ) -> list[tuple[str, Callable[[], Any]]]:
-    """Return causal attention over pages gathered before, one call a sequence: masked from the lower right corner."""
+    """Return causal attention over pages that are gathered before: one call a sequence, masked from the lower
+    right corner.
+    """
     queries, ends = qo_indptr.tolist(), kv_indptr.tolist()
     group = q.shape[1] // k.shape[2]
     parts = []
@@ -124,7 +132,9 @@ def _prefill(
 
 
 def _lower_right(queries: int, keys: int, device: Any) -> Any:
-    """Return the causal mask in the form that torch's flash kernel takes; as an array where torch has no such form."""
+    """Return the causal mask in the form that torch's flash kernel takes; as an array if this torch lacks that
+    form.
+    """
     from torch.nn.attention.bias import causal_lower_right
 
     if str(device).startswith("cuda"):
@@ -133,8 +143,10 @@ def _lower_right(queries: int, keys: int, device: Any) -> Any:
 
 
 def median_us(call: Callable[[], Any], flush_bytes: int, device: str = "cuda") -> float:
-    """Return the median of TIMED calls, each after the L2 cache was emptied. As for acceld's kernels, the host queues
-    its calls behind so many writes that the device never waits for the host.
+    """Return the median time in microseconds of TIMED calls, each with an empty L2 cache.
+
+    As for acceld's kernels, the host queues its calls behind so many writes that the device never waits for the
+    host.
     """
     if device != "cuda":
         return _host_us(call)

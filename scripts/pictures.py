@@ -1,8 +1,8 @@
-"""Draw the terminal UI's pictures for the documentation, from a real run.
+"""Draw the pictures of the terminal UI for the documentation, from a real run.
 
-Run: ``make pictures``. It searches on simulated Trainium 1 in an empty folder, opens the terminal UI on the finished
-run and writes one SVG a screen to docs/pictures/. With ``--all FOLDER`` it writes every screen, in three sizes and three
-themes, to that folder instead.
+``make pictures`` runs this. It searches on simulated Trainium 1 in an empty folder, opens the terminal UI on
+the finished run, and writes one SVG for each screen to docs/pictures/. With ``--all FOLDER`` it writes every
+screen, in three sizes and three themes, to that folder.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 async def draw(
     client: Client, folder: Path, screens: Mapping[str, str], size: tuple[int, int] = SIZE, theme: str = THEMES[0]
 ) -> list[Path]:
-    """Write a picture of each screen on run r1 to ``folder``; return their paths."""
+    """Write a picture of each screen on run r1 to a folder, and return the paths."""
     app = ConsoleApp(client, run=1, notify="off", theme=theme)
     drawn = []
     async with app.run_test(size=size) as pilot:
@@ -69,7 +69,9 @@ async def draw(
 
 
 def screenshot(app: ConsoleApp, title: str) -> str:
-    """Return the screen as SVG. A theme of the terminal's own colors is drawn on a terminal as dark or light as it is."""
+    """Return the screen as SVG, on a light background for the theme ``ansi-light`` and on a dark one for
+    others.
+    """
     width, height = app.size
     console = Console(width=width, height=height, file=StringIO(), force_terminal=True, record=True, safe_box=False)
     console.print(app.screen._compositor.render_update(full=True, screen_stack=app._background_screens))
@@ -77,12 +79,14 @@ def screenshot(app: ConsoleApp, title: str) -> str:
 
 
 def without_fonts(svg: str) -> str:
-    """Remove the fonts that the picture would load from the network, so that the reader's monospace font is used."""
+    """Return an SVG without the fonts that it would load from the network: the reader's monospace font is used
+    instead.
+    """
     return FONT.sub("", svg)
 
 
 async def draw_all(make_client: Callable[[], Client], folder: Path) -> list[Path]:
-    """Write a picture of every screen in each size and theme; return their paths."""
+    """Write a picture of every screen in each size and theme, and return the paths."""
     drawn = []
     for theme in THEMES:
         for width, height in SIZES:
@@ -93,7 +97,9 @@ async def draw_all(make_client: Callable[[], Client], folder: Path) -> list[Path
 
 
 def main() -> int:
-    """Search, draw and stop the daemon. Return the search's exit code if it fails."""
+    """Run the search, draw the pictures and stop the daemon. Return the exit code of the search if it fails,
+    else 0.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--home", type=Path, help="use the finished run r1 of this state folder instead of a new one")
     parser.add_argument("--all", type=Path, metavar="FOLDER", help="write every screen in every size and theme there")

@@ -51,7 +51,7 @@ _MAX_BYTES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A kernel's text with what is known of its arguments."""
+    """Text of a kernel, with what is known of its arguments."""
 
     name: str
     text: str
@@ -62,7 +62,7 @@ class Read:
 
 
 def kernels() -> Iterator[Read]:
-    """Yield the project's own kernels: workloads, attacks and honest kernels, and those of the rules' tests."""
+    """Yield the project's own kernels: those of workloads, attacks, honest kernels, and of the rules' tests."""
     for name, workload in sorted(find_workloads().items()):
         for path in sorted(workload.folder.glob("kernel*.py")):
             text = path.read_text("utf-8")
@@ -79,7 +79,9 @@ def kernels() -> Iterator[Read]:
 
 
 def public_kernels(folder: Path) -> Iterator[Read]:
-    """Yield every compiled function of the NKI files below a folder, named by a hash of its name and the file's text."""
+    """Yield each function of the NKI files below a folder that is compiled. Its name is a hash of its own name
+    and the file's text.
+    """
     seen = set[str]()
     for path in sorted(folder.rglob("*.py")):
         if not path.is_file() or path.stat().st_size > _MAX_BYTES:
@@ -102,9 +104,10 @@ def _jitted(text: str) -> list[str]:
 
 
 def found(one: Read) -> dict[str, list[Any]]:
-    """Return for each rule of a kernel's API what it says and writes at each place, in order; without rules that are silent.
+    """Return, for each rule of the kernel's API that finds a place, what it says and writes at each place, in
+    order.
 
-    A kernel that can not be read has one entry, ``unreadable``.
+    A kernel that can not be read has the single entry ``unreadable``.
     """
     try:
         kernel = read(one.text, one.api, one.shapes, one.dtypes, one.entry)
@@ -116,7 +119,7 @@ def found(one: Read) -> dict[str, list[Any]]:
 
 
 def _finding(one: Place) -> dict[str, Any]:
-    """Return what a rule says at a place, and the new source of each variant or the reason why there is none."""
+    """Return what a rule says at a place: the new source of each variant, or the reason why it refuses."""
     site = one.site
     says = {"line": site.line, "key": site.key, "because": site.precondition, "plan": site.plan}
     if one.rewrite is None:
@@ -131,7 +134,7 @@ def _finding(one: Place) -> dict[str, Any]:
 
 
 def summary(places: Sequence[Any]) -> str:
-    """Return the numbers of places and refusals, and the hash of all that is said and written there."""
+    """Return the numbers of places and of refusals, and a hash of all that is said and written at them."""
     refused = sum(isinstance(one, dict) and "refused" in one for one in places)
     return f"{len(places) - refused} places, {refused} refusals, {_hash(json.dumps(places, sort_keys=True))}"
 
@@ -141,7 +144,10 @@ def _hash(text: str) -> str:
 
 
 def entries(listed: Iterator[Read] | Sequence[Read], show: Path | None = None) -> Entries:
-    """Return the record's entries: what each rule does with each kernel, by the kernel's name."""
+    """Return the entries of the record: what each rule does with each kernel, by the kernel's name.
+
+    If ``show`` is a folder, the texts that are hashed are written there too.
+    """
     made: Entries = {}
     for one in listed:
         places = found(one)
@@ -160,7 +166,7 @@ def _shown(name: str, places: Mapping[str, Sequence[Any]], folder: Path) -> None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the differences, or write the record."""
+    """Print the differences from the record, or write it. Return 1 if something differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernels", type=Path, metavar="FOLDER", help="read the kernels below this folder instead")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="kernels whose name contains one of these words")

@@ -1,4 +1,4 @@
-"""Find the kernels that benchmarks of the search start from, and share one evaluator between them."""
+"""Find the kernels from which benchmarks of the search start, and share one evaluator between benchmarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from acceld.workloads import Workload, workload
 def starting_points(
     names: Sequence[str], roots: str | None, api: str = "nki_legacy"
 ) -> Iterator[tuple[Workload, Kernel]]:
-    """Yield each workload with its kernel in the folder ``roots``; without a folder, or a kernel there, with its baseline."""
+    """Yield each workload with the kernel to start from: that in the folder ``roots``; without one, the
+    workload's baseline.
+    """
     given = kernels_in(Path(roots), names) if roots else {}
     for name in names:
         found = workload(name)
@@ -33,7 +35,7 @@ def starting_points(
 
 @asynccontextmanager
 async def simulated() -> AsyncIterator[tuple[SimulatedEvaluator, Path]]:
-    """Run a simulated evaluator for the duration of the block, in a folder that goes with it."""
+    """Yield a started evaluator on the simulator, and its folder, which is deleted after the block."""
     with tempfile.TemporaryDirectory(prefix="acceld-bench-") as folder:
         evaluator = SimulatedEvaluator(EvaluateConfig(), Path(folder))
         async with started(evaluator):

@@ -1,4 +1,6 @@
-"""Run the terminal UI: connect, fold events, and pass the state to the current screen."""
+"""Run the terminal UI: connect to the daemon, apply its events to the state, and let the current screen draw
+the state.
+"""
 
 from __future__ import annotations
 
@@ -64,15 +66,17 @@ QUEUE_S = 2.0
 
 
 class Styled(LineFilter):
-    """Give segments without a style an empty style."""
+    """Line filter of Textual that gives every segment a style, because other filters need one."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments. A segment without a style gets an empty style."""
+        """Return the segments. Those without a style get an empty one."""
         return [Segment(text, style or Style.null(), control) for text, style, control in segments]
 
 
 class ConsoleApp(App[None]):
-    """The application: it connects, passes changes to the current screen, and owns the session and the steering."""
+    """The application. It connects to the daemon, tells the current screen about changes, and owns the session
+    and the steering.
+    """
 
     TITLE = "acceld"
     CSS_PATH = "console.tcss"
@@ -149,7 +153,7 @@ class ConsoleApp(App[None]):
             self.call_after_refresh(start, self, self._follow, name="events")
 
     async def _follow(self) -> None:
-        """Connect, load the state, and follow events. Begin again whenever the connection breaks."""
+        """Connect, load the state, and apply events, without end. If the connection breaks, start again."""
         tries = 0
         while True:
             try:
@@ -167,7 +171,7 @@ class ConsoleApp(App[None]):
                 await self._wait(self._error_text(error), wait_s)
 
     def _error_text(self, error: Exception) -> str:
-        """Return an error's message. An unexpected error is also logged."""
+        """Return the message of an error, for people. An error that is not acceld's own is logged too."""
         if isinstance(error, AcceldError):
             return error.message
         log.error("an event or answer could not be handled", exc_info=error)
@@ -182,7 +186,7 @@ class ConsoleApp(App[None]):
             self.notify(self._error_text(error), title="Not loaded", severity="error", markup=False)
 
     async def _load(self) -> None:
-        """Load the run in view from its rows."""
+        """Load the rows of the run in view."""
         if self.session.run is not None:
             await self.session.load(self.session.run, self.refresh_screen)
 
@@ -195,14 +199,14 @@ class ConsoleApp(App[None]):
         self.session.banner = "connecting"
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Show errors of background work."""
+        """Show the error of work in the background that failed."""
         if event.state is WorkerState.ERROR:
             error = event.worker.error
             known = error if isinstance(error, AcceldError) else AcceldError(f"an answer can not be shown: {error!r}")
             complain(self, known)
 
     def _tick(self) -> None:
-        """Draw the parts again that change as time passes, which are ages and durations."""
+        """Draw ages and durations again, which change as time passes."""
         stack = self._screen_stacks.get(self.current_mode) or ()
         screen = stack[-1] if stack else None
         if isinstance(screen, ConsoleScreen):
@@ -217,7 +221,7 @@ class ConsoleApp(App[None]):
             await self.session.ask_queue()
 
     def _show_changes(self) -> None:
-        """Show the latest changes, if the current screen depends on them."""
+        """Draw the current screen again if it shows something that has changed."""
         dirty, self.session.live.dirty = self.session.live.dirty, set()
         stack = self._screen_stacks.get(self.current_mode) or ()
         screen = stack[-1] if stack else None
@@ -240,8 +244,8 @@ class ConsoleApp(App[None]):
     # -- help with the terminal ----------------------------------------------------------------------------------
 
     def alert(self, alerts: Sequence[Alert]) -> None:
-        """Show alerts in the UI, and notify a person who is not watching. Alerts that come at once are shown as one
-        message.
+        """Show alerts as one message, and announce them to a person who is not watching, as ``tui.notify``
+        says.
         """
         if not alerts:
             return
@@ -263,7 +267,9 @@ class ConsoleApp(App[None]):
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     def on_notify(self, event: Notify) -> None:
-        """Show only the newest message, so that rows stay visible. An error that has not been read yet stays beside it."""
+        """Show the newest message in place of earlier ones, so that rows stay visible. An unread error stays
+        too.
+        """
         minor = event.notification.severity == "information"
         for shown in list(self._notifications):
             if shown.severity == "information" or not minor:
@@ -275,7 +281,7 @@ class ConsoleApp(App[None]):
         return [Styled(), *super().get_line_filters()] if self.no_color else super().get_line_filters()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Yield screens, actions, themes, and the runs and candidates to jump to."""
+        """Yield the entries of the palette: screens, actions, themes, and runs and candidates to go to."""
         for number, (name, title) in enumerate(TABS, 1):
             yield SystemCommand(title, f"screen {number}", lambda name=name: self.switch_mode(name))
         for name, action in ACTIONS.items():
@@ -313,7 +319,9 @@ class ConsoleApp(App[None]):
             super().switch_mode(self._history.pop())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return None for a key that steers a run and can not do so now; Textual then greys it."""
+        """Return None, by which Textual greys a key, if the action steers a run and is not possible now; else
+        True.
+        """
         if action == "steer" and self.steering.refusal(str(parameters[0])):
             return None
         return True

@@ -1,8 +1,8 @@
-"""Choose the visible lines of a run's tree of candidates. This module is pure.
+"""Choose which candidates of a run's tree are shown as lines. The functions are pure.
 
-By default the visible lines are the path to the best candidate, every candidate that was ever in a beam, and the
-waiting and running candidates. The
-rest of each family is folded into one line with counts by status, so that a tree of 100,000 candidates fits a page.
+Unless a person opens or closes branches, these candidates are shown: the path to the best one, all that were
+ever in a beam, marked ones, and those that wait or run. The other children of a candidate become one folded
+line with their numbers by status. So a tree of 100,000 candidates fits a page.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ UNFOLDED = 500
 
 @dataclass(frozen=True, slots=True)
 class TreeLine:
-    """A candidate, or the folded remainder of a family (then ``folded`` is the number of hidden
-    candidates).
+    """A line of the tree: a candidate; or, if ``folded`` is not 0, that number of children of a candidate which
+    are not shown.
     """
 
     candidate: int
@@ -45,7 +45,9 @@ class TreeLine:
 
 @dataclass(slots=True)
 class Folding:
-    """Branches that a person opened and closed."""
+    """A person's choice of branches: opened, closed or unfolded ones, failed candidates alone, or those with a
+    text.
+    """
 
     opened: set[int] = field(default_factory=set)
     closed: set[int] = field(default_factory=set)
@@ -55,7 +57,9 @@ class Folding:
 
 
 def kept_of(run: RunView) -> frozenset[int]:
-    """Return the candidates that were in a beam, or are on the path to the best."""
+    """Return the candidates that are never folded: those ever in a beam, on the path to the best, pinned or
+    vetoed.
+    """
     kept = {number for _, beam in run.beams.values() for number in beam}
     if run.best:
         kept.update(run.path(run.best.candidate))
@@ -101,7 +105,7 @@ def tree_lines(run: RunView, folding: Folding) -> list[TreeLine]:
 
 
 def _shown(run: RunView, children: list[int], kept: frozenset[int], unfolded: bool) -> list[int]:
-    """Return the children to show, fastest first."""
+    """Return which of a candidate's children are shown, fastest first."""
     limit = UNFOLDED if unfolded else SHOWN
     if len(children) <= limit:
         return sorted(children, key=lambda number: _rank(run.candidates[number]))
@@ -120,8 +124,8 @@ def _rank(candidate: CandidateView) -> tuple[int, float, int]:
 
 
 def _distinct(run: RunView, shown: list[int], kept: frozenset[int]) -> list[int]:
-    """Return the candidates without those that are as fast as a shown sibling. Candidates that were in a beam or that
-    run stay.
+    """Return the candidates without those that are as fast as a sibling that is shown. Those of a beam and
+    those that run stay.
     """
     found: list[int] = []
     for number in shown:
@@ -132,7 +136,7 @@ def _distinct(run: RunView, shown: list[int], kept: frozenset[int]) -> list[int]
 
 
 def _like(run: RunView, one: CandidateView, shown: Iterable[int]) -> int | None:
-    """Return a passed sibling of equal latency; None if there is none."""
+    """Return the shown sibling with (nearly) the same latency as candidate ``one``; None if there is none."""
     if one.status is not Status.PASSED or not one.latency_us:
         return None
     for number in shown:
@@ -143,7 +147,9 @@ def _like(run: RunView, one: CandidateView, shown: Iterable[int]) -> int | None:
 
 
 def _note(run: RunView, rest: list[int], shown: list[int]) -> str:
-    """Return text about the folded candidates: the shown sibling that is as fast, else the counts by status."""
+    """Return the text of a folded line: the sibling that its candidates are as fast as, or their numbers by
+    status.
+    """
     counts: Counter[str] = Counter()
     for number in rest:
         one = run.candidates[number]
@@ -154,7 +160,9 @@ def _note(run: RunView, rest: list[int], shown: list[int]) -> str:
 
 
 def _matching(run: RunView, folding: Folding) -> list[TreeLine]:
-    """Return a flat list of the candidates that match, newest first, at most ``UNFOLDED``."""
+    """Return a line for each candidate that the filter lets through, newest first, at most ``UNFOLDED`` of
+    them.
+    """
     found: list[TreeLine] = []
     words = folding.query.lower().split()
     for number in reversed(run.candidates):

@@ -1,4 +1,6 @@
-"""Define the interface through which screens reach a daemon, or the read-only history server with the same routes."""
+"""Define the interface through which screens reach a daemon, or the read-only server of a history, which has
+the same paths.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from acceld.events import Event
 
 
 class Client(Protocol):
-    """Send requests by path. Raises DaemonError if there is no answer, or the answer is an error."""
+    """Interface of a connection. Its methods raise DaemonError if there is no answer, or if the answer is an
+    error.
+    """
 
     read_only: bool
     """True if nothing can be changed, as without a daemon."""
@@ -17,15 +21,15 @@ class Client(Protocol):
     """Name of the server, for the title line."""
 
     async def get(self, path: str, **parameters: Any) -> Any:
-        """Return the JSON answer."""
+        """Send a GET request, and return the JSON answer."""
         ...
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON answer to POST, PATCH or DELETE."""
+        """Send a POST, PATCH or DELETE request, and return the JSON answer."""
         ...
 
     def events(self, after: int) -> AsyncIterator[list[Event]]:
-        """Yield batches of events after a number, without end."""
+        """Yield the events with numbers above ``after`` in batches, without end."""
         ...
 
     async def close(self) -> None:

@@ -1,6 +1,8 @@
-"""Fold all events, in order, into everything outside one run: the list of runs, devices, the queue, the log.
+"""Build from all events, in order, what screens show beyond a single run: the list of runs, devices, the queue,
+the log.
 
-An event at or below ``seq`` was applied before and changes nothing, so a backlog may be applied again.
+An event whose number is at most ``seq`` was applied before and changes nothing. So events may be delivered
+again after a broken connection.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ KEPT_RUNS = 1_000
 
 @dataclass(slots=True)
 class RunRow:
-    """A line of the list of runs."""
+    """A run in the list of runs."""
 
     id: int
     workload: str = ""
@@ -72,7 +74,7 @@ class RunRow:
 
 @dataclass(slots=True)
 class DeviceRow:
-    """A device and its current work."""
+    """A device, and what it does now."""
 
     name: str
     state: str = "idle"
@@ -85,7 +87,7 @@ class DeviceRow:
 
 @dataclass(slots=True)
 class ConsoleView:
-    """All runs and the daemon itself. ``dirty`` names the parts that changed since a screen was last drawn."""
+    """State of all runs and of the daemon. ``dirty`` names what has changed since a screen was last drawn."""
 
     seq: int = 0
     runs: dict[int, RunRow] = field(default_factory=dict)
@@ -104,7 +106,9 @@ class ConsoleView:
     dirty: set[str] = field(default_factory=set)
 
     def open(self, run: int) -> RunView:
-        """Return the view of a run. Views used longest ago are dropped."""
+        """Return the view of a run, which is made if it is missing. The views that were used longest ago are
+        dropped.
+        """
         view = self.views.pop(run, None) or RunView(run)
         self.views[run] = view
         while len(self.views) > KEPT_VIEWS:
@@ -112,7 +116,9 @@ class ConsoleView:
         return view
 
     def load_run(self, row: Mapping[str, Any], spec: Mapping[str, Any]) -> RunRow:
-        """Load a run's row from the daemon. ``spec`` holds workload, chip, api, backend, proposer, preset, search."""
+        """Take over a run's row that the daemon sent, and return the run in the list. ``spec`` has workload,
+        chip, api, backend, proposer, preset and search.
+        """
         search = spec.get("search") or {}
         made = RunRow(
             id=row["id"],
@@ -146,8 +152,10 @@ class ConsoleView:
         return made
 
     def take_queue(self, answer: Mapping[str, Any]) -> None:
-        """Replace devices and queue by the daemon's own answer. The answer has the effects of events from before this
-        console connected, and nothing from an earlier daemon.
+        """Replace devices and queue by what the daemon says of them.
+
+        The daemon's answer includes what happened before this console connected, and nothing of an earlier
+        daemon.
         """
         running = {row["device"]: row for row in answer.get("running") or () if row.get("device")}
         for name in running:
@@ -165,7 +173,7 @@ class ConsoleView:
         self.dirty.add("devices")
 
     def forget_work(self) -> None:
-        """Forget devices, queue and work under way, because the daemon that had them is gone."""
+        """Forget devices, the queue and running work, because the daemon that did it is gone."""
         self.devices.clear()
         self.queue.clear()
         self.answer = {}
@@ -174,12 +182,12 @@ class ConsoleView:
         self.dirty.add("devices")
 
     def remember(self, event: Event) -> None:
-        """Add a past event to the log only; its effects are in the rows."""
+        """Add a past event to the log. Nothing else changes: the rows have its effects already."""
         self.log.add(event)
         self.now = max(self.now, event.at)
 
     def apply(self, event: Event) -> bool:
-        """Apply an event. Return False if it was applied before."""
+        """Apply an event to the state. Return False if it was applied before."""
         if event.seq <= self.seq:
             return False
         self.seq = event.seq
@@ -253,5 +261,5 @@ class ConsoleView:
         self.dirty.add("devices")
 
     def device(self, name: str) -> DeviceRow:
-        """Return the row of a device. A missing row is created."""
+        """Return the device called ``name``, which is added if it is missing."""
         return self.devices.setdefault(name, DeviceRow(name))

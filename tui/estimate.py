@@ -1,4 +1,4 @@
-"""Estimate a run from earlier runs of the same workload. This module is pure."""
+"""Estimate a new run from earlier runs of the same workload. The functions are pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from acceld.model import PRESETS, PROPOSERS
 
 
 def at_most(preset: str) -> int:
-    """Return how many candidates a run of a preset can write. The first iteration has one parent, the others the whole
-    beam.
+    """Return how many candidates a run of a preset can make. Its first iteration has one parent, the others a
+    full beam.
     """
     p = PRESETS[preset]
     return (1 + (p.iterations - 1) * p.beam_width) * p.plans * p.attempts
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], preset: str, proposer: str, chip: str) -> str:
-    """Return one or two lines with the estimate, for the window that starts a run; empty without earlier runs."""
+    """Return one or two lines of text for the window that starts a run; empty without earlier runs."""
     most = at_most(preset)
     text = f"at most {most} candidates"
     like = [r for r in rows if r["proposer"] == proposer and r["chip"] == chip and r["candidates"]]

@@ -1,4 +1,4 @@
-"""Show small windows over a screen: confirm, ask for a text, help."""
+"""Define small windows over a screen: a question, a field for a text, help."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from acceld.tui.terminal import bindings_of
 
 
 class Confirm(ModalScreen[bool]):
-    """Ask yes or no. Escape and n mean no."""
+    """Window with a question to answer by yes or no. Escape and n mean no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes", id="confirm.yes"),
@@ -38,7 +38,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Ask(ModalScreen[str | None]):
-    """Ask for one line of text. The result is None if the person cancels."""
+    """Window with a field for one line of text. Its result is None if the person cancels."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Back", id="ask.back")]
 
@@ -60,7 +60,7 @@ class Ask(ModalScreen[str | None]):
 
 
 class Help(ModalScreen[None]):
-    """List every key of the screen below."""
+    """Window with every key of the screen below it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark", "app.pop_screen", "Back", id="help.back", key_display="esc")

@@ -1,4 +1,6 @@
-"""Ask for a new run: a workload or a kernel's file, a preset, who proposes, and a chip, with an estimate."""
+"""Define the window that starts a run. A person chooses a workload or a kernel's file, a preset, a proposer and
+a chip, and sees an estimate.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ WIDE = 90
 
 
 def columns(width: int) -> tuple[Column, ...]:
-    """Return the columns of the list of workloads."""
+    """Return the columns of the list of workloads for a window of ``width`` cells."""
     return (
         Column("workload", 24, keep=9, stretch=True),
         Column("chips", 28 if width >= WIDE else 14, keep=4),
@@ -50,7 +52,7 @@ def columns(width: int) -> tuple[Column, ...]:
 
 @dataclass(slots=True)
 class Offer:
-    """A workload that a run can be started for."""
+    """A workload for which the window can start a run."""
 
     folder: str = ""
     """Folder of the workload, if a person has named the folder; else empty."""
@@ -63,8 +65,9 @@ class Offer:
 
 
 def chips_of(found: Workload, settings: config.Config) -> tuple[str, ...]:
-    """Return the chips on which a workload's own kernels run, the configured or first fitting one first. If none fits,
-    return all chips; starting the run then reports the problem.
+    """Return the chips that the workload's kernels run on; the configured one, or else the first, stands first.
+
+    If its kernels run on none, return all chips: starting the run then says what is wrong.
     """
     default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
 
@@ -80,7 +83,7 @@ def chips_of(found: Workload, settings: config.Config) -> tuple[str, ...]:
 
 
 def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
-    """Return every workload of this machine and of earlier runs, by name."""
+    """Return, by name, the workloads of this machine and of earlier runs."""
     settings = config.load().config
     found: dict[str, Offer] = {}
     for name, folder in workload_folders(settings.paths.workloads).items():
@@ -98,7 +101,7 @@ def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
 
 
 class NewRun(ModalScreen[int | None]):
-    """Choose what to run and start it. The window closes with the number of the run; a refusal keeps it open."""
+    """Window that starts a run. It closes with the run's id. If the daemon refuses the run, it stays open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", "Back", id="new.back"),
@@ -148,7 +151,7 @@ class NewRun(ModalScreen[int | None]):
         self._list(earlier[0]["workload"] if earlier else "")
 
     def _list(self, chosen: str = "") -> None:
-        """Show the workloads that match, with the cursor on ``chosen``."""
+        """Show the workloads that match the filter, with the cursor on the one called ``chosen``."""
         palette, listed = palette_of(self.app), self.query_one(LineList)
         words = self.query_one("#words", Input).value.lower().split()
         names = sorted(name for name in self._offers if all(word in name.lower() for word in words))
@@ -175,14 +178,14 @@ class NewRun(ModalScreen[int | None]):
 
     @property
     def _workload(self) -> str:
-        """The workload under the cursor; empty if no workload matches or the list has not been
-        read yet.
+        """Name of the workload under the cursor; empty if none matches the filter, or if the list is not read
+        yet.
         """
         return str(self.query_one(LineList).key or "")
 
     @property
     def chip(self) -> str:
-        """The chip of the run: the last choice if the workload runs on it, else the workload's first."""
+        """Chip of the new run: the one chosen last if the workload runs on it, else the workload's first chip."""
         chips = self._offers[self._workload].chips
         return self._chip if self._chip in chips else chips[0]
 
@@ -231,7 +234,7 @@ class NewRun(ModalScreen[int | None]):
         self._list()
 
     def action_file(self) -> None:
-        """Begin with a kernel's file, or offer a workload's folder."""
+        """Ask for a path: a kernel's file to start from, or a workload's folder to add to the list."""
 
         def take(name: str | None) -> None:
             if name:

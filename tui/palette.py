@@ -1,4 +1,4 @@
-"""Derive the styles of all lines from the current theme."""
+"""Derive all styles of the UI from the current theme."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _REVERSED = Style(reverse=True, color="default", dim=False)
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Styles by meaning. No meaning depends on color alone, because a glyph or a word always stands beside the color."""
+    """Styles by what they mean. A symbol or a word stands beside each color, so nothing depends on color alone."""
 
     text: Style
     muted: Style

@@ -1,4 +1,6 @@
-"""Compute the points of a run's figures. Pure folds of a :class:`~acceld.tui.state.RunView`."""
+"""Compute the points of the figures of a run from its :class:`~acceld.tui.state.RunView`. The functions are
+pure.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from acceld.tui.state import RunView
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one series. ``style`` names a style of the palette; With ``line`` the points are joined,
-    otherwise each is drawn as ``marker``.
+    """Points of one series in a figure. ``style`` names a style of the palette. With ``line`` the points are
+    joined; else each is drawn as ``marker``.
     """
 
     label: str
@@ -25,7 +27,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure. ``empty`` is the reason why there is nothing to draw. Logarithmic axes hold powers of ten."""
+    """A figure. If there is nothing to draw, ``empty`` says why. Values on logarithmic axes are exponents of
+    ten.
+    """
 
     title: str
     x_label: str
@@ -38,24 +42,26 @@ class Plot:
 
 
 def over_iterations(run: RunView, chosen: int | None) -> Plot:
-    """Return the best speed-up after each iteration."""
+    """Return the figure of the best speed-up after each iteration."""
     return _best(run, "iteration", [float(_iteration(run, best.candidate)) for best in run.bests])
 
 
 def over_seconds(run: RunView, chosen: int | None) -> Plot:
-    """Return the best speed-up over seconds since the run started."""
+    """Return the figure of the best speed-up over the seconds since the run started."""
     return _best(run, "seconds", [max(0.0, best.at - run.started_at) if best.at else 0.0 for best in run.bests])
 
 
 def over_dollars(run: RunView, chosen: int | None) -> Plot:
-    """Return a plot of the best speed-up against the cost of the model calls up to then."""
+    """Return the figure of the best speed-up over the money that models had cost by then."""
     if not run.cost_usd:
         return Plot("Best over dollars", "USD", "x", empty="No model call of this run has cost anything.")
     return _best(run, "USD", [run.cost_at(best.seq) for best in run.bests])
 
 
 def candidates(run: RunView, chosen: int | None) -> Plot:
-    """Return the latency of each candidate by iteration, with marks for the beam and the candidate under the cursor."""
+    """Return the figure of each candidate's latency by iteration. Those in the beam and the one under the
+    cursor (``chosen``) are marked.
+    """
     title, timed = "Candidates", [one for one in run.candidates.values() if one.latency_us]
     if not timed:
         return Plot(title, "iteration", "µs", empty="No candidate has a latency yet.")
@@ -79,8 +85,8 @@ def candidates(run: RunView, chosen: int | None) -> Plot:
 
 
 def roofline(run: RunView, chosen: int | None) -> Plot:
-    """Return the roofline of the declared work with three points: the baseline, the best and the candidate under the
-    cursor.
+    """Return the figure of the roofline of the declared work, with the baseline, the best candidate and the one
+    under the cursor (``chosen``).
     """
     roof, title = run.roof, "Roofline (declared work)"
     if roof is None:

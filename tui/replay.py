@@ -1,4 +1,4 @@
-"""Replay a finished run: fold its events up to a moment that a slider chooses."""
+"""Replay a finished run: show its state at the moment that a slider chooses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLIDER = 8
 
 
 class Replay:
-    """The state after the first ``position`` events."""
+    """State of a recorded run after its first ``position`` events."""
 
     def __init__(self, run: int, events: Sequence[Event]) -> None:
         self.run = run
@@ -36,19 +36,19 @@ class Replay:
 
     @property
     def fraction(self) -> float:
-        """Position of the slider, 0 to 1."""
+        """Position as a share of all events, 0 to 1."""
         return self.position / len(self.events) if self.events else 1.0
 
     def seek(self, fraction: float) -> None:
-        """Move the slider."""
+        """Go to the position that is the given share of all events, 0 to 1."""
         self._to(round(min(max(fraction, 0.0), 1.0) * len(self.events)))
 
     def step(self, events: int) -> None:
-        """Move forward by a number of events, or back if the number is negative."""
+        """Go forward by a number of events; backward if the number is negative."""
         self._to(min(max(0, self.position + events), len(self.events)))
 
     def advance(self, seconds: float) -> bool:
-        """Play on for ``seconds``, and stop at the end. Return True if the position changed."""
+        """Play for ``seconds``, until the end at most. Return True if the position changed."""
         self._due += seconds / PLAY_S * len(self.events)
         whole = int(self._due)
         self._due -= whole
@@ -67,7 +67,7 @@ class Replay:
         self.console.dirty.clear()
 
     def line(self, width: int, palette: Palette) -> Text:
-        """Return the slider."""
+        """Return the slider as a line of at most ``width`` cells."""
         last = self.events[self.position - 1] if self.position else None
         head = f" [ ] {{ }} P {'▶' if self.playing else '‖'} {clock(last.at) if last else '--:--:--'} "
         told = f" {self.position}/{len(self.events)}  {sentence(last) if last else 'the start'}"

@@ -1,5 +1,5 @@
-"""Hold the console's session: its selection and its data source. Screens and steering receive a session, which
-refers to no screen.
+"""Hold what all screens share: the source of the data, the state, and what a person has chosen. A session knows
+no screen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEPT_AT_START = 500
 
 
 class Session:
-    """The state of one terminal UI. All data comes from ``client``."""
+    """The shared state of a terminal UI. All data come from ``client``."""
 
     def __init__(
         self, client: Client, *, run: int | None = None, replay: Replay | None = None, clock: Callable[[], float]
@@ -44,34 +44,34 @@ class Session:
         self.lost = False
         """True from the moment when the connection breaks until the next connection."""
         self.hello: Mapping[str, Any] = {}
-        """The daemon's first answer."""
+        """The daemon's answer to ``/v1/hello``, the first request."""
         self._clock = clock
 
     @property
     def state(self) -> ConsoleView:
-        """The folded events that the screens show."""
+        """State that screens show: the present one, or in a replay that at the slider."""
         return self.replay.console if self.replay else self.live
 
     @property
     def now(self) -> float:
-        """Seconds since the epoch; in a replay, the slider's time."""
+        """Time in seconds since the epoch: the present, or in a replay that at the slider."""
         return self.state.now if self.replay else self._clock()
 
     @property
     def knows_the_present(self) -> bool:
-        """False while the daemon does not answer. The shown states are then the last known states,
-        and it is not known if work goes on.
+        """False while the daemon does not answer. Shown states are then the last known ones, and work may or
+        may not go on.
         """
         return self.replay is not None or self.read_only or not self.lost
 
     def doing(self, run: RunView) -> str:
-        """Return a run's present work with its duration; empty if unknown."""
+        """Return in words what a run does now, and for how long; empty if that is unknown."""
         return run.doing(self.now) if self.knows_the_present else ""
 
     @property
     def uses_models(self) -> bool:
-        """False if the daemon has no model configured and rewrite rules made everything so far, so that there are no
-        costs and no insights to show.
+        """True if the daemon has a model configured, or a run has used one. If False, there are no costs and no
+        insights to show.
         """
         if self.hello.get("models"):
             return True
@@ -80,7 +80,7 @@ class Session:
 
     @property
     def troubles(self) -> str:
-        """Reasons why the daemon waits, such as a full disk; empty if nothing is in the way."""
+        """Reasons why the daemon can not work, such as a full disk; empty if it can."""
         answer = self.live.answer
         if self.replay is not None or not answer:
             return ""
@@ -90,12 +90,12 @@ class Session:
 
     @property
     def run_view(self) -> RunView | None:
-        """The run in view."""
+        """View of the run in view; None without one."""
         return self.state.views.get(self.run) if self.run is not None else None
 
     @property
     def candidate(self) -> int | None:
-        """The candidate in view, which belongs to the run in view; None without one."""
+        """Id of the candidate in view, which belongs to the run in view; None without one."""
         run, candidate = self._candidate
         return candidate if run == self.run else None
 
@@ -111,18 +111,18 @@ class Session:
 
     @property
     def read_only(self) -> bool:
-        """True for a replay, and for a history without a daemon."""
+        """True if nothing can be changed: in a replay, and for a history without a daemon."""
         return self.replay is not None or self.client.read_only or bool(self.hello.get("read_only"))
 
     def select(self, run: int) -> bool:
-        """Put a run in view. Return True if it has to be loaded."""
+        """Make a run the run in view. Return True if its rows must be loaded."""
         if run != self.run:
             self.run, self.candidate = run, None
         view = self.state.open(run)
         return self.replay is None and view.rows is Rows.UNREAD
 
     def fold(self, batch: list[Event]) -> list[Alert]:
-        """Apply events. Return the alerts for a person."""
+        """Apply events to the state, and return the alerts that they give."""
         fresh = [event for event in batch if self.live.apply(event)]
         return [alert for event in fresh if (alert := alert_of(event)) is not None]
 
@@ -163,13 +163,14 @@ class Session:
         self.live.take_queue(await self.client.get("/v1/queue"))
 
     def lose(self) -> None:
-        """Forget the work of a daemon that does not answer any more."""
+        """Forget what the daemon was doing, because it does not answer any more."""
         self.lost = True
         self.live.forget_work()
 
     async def load(self, run: int, shown: Callable[[], None]) -> None:
-        """Load the view of a run from rows, unless the view was dropped meanwhile. Events that arrived meanwhile
-        take precedence over the rows. ``shown`` is called after each page.
+        """Load the rows of a run into its view, in pages. ``shown`` is called after each page.
+
+        Events that arrive meanwhile win over rows. Loading stops if the view is dropped meanwhile.
         """
         view, seq = self.live.views.get(run), self.live.seq
         if view is None:
@@ -200,7 +201,9 @@ class Session:
 
 
 def _roof(folder: str | None, name: str | None, chip: str) -> Roof | None:
-    """Return the roofline facts of a run's workload; None if its folder is on another machine, or it declares no work."""
+    """Return declared work and rates for the roofline of a run; None if the workload's folder is not on this
+    machine, or if it declares no work.
+    """
     peaks = PAPER_PEAKS.get(chip)
     try:
         loaded = load_workload(folder) if folder else workload(name or "")

@@ -1,4 +1,4 @@
-"""Complete SQL statements. This module is pure."""
+"""Complete SQL statements. The functions are pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ BEGUN = re.compile(r"(?:(\w+)\.)?(\w*)$")
 
 
 def completions(before: str, text: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the completions of ``before``, likeliest first, without the part that has been typed.
+    """Return what may complete the text ``before`` the cursor, likeliest first, without the part that is typed
+    already.
 
-    ``text`` is the whole statement; its tables decide which columns are offered.
+    ``text`` is the whole statement: columns of the tables that it names are offered. ``tables`` has all tables
+    with their columns.
     """
     begun = BEGUN.search(before)
     assert begun is not None

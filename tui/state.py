@@ -1,10 +1,10 @@
-"""Fold events into the view of one run. This module is pure.
+"""Build the view of one run from its events and rows. The functions are pure.
 
-``RunView.apply`` gives the same view for events in any order, and for an event that comes twice. So a view can be
-loaded from rows and then get a backlog of events that overlaps the rows. Every fact is kept with the number of its
-event, and a newer fact wins. Counters follow from facts kept by id, never from counting events.
+The view is the same in whatever order events are applied, and if one is applied twice. So rows can be loaded
+first, and events that the rows already contain may follow. Each fact is stored with the number of its event; a
+fact with a higher number wins. Totals are computed from facts by id, and not by counting events.
 
-Memory is bounded by the run: about 300 bytes a candidate, one number a model call.
+A view needs about 300 bytes for each candidate, and one number for each model call.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ANSWERED = "answered"
 
 
 class Rows(Enum):
-    """Progress of reading a run's rows into its view. Before that, a view has only the facts of events."""
+    """Progress of reading a run's rows. As long as they are unread, the view has only what events said."""
 
     UNREAD = "unread"
     COMING = "coming"
@@ -62,14 +62,14 @@ class Rows(Enum):
 
 @dataclass(slots=True)
 class Recent:
-    """The newest ``limit`` events by number, each once."""
+    """The ``limit`` newest events by number, each once."""
 
     limit: int
     seqs: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
     def add(self, event: Event) -> bool:
-        """Add an event. Return True if the event is new and among the newest ``limit``."""
+        """Add an event. Return False if it is there already, or too old to be among the newest."""
         if len(self.seqs) >= self.limit and event.seq < self.seqs[0]:
             return False
         place = bisect_left(self.seqs, event.seq)
@@ -82,7 +82,7 @@ class Recent:
         return True
 
     def find(self, seq: object) -> Event | None:
-        """Return the event with a number; None if the event is not held."""
+        """Return the event with the number ``seq``; None if it is not among the newest."""
         if not isinstance(seq, int):
             return None
         place = bisect_left(self.seqs, seq)
@@ -97,7 +97,7 @@ class Recent:
 
 @dataclass(slots=True)
 class CandidateView:
-    """A node of the tree."""
+    """A candidate of the run."""
 
     id: int
     parent: int | None = None
@@ -134,7 +134,7 @@ class CandidateView:
 
 @dataclass(slots=True)
 class PlanView:
-    """A plan for one parent, and the number of its attempts without code."""
+    """A plan for one parent, and which of its attempts gave no kernel."""
 
     id: int
     parent: int = 0
@@ -148,7 +148,7 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Best:
-    """The best kernel from some event on."""
+    """A kernel that was the run's best from some event on."""
 
     seq: int
     candidate: int
@@ -167,7 +167,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """Declared work of a workload, and the rates of one core for percent of peak."""
+    """Declared work of a workload, and the peak rates of one core."""
 
     flops: float
     hbm_bytes: float
@@ -177,7 +177,7 @@ class Roof:
 
 @dataclass(slots=True)
 class ModelUse:
-    """Calls, tokens and cost of one model in one role."""
+    """Calls, tokens and cost of one model in one role of a run."""
 
     calls: int = 0
     failed: int = 0
@@ -189,13 +189,13 @@ class ModelUse:
 
     @property
     def cost_usd(self) -> float:
-        """Sum of the known costs."""
+        """Sum in USD of the costs that are known."""
         return self.cost_micro_usd / 1e6
 
 
 @dataclass(slots=True)
 class RunView:
-    """The view of one run. ``seq`` is the newest event applied."""
+    """View of one run. ``seq`` is the number of the newest event in it."""
 
     id: int
     rows: Rows = Rows.UNREAD
@@ -230,7 +230,7 @@ class RunView:
     """Evaluated kernels by status, the baseline among them."""
     plans: dict[int, PlanView] = field(default_factory=dict)
     beams: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    """Event number and candidates of the beam, by iteration."""
+    """By iteration: number of the event that selected the beam, and the beam's candidates."""
     bests: list[Best] = field(default_factory=list)
     insights: dict[int, InsightWritten] = field(default_factory=dict)
     uses: dict[tuple[str, str], ModelUse] = field(default_factory=dict)
@@ -252,7 +252,7 @@ class RunView:
 
     @property
     def state(self) -> str:
-        """The run's state; ``cancelling`` from a person's request until the run has ended."""
+        """State of the run. From a person's cancelling until the run has ended it is ``cancelling``."""
         going = self.stored_state in (*UNDER_WAY, RunState.PAUSED)
         return CANCELLING if going and self.cancelled_seq > self.state_seq else self.stored_state
 
@@ -263,48 +263,48 @@ class RunView:
 
     @property
     def iterations(self) -> int:
-        """Number of iterations that the run was created with."""
+        """Most iterations of the run, as it was created."""
         return int(self.search.get("iterations", 0))
 
     @property
     def best(self) -> Best | None:
-        """The present best kernel; None before the first one."""
+        """The best kernel now; None before there is one."""
         return self.bests[-1] if self.bests else None
 
     @property
     def baseline(self) -> CandidateView | None:
-        """The first candidate without a parent."""
+        """First candidate without a parent; None before there is one."""
         roots = self.children.get(0)
         return self.candidates.get(roots[0]) if roots else None
 
     @property
     def baseline_us(self) -> float | None:
-        """The baseline's latency."""
+        """Latency of the baseline in microseconds; None if it is not known."""
         baseline = self.baseline
         return baseline.latency_us if baseline else None
 
     @property
     def beam(self) -> tuple[int, ...]:
-        """The candidates that the newest iteration kept."""
+        """Ids of the candidates that the newest iteration selected as parents of the next."""
         return self.beams[max(self.beams)][1] if self.beams else ()
 
     @property
     def cost_usd(self) -> float:
-        """Known cost of all model calls."""
+        """Sum in USD of the known costs of all model calls."""
         return sum(use.cost_micro_usd for use in self.uses.values()) / 1e6
 
     def cost_at(self, seq: int) -> float:
-        """Return the known cost of the calls that ended before event ``seq``."""
+        """Return the sum in USD of the known costs of calls that ended before the event ``seq``."""
         return sum(cost for number, cost in self.spent if number < seq) / 1e6
 
     @property
     def unpriced(self) -> int:
-        """Number of calls without a known price."""
+        """Number of model calls whose price is not known."""
         return sum(use.unpriced for use in self.uses.values())
 
     @property
     def evaluated(self) -> Counter[str]:
-        """Evaluated candidates by status, without the baseline."""
+        """Numbers of evaluated candidates by status. The baseline does not count."""
         counts = self.counts.copy()
         if self.baseline is not None and self.baseline.status is not None:
             counts[self.baseline.status.value] -= 1
@@ -312,14 +312,14 @@ class RunView:
 
     @property
     def waiting(self) -> int:
-        """Number of candidates without a result."""
+        """Number of candidates that have no result yet."""
         return len(self.candidates) - self.counts.total()
 
     def doing(self, now: float) -> str:
-        """Return the present work of an active run and its duration; empty if unknown.
+        """Return in words what an active run does now, and for how long; empty if that is unknown.
 
-        For example ``evaluating 3 of 9, 40 s`` for first results, ``checking c12 on data, 9 s`` for a candidate that
-        was only timed, ``verifying c12, 9 s`` for the strict gate, ``2 model calls``.
+        Examples: ``evaluating 3 of 9, 40 s`` for first results; ``checking c12 on data, 9 s`` for a candidate
+        that was only timed; ``verifying c12, 9 s`` for the strict gate; ``2 model calls``.
         """
         if self.state not in (RunState.RUNNING, CANCELLING):
             return ""
@@ -344,43 +344,51 @@ class RunView:
 
     @property
     def leader(self) -> CandidateView | None:
-        """The fastest candidate of the newest iteration that leads but has not passed the strict gate yet."""
+        """The fastest candidate of the newest iteration, if it is faster than the best kernel and has not
+        passed the strict gate yet; else None.
+        """
         newest = (self.candidates[number] for number in self._levels.get(self.iteration, ()))
         return min(filter(self.unconfirmed, newest), key=lambda one: one.latency_us or 0.0, default=None)
 
     def unconfirmed(self, candidate: CandidateView) -> bool:
-        """Return True if the candidate leads by a step that asks for the strict gate, which it has not passed yet."""
+        """Tell whether a candidate is ahead of the best kernel by enough to need the strict gate, and has not
+        passed that gate.
+        """
         if candidate.status is not Status.PASSED or candidate.gate != Gate.SEARCH or candidate.latency_us is None:
             return False
         least = LEAST_STEP_PERCENT if self.source == Source.SIMULATED else 0.0
         return self.best is not None and candidate.latency_us < self.best.latency_us * (1 - least / 100)
 
     def speedup_of(self, candidate: CandidateView) -> float | None:
-        """Return the candidate's speed-up over the baseline. If its event has none, compute the ratio of the latencies."""
+        """Return a candidate's speed-up over the baseline: as its event states it, else as the ratio of the
+        latencies.
+        """
         if candidate.speedup is not None:
             return candidate.speedup
         base = self.baseline_us
         return base / candidate.latency_us if base and candidate.latency_us else None
 
     def is_win(self, candidate: CandidateView) -> bool:
-        """Return True if the candidate passed and is faster than the baseline beyond a tie."""
+        """Tell whether a candidate passed and is faster than the baseline beyond a tie."""
         return candidate.status is Status.PASSED and candidate.verdict is Verdict.CERTAIN
 
     def gained(self, candidate: CandidateView) -> bool:
-        """Return True if the candidate passed and is faster than its parent beyond a tie."""
+        """Tell whether a candidate passed and is faster than its parent beyond a tie."""
         return candidate.status is Status.PASSED and candidate.parent_verdict is Verdict.CERTAIN
 
     def title(self, candidate: CandidateView) -> str:
-        """Return the title of a candidate's change, with its parameter first: ``4096 columns: widen tiles, l. 15``."""
+        """Return the title of a candidate's change, behind the change's parameter: ``4096 columns: widen tiles,
+        l. 15``.
+        """
         if candidate.parent is None:
             return "baseline"
         plan = self.plans.get(candidate.plan or 0)
         return figures.change(candidate.change, plan.title or plan.rule) if plan else f"iteration {candidate.iteration}"
 
     def verdict(self, apply_key: str) -> str:
-        """Return the result of an ended run, for a reader who comes back to it; empty while the run goes on.
+        """Return the outcome of a run in words, for a person who comes back to it; empty while the run goes on.
 
-        ``apply_key`` is the key that writes the best kernel over a file.
+        ``apply_key`` is the key by which the person can write the best kernel over a file.
         """
         if not self.ended:
             return ""
@@ -397,7 +405,7 @@ class RunView:
         return f"{gained} by {made}: {', then '.join(titles)}; {applies}"
 
     def path(self, candidate: int) -> tuple[int, ...]:
-        """Return the candidates from the baseline to ``candidate``."""
+        """Return the ids of the candidates from the baseline to ``candidate``."""
         found: list[int] = []
         at: int | None = candidate
         while at and at in self.candidates and at not in found:
@@ -406,13 +414,13 @@ class RunView:
         return tuple(reversed(found))
 
     def mark(self, candidate: int) -> str:
-        """Return the candidate's mark, ``pin`` or ``veto``; empty without a mark."""
+        """Return ``pin`` or ``veto`` if a person marked the candidate so; else an empty text."""
         return self.marks.get(candidate, (0, ""))[1]
 
     # -- events and rows -----------------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> bool:
-        """Apply an event. Return True if anything changed. Events of other runs are ignored."""
+        """Apply an event of the run. Return True if the view changed; an event of another run changes nothing."""
         if event.run != self.id:
             return False
         self.seq = max(self.seq, event.seq)
@@ -464,7 +472,7 @@ class RunView:
         return True
 
     def load_run(self, row: Mapping[str, Any], seq: int) -> None:
-        """Load the run's own row, as of event ``seq``."""
+        """Take over the row of the run, which was read when ``seq`` was the newest event."""
         spec = row.get("spec") or row
         names = ("workload", "chip", "api", "backend", "proposer", "preset", "search", "name")
         self._created(
@@ -511,7 +519,7 @@ class RunView:
         self.seq = max(self.seq, seq)
 
     def load_candidate(self, row: Mapping[str, Any], seq: int) -> None:
-        """Load a candidate's row, as of event ``seq``."""
+        """Take over the row of a candidate, which was read when ``seq`` was the newest event."""
         facts = {"candidate": row["id"]} | {name: value for name, value in row.items() if value is not None}
         self._written(convert(facts, CandidateWritten))
         phase = {"done": "evaluated"}.get(row.get("state") or "", row.get("state") or "written")
@@ -521,7 +529,7 @@ class RunView:
             self._evaluated(convert({**facts, "failure": _failure(row)}, CandidateEvaluated), seq)
 
     def load_plan(self, row: Mapping[str, Any]) -> None:
-        """Load a plan's row."""
+        """Take over the row of a plan."""
         index = row.get("index", row.get("number")) or 0
         self._planned(
             PlanWritten(
@@ -600,7 +608,9 @@ class RunView:
         return True
 
     def _timed_again(self, text: str, seq: int) -> bool:
-        """Forget the earlier best kernels, because their latencies can not be compared with the new latencies."""
+        """Forget earlier best kernels: after all kernels were timed again, their latencies do not compare with
+        new ones. Return True if the view changed.
+        """
         if seq <= self.timed_again_seq:
             return False
         self.timed_again, self.timed_again_seq = text, seq
@@ -608,7 +618,9 @@ class RunView:
         return True
 
     def _best(self, data: BestChanged, seq: int, at: float, known_at: int) -> bool:
-        """Store a best kernel under event number ``seq``. ``known_at`` is the number of the event that reported it."""
+        """Store a best kernel under the event number ``seq``. ``known_at`` is the number of the event that told
+        of it. Return True if the view changed.
+        """
         if data.latency_us is None or known_at < self.timed_again_seq:
             return False
         best = Best(
@@ -645,8 +657,9 @@ class RunView:
         return True
 
     def forget_work(self) -> None:
-        """Forget evaluations and calls under way, because the daemon that did them is gone, or does not answer. If it
-        answers again and nothing has happened meanwhile, the rows bring them back.
+        """Forget running evaluations and calls, because the daemon that did them is gone or does not answer.
+
+        If the daemon answers again and nothing happened meanwhile, its rows bring them back.
         """
         for number in self.under_way:
             self.candidates[
@@ -668,12 +681,12 @@ class RunView:
 
 
 def cancels(data: Steered) -> bool:
-    """Return True if a person cancelled the run, and the daemon did not refuse."""
+    """Tell whether the event says that a person cancelled a run and the daemon accepted that."""
     return data.action == "cancel" and not data.result.startswith(REFUSED)
 
 
 def _keep(numbers: list[int], number: int) -> None:
-    """Add a number to an ascending list, unless it is there."""
+    """Insert a number into an ascending list if the list does not have it."""
     if not numbers or numbers[-1] < number:
         numbers.append(number)
     elif numbers[bisect_left(numbers, number)] != number:
@@ -681,13 +694,13 @@ def _keep(numbers: list[int], number: int) -> None:
 
 
 def _named(numbers: list[int]) -> str:
-    """Return ``c3, c5``, and the number of further ones beyond three."""
+    """Return ids as text, such as ``c3, c5``; beyond three, how many more there are."""
     more = f" and {len(numbers) - 3} more" if len(numbers) > 3 else ""
     return ", ".join(f"c{number}" for number in numbers[:3]) + more
 
 
 def _failure(row: Mapping[str, Any]) -> str | None:
-    """Return one line of the failure in a candidate's row."""
+    """Return the failure in a candidate's row as one line; None if there is none."""
     if not row.get("failure_rule"):
         return None
     line = f"line {row['failure_line']}: " if row.get("failure_line") else ""

@@ -1,4 +1,4 @@
-"""Steer a run from any screen. Each action is one request; the daemon records it as an event."""
+"""Steer a run from any screen. Each action is one request, which the daemon records as an event."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ NOT_APPLIED = "this console has written no file for the run"
 
 
 def origin(baseline: Mapping[str, Any], folder: str, state: str = "") -> str:
-    """Return the path of the file that a run began with; empty if no such file is found.
+    """Return the path of the file that a run began with; empty if that file is not found.
 
-    The file has the name and still the text of the baseline, and lies in the workload's folder or the current folder.
-    It does not belong to acceld: neither to its workloads nor to those that it wrote to the folder ``state``.
+    It lies in the workload's folder or the current folder, and has the name and still the text of the baseline.
+    Files of acceld itself do not count: neither its workloads nor those that it wrote below the folder
+    ``state``.
     """
     name, text = baseline.get("filename") or "", baseline.get("text")
     own = [workloads_folder().resolve(), *([Path(state).resolve()] if state else [])]
@@ -43,7 +44,7 @@ def origin(baseline: Mapping[str, Any], folder: str, state: str = "") -> str:
 
 
 class Steering:
-    """Send actions to the daemon. ``app`` shows windows and messages."""
+    """Sender of a person's actions to the daemon. ``app`` shows windows and messages."""
 
     def __init__(self, session: Session, app: App[Any]) -> None:
         self._session, self._app = session, app
@@ -51,7 +52,7 @@ class Steering:
         """By run, the file that was written last, its backup, and the sha256 of the written text."""
 
     def new_run(self) -> None:
-        """Choose a workload, show the estimate, and start."""
+        """Open the window that starts a run. A message then names the new run."""
 
         def started(run: int | None) -> None:
             if run is not None:
@@ -60,7 +61,7 @@ class Steering:
         self._app.push_screen(NewRun(self._session.client), started)
 
     def pause(self) -> None:
-        """Pause the run, or resume it if it is paused."""
+        """Pause the run in view; if it is paused, resume it."""
         run = self._session.run_view
         if run is not None and run.state == "paused":
             self._act("resume", f"r{run.id} goes on")
@@ -68,7 +69,7 @@ class Steering:
             self._act("pause", "paused before the next step")
 
     def cancel(self) -> None:
-        """Cancel the run, after asking."""
+        """Ask whether to cancel the run in view, and cancel it if the person says yes."""
         run = self._session.run_view
         if run is None:
             return
@@ -80,30 +81,30 @@ class Steering:
         )
 
     def pin(self) -> None:
-        """Pin a candidate in the beam, or unpin it."""
+        """Pin the candidate in view, so that it stays in the beam; if it is pinned, unpin it."""
         self._mark("pin", "pinned")
 
     def veto(self) -> None:
-        """Veto a candidate, or lift the veto."""
+        """Veto the candidate in view, so that it is never selected; if it is vetoed, undo that."""
         self._mark("veto", "vetoed")
 
     def branch(self) -> None:
-        """Make a candidate a parent of the next iteration."""
+        """Make the candidate in view a parent of the next iteration."""
         self._act_on_candidate("branch", "joins the next iteration's parents")
 
     def remeasure(self) -> None:
-        """Evaluate a candidate again."""
+        """Evaluate the candidate in view again by the strict gate."""
         self._act_on_candidate("remeasure", "is evaluated again")
 
     def hint(self) -> None:
-        """Send the planner a hint."""
+        """Ask for a text, and send it to the planner of the run in view."""
         self._app.push_screen(
             Ask("What should the planner know?", "Such as: try keeping the weights in SBUF across row tiles"),
             lambda text: self._act("hint", "the planner will see it", text=text) if text else None,
         )
 
     def budget(self) -> None:
-        """Change the run's cap."""
+        """Ask for an amount, and make it the cap of the run in view."""
 
         def change(text: str | None) -> None:
             if not text:
@@ -118,8 +119,9 @@ class Steering:
         self._app.push_screen(Ask("New cap of this run in USD", "20.00"), change)
 
     def apply_best(self) -> None:
-        """Write the best kernel over a file of this machine, after asking for the path: the offered path is
-        the file that the run began with, or the file that was written last.
+        """Ask for a path, and write the best kernel over that file of this machine.
+
+        The path that is offered is that of the file written last, or of the file that the run began with.
         """
         run = self._session.run_view
         if run is None or run.best is None or run.baseline is None:
@@ -167,7 +169,7 @@ class Steering:
         start(self._app, ask, group="steer")
 
     def undo_apply(self) -> None:
-        """Put back the file that this console wrote last for the run in view."""
+        """Put back the file that this console overwrote last for the run in view."""
         run = self._session.run_view
         if run is None or run.id not in self._applied:
             self._warn(NOT_APPLIED)
@@ -182,7 +184,7 @@ class Steering:
             self._app.notify(f"{path} is restored, and its copy is gone")
 
     def refusal(self, action: str) -> str:
-        """Return the reason why an action is not possible now; empty if it is."""
+        """Return why an action is not possible now; empty if it is possible."""
         run, needs = self._session.run_view, ACTIONS[action].needs
         if self._session.read_only:
             return "a recording" if self._session.replay is not None else "no daemon: acceld start"
@@ -222,8 +224,8 @@ class Steering:
             self._act(action, f"c{candidate} {done}", candidate=candidate)
 
     def _act(self, action: str, done: str, **arguments: Any) -> None:
-        """Send one action for the run in view. The message is ``done``, or the daemon's answer if ``done`` is
-        empty.
+        """Send an action for the run in view, and show the message ``done``; if that is empty, the daemon's
+        answer.
         """
         run = self._session.run_view
         if run is None:
@@ -251,7 +253,7 @@ class Steering:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action with its title and explanation in the palette."""
+    """An action of a key, with the title and the explanation that the palette shows."""
 
     title: str
     help: str

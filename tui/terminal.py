@@ -1,4 +1,4 @@
-"""Use the terminal from any screen: copy, edit, show an error."""
+"""Use the terminal from any screen: copy a text, edit one, or show an error."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ LONG = 200
 
 
 def bindings_of(node: DOMNode) -> list[Binding]:
-    """Return the keys of a screen or the application, with the changes of the person's settings."""
+    """Return the keys of a screen or of the application, with the changes that the person's settings make."""
     found = node._bindings.copy()
     found.apply_keymap(node.app._keymap)
     return [binding for _, binding in found]
 
 
 def key_of(node: DOMNode, action: str) -> str:
-    """Return the key, as it is shown, of an action that a screen or the application has."""
+    """Return how the key of an action is shown, for an action of a screen or of the application."""
     known = (binding for place in (node, node.app) for binding in bindings_of(place))
     return next(node.app.get_key_display(binding) for binding in known if binding.action == action)
 
 
 def copy(app: App[Any], text: str, what: str) -> None:
-    """Copy to the clipboard by OSC 52; a long text also goes to a file."""
+    """Copy a text to the clipboard by the escape sequence OSC 52. A long text is also written to a file."""
     app.copy_to_clipboard(text)
     if len(text) <= LONG:
         app.notify(f"{what} copied: {text}")
@@ -48,7 +48,7 @@ def copy(app: App[Any], text: str, what: str) -> None:
 
 
 def edit(app: App[Any], text: str, name: str) -> None:
-    """Show a copy of a text in $EDITOR."""
+    """Open a copy of a text in $VISUAL, $EDITOR or vi."""
     with tempfile.TemporaryDirectory(prefix="acceld-") as folder:
         file = Path(folder) / name
         file.write_text(text, encoding="utf-8")
@@ -61,5 +61,5 @@ def edit(app: App[Any], text: str, name: str) -> None:
 
 
 def complain(app: App[Any], error: AcceldError) -> None:
-    """Show an error's message, and what to do about it."""
+    """Show the message of an error and what to do about it."""
     app.notify(error.hint or "", title=error.message, severity="error", timeout=8)

@@ -1,4 +1,4 @@
-"""Provide short words and glyphs for the screens. The word always stands beside the glyph."""
+"""Give statuses, states and events the words and symbols that screens show. A word stands beside each symbol."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ STATE_GLYPHS: Mapping[str, str] = {
 
 
 def status_word(candidate: CandidateView) -> str:
-    """Return a candidate's status with its glyph: ``✓ passed``, ``≠ wrong``, ``▶ running``."""
+    """Return a candidate's status with its symbol: ``✓ passed``, ``≠ wrong``, ``▶ running``."""
     if candidate.status is not None:
         return figures.status(candidate.status)
     return {"running": "▶ running", "queued": "· queued"}.get(candidate.phase, "· written")
 
 
 def state_word(state: str) -> str:
-    """Return the state of a run or a device with its glyph, such as ``▶ running``."""
+    """Return the state of a run or a device with its symbol, such as ``▶ running``."""
     return f"{STATE_GLYPHS.get(state, '·')} {state}"
 
 
 def clock(at: float) -> str:
-    """Return a time as ``10:14:02``, in UTC, so that a recording reads the same everywhere."""
+    """Return a time as ``10:14:02`` in UTC, so that recordings look the same in every time zone."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S") if at else "--:--:--"
 
 
@@ -105,7 +105,7 @@ def level_of(event: Event) -> str:
 
 
 def sentence(event: Event) -> str:
-    """Return an event in one line, without its time and run."""
+    """Return in one line what an event says, without its time and its run."""
     match event.data:
         case RunCreated() as run:
             return f"run created: {run.workload} on {run.chip}, proposals by {run.proposer}, preset {run.preset}"
@@ -170,7 +170,7 @@ def _result(evaluated: CandidateEvaluated) -> str:
 
 
 def event_line(event: Event, palette: Palette) -> Text:
-    """Return ``10:14:02 r3 new best c12``: the event's sentence in the style of its level."""
+    """Return an event as a line such as ``10:14:02 r3 new best c12``, in the style of its level."""
     text = Text.assemble(" ", (clock(event.at), palette.muted), " ")
     text.append(f"r{event.run} " if event.run else "", palette.muted)
     return text.append(sentence(event), palette.level(level_of(event)))

@@ -1,4 +1,4 @@
-"""Start work that goes on beside the screens."""
+"""Start work that runs in the background of the screens."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ def start(
     group: str = "default",
     exclusive: bool = False,
 ) -> None:
-    """Start ``work`` and return at once. The work ends with ``node``. An error in the work does not end the
+    """Start ``work`` in the background. It ends when ``node`` is removed. An error in it does not end the
     application.
 
-    ``work`` is a function, not a coroutine, which would complain if the application ended before it began.
+    ``work`` is a function that returns a coroutine. A coroutine itself would cause a warning if the application
+    ended before starting it.
     """
     # Textual's type for work has no result type, so mypy infers Never.
     node.run_worker(work, name=name, group=group, exclusive=exclusive, exit_on_error=False)  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""Hold the command line. Modules with heavy imports are imported inside the command that needs them."""
+"""Hold the command line. A module that is slow to import is imported inside the command that needs it."""

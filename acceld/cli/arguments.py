@@ -1,4 +1,4 @@
-"""Define arguments that several commands take: groups of options, checked numbers, ids such as r12."""
+"""Define arguments that several commands take: groups of options, checked numbers, and ids such as r12."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def add_json(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:
 
 
 def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """Add ``--json``, ``--jsonl`` and ``--csv``, and return their exclusive group, which may get further options."""
+    """Add ``--json``, ``--jsonl`` and ``--csv``, of which a person may give one. Return their group, to which
+    further options can be added.
+    """
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
@@ -30,7 +32,7 @@ def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGro
 
 
 def add_target(parser: argparse._ActionsContainer, *, backend: str = "", simulated: bool = False) -> None:
-    """Add ``--chip`` and ``--api``. If ``backend`` is not empty, add ``--backend`` with that help text."""
+    """Add ``--chip`` and ``--api``; also ``--backend`` if ``backend``, its help text, is not empty."""
     chips, apis = (SIMULATED_CHIPS, TARGETS[SIMULATOR].apis) if simulated else (CHIPS, APIS)
     parser.add_argument("--chip", choices=chips, help=f"the chip {CONFIGURED}")
     parser.add_argument("--api", choices=apis, help="API of the kernels (default: by a kernel's imports)")
@@ -51,7 +53,7 @@ def number_of(text: str, letter: str) -> int:
     if match is None:
         kind = KINDS[letter]
         article = "an" if kind[0] in "aeiou" else "a"
-        raise UsageError(f"{text!r} is not {article} {kind}", hint=f"one is written {letter}12; {WHERE_LISTED[kind]}")
+        raise UsageError(f"{text!r} is not {article} {kind}", hint=f"write it as {letter}12; {WHERE_LISTED[kind]}")
     return int(match[1])
 
 

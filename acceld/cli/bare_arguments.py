@@ -20,12 +20,13 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]) -> tuple[Value, ...]:
-    """Return the values of the kernel's arguments in the order of its parameters.
+    """Return the values of the kernel's arguments, in the order of its parameters, from the texts of the
+    options.
 
-    A named value goes to the parameter of that name. Arrays without a name go to the remaining parameters in order.
-
-    A parameter without a value, before one that has a value, takes its default if the default is a number. Raises
-    UsageError for an unknown name, a name given twice, and a parameter that gets no value.
+    A value with a name goes to the parameter of that name. Arrays without a name go to the remaining parameters
+    in order. A parameter without a value that stands before one with a value takes its default, which must be a
+    number. Raises UsageError for an unknown name, for a name that is given twice, and for a parameter that
+    remains without a value.
     """
     named: dict[str, Value] = {}
     unnamed: list[Value] = []
@@ -52,10 +53,10 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
 
 
 def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftArgument]:
-    """Return the arguments of a draft in the order and by the names of the kernel's parameters.
+    """Return the drafted arguments in the order of the kernel's parameters, with the parameters' names.
 
-    Arguments without a name take the remaining parameters in order. Raises UsageError for a name that the kernel does
-    not have, for more arguments than parameters, and for a parameter without a value that has no default.
+    Arguments without a name go to the remaining parameters in order. Raises UsageError for an unknown name, for
+    more arguments than parameters, and for a parameter that has neither a value nor a default.
     """
     parameters = _parameters(kernel)
     if parameters is None:  # a call makes the function: its parameters are known only to a trace
@@ -87,7 +88,9 @@ def _check_name(name: str, kernel: Kernel, parameters: Mapping[str, ast.expr | N
     if name not in parameters:
         listed = ", ".join(parameters) or "none"
         near = did_you_mean(name, parameters)
-        raise UsageError(f"{_of(kernel)} has no parameter {name!r}", hint=f"its parameters: {listed}. {near}".strip())
+        raise UsageError(
+            f"{_of(kernel)} has no parameter {name!r}", hint=f"its parameters are: {listed}. {near}".strip()
+        )
 
 
 def _of(kernel: Kernel) -> str:
@@ -109,9 +112,9 @@ def _scalar(text: str) -> tuple[str, Value]:
 
 
 def _parameters(kernel: Kernel) -> dict[str, ast.expr | None] | None:
-    """Return the kernel function's parameters, each with the expression of its default or None.
+    """Return the parameters of the kernel function, each with the expression of its default (None without one).
 
-    Return None if the file shows no ``def`` of the function.
+    Return None if the file has no ``def`` of the function, for example because a call makes it.
     """
     try:
         name = find_entry(kernel.text, kernel.entry or None)
@@ -136,6 +139,6 @@ def _default(name: str, default: ast.expr | None) -> Value:
     if isinstance(value, bool | int | float):
         return value
     raise UsageError(
-        f"parameter {name!r} of the kernel has no value, and one after it has",
+        f"parameter {name!r} of the kernel has no value, although a later parameter has one",
         hint=f"give --arg {name}=SHAPE:DTYPE or --scalar {name}=NUMBER",
     )

@@ -16,14 +16,16 @@ from acceld.gains import Verdict, judged
 
 @dataclass(frozen=True, slots=True)
 class BestKernel:
-    """Rows of the history for a run and for its best candidate."""
+    """A run of the history and its best candidate, as rows."""
 
     run: dict[str, Any]
     candidate: dict[str, Any]
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict on the kernel's speed-up over the baseline (:data:`acceld.gains.RULE`); None without a speed-up."""
+        """Verdict (:data:`acceld.gains.RULE`) on the kernel's speed-up over the baseline; None without a
+        speed-up.
+        """
         return judged(self.run)
 
     def say(self) -> None:
@@ -55,13 +57,13 @@ class BestKernel:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments by which a command names a best kernel: a run or workload, and ``--chip``."""
+    """Add the arguments that name a best kernel: a run or a workload, and ``--chip``."""
     parser.add_argument("what", metavar="r12|WORKLOAD", help="a run, or a workload for its fastest run")
     parser.add_argument("--chip", help="with a workload: runs for this chip only")
 
 
 def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
-    """Return the best kernel of the run or workload ``what``. Raises UsageError if no such kernel is stored."""
+    """Return the best kernel of a run or a workload, which ``what`` names. Raises UsageError if none is stored."""
     with reading(home) as history:
         if re.fullmatch(r"r\d+", what):
             number = int(what[1:])
@@ -69,7 +71,10 @@ def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
             listed = history.get("/v1/runs", workload=what, chip=chip, sort="speedup", limit=1)["runs"]
             named: int | None = listed[0]["id"] if listed else run_named(home, what)
             if named is None:
-                raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists the runs")
+                raise UsageError(
+                    f"there is no run of workload {what!r} yet",
+                    hint=f"acceld optimize {what} starts one; acceld runs lists the runs",
+                )
             number = named
         found = history.get(f"/v1/runs/{number}")  # a row of the list lacks the workload's folder
         if found["best"] is None:

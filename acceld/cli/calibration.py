@@ -1,5 +1,5 @@
-"""Implement ``acceld calibrate --fit`` and ``--from FILE.jsonl``: correct the simulator by kernels measured on this
-machine.
+"""Correct the simulator by kernels that were measured on this machine: ``acceld calibrate --fit`` and ``--from
+FILE.jsonl``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TIME_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A kernel, its arguments, and its latency on a chip in microseconds."""
+    """A kernel with its arguments, and the latency in microseconds that was measured for it on a chip."""
 
     name: str
     kernel: Kernel
@@ -53,10 +53,12 @@ class Measurement:
 
 
 def learn(arguments: argparse.Namespace) -> int:
-    """Fit and store a calibration for each chip and API, or forget the stored calibrations. Return the exit code."""
+    """Fit and store a calibration for each chip and API; or forget the stored calibrations, if the options say
+    so. Return the exit code.
+    """
     home = find_home(arguments.home)
     if home.daemon() is not None:
-        raise UsageError("a daemon is running, and would keep its old calibration", hint="acceld stop")
+        raise UsageError("a daemon is running, and would keep its old calibration", hint="stop it first: acceld stop")
     state = home.prepare()
     if arguments.forget:
         calibration.keep(state, ())
@@ -108,8 +110,8 @@ def _show(found: Sequence[Calibration]) -> None:
 
 
 async def _samples(found: Sequence[Measurement], settings: config.Config, state: Path) -> list[Sample]:
-    """Trace each kernel in the jail, and return a sample for each. A kernel that can not be traced is left out, and a
-    message names it.
+    """Trace each measured kernel in the jail, and return what the fit needs of it. A kernel that can not be
+    traced is left out, and a message names it.
     """
     from acceld.evaluate.simulated.programs import traced_program
 
@@ -125,16 +127,18 @@ async def _samples(found: Sequence[Measurement], settings: config.Config, state:
 
 
 def from_file(path: Path, settings: config.Config) -> Iterator[Measurement]:
-    """Yield the measured kernels of a file, one a line.
+    """Yield the measured kernels of a file of JSON lines.
 
-    Each line is an object with ``kernel`` (a path relative to the file's folder), ``latency_us``, ``chip``, ``api``,
-    and either ``workload`` or ``args`` and ``scalars`` as ``acceld profile`` takes them; ``entry`` and ``sdk`` if
-    needed. Raises UsageError, with the line, for anything else.
+    Each line is an object with ``kernel`` (a path from the file's folder), ``latency_us``, ``chip`` and
+    ``api``. It names a ``workload``, or has ``args`` and ``scalars`` as ``acceld profile`` takes them. It may
+    have ``entry`` and ``sdk``. Raises UsageError, with the line's number, for any other line.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise UsageError(f"{path} can not be read: {error.strerror}") from error
+        raise UsageError(
+            f"{path} can not be read: {error.strerror}", hint="--from takes a file of JSON lines (docs/simulator.md)"
+        ) from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -149,7 +153,7 @@ def from_file(path: Path, settings: config.Config) -> Iterator[Measurement]:
 def _measurement(given: Mapping[str, Any], folder: Path, settings: config.Config) -> Measurement:
     latency_us = float(given["latency_us"])
     if not 0 < latency_us < float("inf"):
-        raise ValueError(f"a latency of {latency_us} us")
+        raise ValueError(f"latency_us = {latency_us} is not a number of microseconds above 0")
     kernel = parsed_kernel(folder / given["kernel"], api=given["api"], entry=given.get("entry", ""))
     if "workload" in given:
         chain = given["workload"]
@@ -162,7 +166,7 @@ def _measurement(given: Mapping[str, Any], folder: Path, settings: config.Config
 
 
 def from_history(home: Home, settings: config.Config) -> Iterator[Measurement]:
-    """Yield the measurements of this machine's history whose workloads still exist."""
+    """Yield the measured kernels of this machine's history whose workloads still exist."""
     from acceld.store.connection import connect_reader
     from acceld.store.reads.history import query
 

@@ -1,4 +1,4 @@
-"""Connect to the daemon, or read the history from its file through the same routes."""
+"""Connect to the daemon; or read the history from its file, by the same requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from acceld.home import Home, find_home
 
 
 def connected(home: str | None) -> tuple[Home, Client]:
-    """Return the state folder and a client of its daemon. If no daemon runs, a new one is started, which ends when
+    """Return the state folder and a client of its daemon. Without a daemon one is started, which ends when
     idle.
     """
     from acceld.daemon.launch import ensure
@@ -36,7 +36,7 @@ def connected(home: str | None) -> tuple[Home, Client]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A client that reads the history, and the database file of the history."""
+    """A client that reads the history, and the path of its database file."""
 
     client: Client
     database: Path
@@ -48,7 +48,7 @@ class History:
 
 @contextmanager
 def reading(home: str | None) -> Iterator[History]:
-    """Open the history of a state folder. Raises UsageError if the folder has no history yet."""
+    """Yield the history of a state folder while the block runs. Raises UsageError if there is no history yet."""
     found = find_home(home)
     if found.daemon() is not None:
         yield History(Client(found), found.database)
@@ -60,8 +60,8 @@ def reading(home: str | None) -> Iterator[History]:
 
 @contextmanager
 def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
-    """Open a state folder's database file, read-only. A running daemon is not disturbed. Raises UsageError if there is
-    no file.
+    """Yield a read-only connection to a state folder's database file, which does not disturb a running daemon.
+    Raises UsageError if there is no file.
     """
     from acceld.store.connection import connect_reader
 
@@ -72,7 +72,7 @@ def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
 
 
 def records(home: str | None, sql: str, parameters: Sequence[Any] = (), **limits: Any) -> list[dict[str, Any]]:
-    """Return the rows of an SQL statement over the history, as dicts by column."""
+    """Return the rows of an SQL statement over the history, each as a dict by column."""
     from acceld.store.reads.history import query
 
     with history_file(home) as connection:
@@ -81,26 +81,27 @@ def records(home: str | None, sql: str, parameters: Sequence[Any] = (), **limits
 
 
 def run_number(home: str | None, text: str) -> int:
-    """Return the id of the run that ``r12``, ``12`` or a run's name means; if several runs have the name, the id of the
-    newest. Raises UsageError if no run has the name.
+    """Return the id of the run that ``r12``, ``12`` or a name means; of several runs with the name, the newest.
+
+    Raises UsageError if no run has the name.
     """
     named = None if re.fullmatch(r"r?[0-9]+", text) else run_named(home, text)
     return number_of(text, "r") if named is None else named
 
 
 def run_named(home: str | None, name: str) -> int | None:
-    """Return the id of the newest run with a name; None if no run has the name."""
+    """Return the id of the newest run called ``name``; None if there is none."""
     (found,) = records(home, "SELECT max(id) AS id FROM runs WHERE name = ?", (name,))
     return None if found["id"] is None else int(found["id"])
 
 
 def run_numbers(home: str | None, texts: Iterable[str]) -> list[int]:
-    """Return the id of the run that each text means, as :func:`run_number` does for one."""
+    """Return the ids of the runs that the texts mean, each found by :func:`run_number`."""
     return [run_number(home, text) for text in texts]
 
 
 def check_history(home: Home) -> None:
-    """Raise UsageError if a state folder has no database."""
+    """Raise UsageError if a state folder has no database file."""
     if not home.database.is_file():
         raise UsageError(f"there is no history in {home.path} yet", hint="acceld optimize WORKLOAD begins one")
 

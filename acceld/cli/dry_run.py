@@ -1,4 +1,4 @@
-"""``acceld optimize --dry-run``: estimate the calls, the cost and the time of a run before anything is spent."""
+"""``acceld optimize --dry-run``: estimate the calls, the cost and the time of a run before it begins."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ FIRST_LENGTH = 3
 
 
 def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
-    """Print the calls, tokens, USD, device hours and time expected of a run. Raises ConfigError if its models can not
-    be used.
+    """Print the expected calls, tokens, USD, device hours and time of a run. Raises ConfigError if its models
+    can not be used.
     """
     found, tokens_by_model = _forecast(spec, settings, home)
     unpriced = _unpriced(spec, settings)
@@ -97,7 +97,7 @@ def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> in
 
 
 def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
-    """Return the models of the run that have no known price."""
+    """Return the names of the run's models whose price is not known."""
     if not PROPOSERS[spec.proposer].asks_models:
         return []
     book = PriceBook()
@@ -109,7 +109,9 @@ def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
 
 
 def _told(tokens_by_model: Mapping[str, str]) -> str:
-    """Return, as text, the models grouped by how the tokens of their prompts were found: counted or estimated."""
+    """Return in words which models' prompt tokens were counted and which were estimated. ``tokens_by_model``
+    says it for each model.
+    """
     ways: dict[str, list[str]] = {}
     for name, way in tokens_by_model.items():
         ways.setdefault(way, []).append(name)
@@ -117,7 +119,7 @@ def _told(tokens_by_model: Mapping[str, str]) -> str:
 
 
 def _forecast(spec: RunSpec, settings: Config, home: Home) -> tuple[Forecast, dict[str, str]]:
-    """Return the forecast, and for each model how its prompts' tokens were found."""
+    """Return the forecast of the run, and for each model how the tokens of its prompts were found."""
     workload = load_workload(spec.workload_folder)
     reference = workload.reference.read_text(encoding="utf-8") if workload.reference else ""
     if spec.search.from_reference:
@@ -156,8 +158,10 @@ async def _lengths(
     roles: RoleTable,
     models: Mapping[str, ModelSettings],
 ) -> tuple[dict[Role, PromptLength], dict[str, str]]:
-    """Return the mean lengths of the prompts that the run would send first, and for each model how the lengths were
-    found. Placeholders count as long as a kernel.
+    """Return, by role, the mean length of the prompts that the run would send first, and for each model how
+    lengths were found.
+
+    Where a prompt has a placeholder for an answer, the answer counts as long as a kernel.
     """
     requests = {
         request.role: replace(request, user=request.user + kernel * request.user.count(CODE.strip()))
@@ -181,8 +185,8 @@ async def _lengths(
 async def _measured(
     model: ModelSettings, requests: Mapping[Role, CompletionRequest]
 ) -> tuple[dict[Role, PromptLength], str]:
-    """Return the lengths of prompts for one model, and how the lengths were found: counted by the provider, or
-    estimated.
+    """Return the lengths of prompts for one model by role, and whether the provider counted them or acceld
+    estimated them.
     """
     client = counter(model)
     if client is not None:
@@ -212,8 +216,8 @@ def _estimated(requests: Mapping[Role, CompletionRequest]) -> dict[Role, PromptL
 
 
 def _habits(roles: RoleTable | None, home: Home, usd_per_hour: float | None) -> Habits:
-    """Return the means of the calls in the history that the run's models answered; defaults for roles without such
-    calls.
+    """Return the averages of the calls in the history that the run's models answered, with defaults for roles
+    that have no such calls.
     """
     if roles is None or not home.database.is_file():
         return Habits(device_usd_per_hour=usd_per_hour)

@@ -1,7 +1,7 @@
-"""Translate commands of the previous version that are now part of other commands.
+"""Translate commands of the previous version that are now parts of other commands.
 
-A former command line does the same work as its new form. A message on standard error shows the new form, so that people
-and scripts can change within one version.
+A former command line still works. A message on standard error shows its new form, so that people and scripts
+can change within one version.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _SETTINGS = ("config", "models", "prompts", "workloads")
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A former command. ``words`` translates the words after the command's name, and returns None if they are a current
-    command.
+    """A former command. ``words`` translates the words behind the command's name; it returns None if they are a
+    present command.
     """
 
     words: Callable[[list[str]], list[str] | None]
@@ -24,7 +24,9 @@ class Former:
 
 
 def current_words(name: str, rest: Sequence[str]) -> tuple[list[str], str]:
-    """Return the words of the current command, and a message if ``name`` and ``rest`` are a former one (else empty)."""
+    """Return the words of the present command, and a message about it if ``name`` and ``rest`` were a former
+    one (else empty).
+    """
     former = FORMER.get(name)
     found = former.words(list(rest)) if former is not None else None
     if former is None or found is None:
@@ -37,8 +39,8 @@ def _prefixed(*words: str) -> Callable[[list[str]], list[str]]:
 
 
 def _without(words: Sequence[str], flags: Mapping[str, bool]) -> tuple[list[str], dict[str, str]]:
-    """Return the words without the flags, and the flags that were found with their values. ``flags`` maps each flag to
-    True if a value follows it.
+    """Return the words without certain flags, and these flags with their values. ``flags`` says for each flag
+    whether a value follows.
     """
     left, found, waiting = [], {}, ""
     for word in words:
@@ -56,8 +58,8 @@ def _without(words: Sequence[str], flags: Mapping[str, bool]) -> tuple[list[str]
 
 
 def _history(rest: list[str]) -> list[str]:
-    """Return the new form of ``history``: ``runs`` with a condition, because only then the table of ``runs`` has the
-    columns that ``history`` had.
+    """Return the present form of ``acceld history``: ``acceld runs`` with a condition. Without a condition its
+    table would lack columns that ``history`` had.
     """
     conditions = ("--sort", "--saved", "--search")
     asked = any(word.partition("=")[0] in (*conditions, "-h", "--help") for word in rest)
@@ -89,7 +91,9 @@ def _check(rest: list[str]) -> list[str] | None:
 
 
 def _second(word: str, *instead: str) -> Callable[[list[str]], list[str] | None]:
-    """Return the translation of a former command whose first argument is ``word``, which ``instead`` replaces."""
+    """Return a translation for former commands whose first argument is ``word``: the words ``instead`` take its
+    place.
+    """
     return lambda rest: [*instead, *rest[1:]] if rest[:1] == [word] else None
 
 

@@ -1,4 +1,4 @@
-"""Measure a kernel again on a device, interleaved with another kernel in one session."""
+"""Measure a kernel on a device in turns with another kernel, in one session."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from acceld.watch.answers import evaluation_from
 
 @dataclass(frozen=True, slots=True)
 class Interleaved:
-    """A speed-up measured interleaved with another kernel, with its 95 % interval.
+    """Speed-up over another kernel that was timed in turns with this one, and its 95 % interval.
 
-    ``win`` is True if the gain exceeds both the interval and twice the resolution of the timing.
+    ``win`` is True if the gain exceeds the interval and twice the resolution of the timing.
     """
 
     ratio: float
@@ -28,13 +28,13 @@ class Interleaved:
 
     @classmethod
     def from_plain(cls, raw: Mapping[str, Any]) -> Self:
-        """Return the speed-up from an entry of ``paired`` in the daemon's answer."""
+        """Return the speed-up that an entry of ``paired`` in the daemon's answer states."""
         low, high = raw["interval"]
         return cls(raw["ratio"], low, high, raw["band_percent"], raw["win"])
 
     @property
     def text(self) -> str:
-        """The speed-up as ``2.31x (2.28 – 2.35)``, and ``tie`` if neither kernel is faster."""
+        """Speed-up as ``2.31x (2.28 – 2.35)``; with ``tie`` if neither kernel is faster."""
         pair = {
             "ratio": self.ratio,
             "interval": (self.low, self.high),
@@ -52,10 +52,10 @@ SAME = Interleaved(1.0, 1.0, 1.0, 0.0, win=False)
 def measured(
     client: Client, place: Mapping[str, str], kernel: Kernel, other: Kernel | None
 ) -> tuple[Evaluation, Interleaved | None]:
-    """Return the daemon's evaluation of a kernel by the strict gate, and the kernel's comparison with ``other``.
+    """Return the daemon's evaluation of a kernel by the strict gate, and its speed-up over ``other``.
 
-    The comparison is None if the two were not timed together. ``place`` holds workload, workload_folder, backend and
-    chip.
+    The speed-up is None if the two kernels were not timed together. ``place`` holds workload, workload_folder,
+    backend and chip.
     """
     against = [plain(other)] if other is not None else []
     asked = {**place, "gate": Gate.STRICT.value, "kernel": plain(kernel), "against": against}

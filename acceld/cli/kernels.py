@@ -22,10 +22,10 @@ SUFFIXES = (".py", ".c")
 
 
 def _default_target(resolved: config.Resolved, backend: str, *, from_formula: bool) -> Choice:
-    """Return backend, API and chip as configured; ``backend`` restricts them to one backend.
+    """Return backend, API and chip as configured, on ``backend`` if it is not empty.
 
-    With ``from_formula`` a kernel is first lowered from a reference, so an API that nobody configured is the current
-    API.
+    ``from_formula`` says that the kernel will be lowered from a reference. Then the API is the current one,
+    unless the configuration sets another.
     """
     search = resolved.config.search
     default = Choice(backend or resolved.config.devices.backend, search.api, search.chip)
@@ -47,14 +47,15 @@ def place_of(
     backend: str | None = None,
     simulated: bool = False,
 ) -> Choice:
-    """Return backend, API and chip for the kernel file ``path``, or for the baseline of ``found`` if ``path`` is no
-    file.
+    """Return backend, API and chip for a kernel file ``path``, or for the baseline of the workload ``found``.
 
-    Every command infers its target here. Requested values come first. Else the API is that of the file's imports, or an
-    API for which the workload has a kernel; the chip is the configured one if the API and the workload run on it, else
-    a chip on which they run. A reference gets the current API if no API is configured, because its kernel is still to
-    be lowered; so does a workload that has no kernel or whose first kernel is for the current API. Raises UsageError if
-    the requested values contradict each other.
+    All commands find their target here. A value that was asked for counts first. The API is else that of the
+    file's imports, or one for which the workload has a kernel. The chip is else the configured one if API and
+    workload run on it, or else one on which they run.
+
+    A kernel that is still to be lowered from a reference gets the current API, if no API is configured. So does
+    a workload that has no kernel, or whose first kernel is for the current API. Raises UsageError if values
+    that were asked for contradict each other.
     """
     own = path is not None and path.suffix in SUFFIXES
     asked = api or (api_of_file(path) if path is not None and own else None)
@@ -73,13 +74,13 @@ def place_of(
 
 
 def workload_folders(settings: config.Config) -> list[Path]:
-    """Return the configured folders of further workloads."""
+    """Return the folders in which the configuration says to look for further workloads."""
     return [Path(folder) for folder in settings.paths.workloads]
 
 
 def workload_of(path: Path, name: str | None, settings: config.Config) -> Workload | None:
-    """Return the workload that evaluates a kernel file: the workload called ``name``, or the one in the file's folder;
-    else None.
+    """Return the workload that a kernel file is evaluated by: the one called ``name``, else the one in the
+    file's folder, else None.
     """
     if name:
         return workload(name, workload_folders(settings))
@@ -87,15 +88,20 @@ def workload_of(path: Path, name: str | None, settings: config.Config) -> Worklo
 
 
 def baseline_of(found: Workload, api: str) -> Path:
-    """Return the file of a workload's baseline. Raises UsageError if there is none for ``api``."""
+    """Return the file of a workload's baseline for an API. Raises UsageError if the workload has none for it."""
     if api not in found.baselines:
         known = ", ".join(sorted(found.baselines)) or "none"
-        raise UsageError(f"workload {found.name} has no baseline for API {api}; it has baselines for: {known}")
+        raise UsageError(
+            f"workload {found.name} has no baseline for API {api}; it has baselines for: {known}",
+            hint="choose one of these with --api",
+        )
     return found.baselines[api]
 
 
 def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code, **launch: Any) -> Kernel:
-    """Return the kernel in a file. Raises UsageError, with ``exit_code``, if it should be Python and does not parse."""
+    """Return the kernel in a file. Raises UsageError with ``exit_code`` if the file is Python by its name and
+    can not be parsed.
+    """
     kernel = load_kernel(path, api=api, **launch)
     if path.suffix == ".py" and (error := syntax_error(kernel.text, path)) is not None:
         error.exit_code = exit_code
@@ -104,7 +110,7 @@ def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code
 
 
 def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
-    """Return a candidate's kernel. A kernel that a person gave is trusted; a kernel that a run wrote is not."""
+    """Return a stored candidate's kernel. It is trusted if a person wrote it, and not if a run did."""
     return Kernel(
         text=candidate["text"],
         api=candidate["api"],
@@ -118,7 +124,7 @@ def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
 
 
 def plain(kernel: Kernel) -> dict[str, Any]:
-    """Return a kernel as JSON-able data for a request to the daemon."""
+    """Return a kernel as an object for a JSON request to the daemon."""
     names = ("text", "api", "entry", "lnc", "filename", "trusted")
     return {name: getattr(kernel, name) for name in names} | {
         "grid": list(kernel.grid),
@@ -129,7 +135,7 @@ def plain(kernel: Kernel) -> dict[str, Any]:
 async def evaluated(
     evaluator: Any, kernel: Kernel, gate: Gate, *, workload: str, folder: str, chip: str, **further: Any
 ) -> Evaluation:
-    """Evaluate a kernel on a started evaluator, ahead of all other requests."""
+    """Return the evaluation of a kernel by a started evaluator, which does it before all other requests."""
     from acceld.evaluate.interface import EvaluationRequest, Priority
 
     request = {"workload": workload, "workload_folder": folder, "chip": chip, "gate": gate}
@@ -142,7 +148,7 @@ async def evaluated(
 async def evaluated_once(
     kernel: Kernel, gate: Gate, settings: config.EvaluateConfig, state: Path, *, workload: str, folder: str, chip: str
 ) -> Evaluation:
-    """Evaluate a kernel on a simulator that is started for this one evaluation."""
+    """Return the evaluation of a kernel by a simulator that is started for it alone."""
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 

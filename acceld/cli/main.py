@@ -1,7 +1,7 @@
-"""Run the command line: find the command, run it, turn errors into messages and exit codes.
+"""Run the command line: find the command, run it, and turn errors into messages and exit codes.
 
-A command is a module ``acceld.cli.commands.<module>`` with ``add_arguments(parser)`` and ``run(arguments) -> int``.
-Only the module of the chosen command is imported, so that ``acceld status`` starts quickly.
+A command is a module ``acceld.cli.commands.<module>`` with ``add_arguments(parser)`` and ``run(arguments) ->
+int``. Only the chosen command's module is imported, so that quick commands start quickly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ the command ends.
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its module, and its line in the output of ``acceld --help``."""
+    """A command: its module, and its line in ``acceld --help``."""
 
     module: str
     group: str
@@ -114,7 +114,7 @@ COMMANDS: dict[str, Command] = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that reports an error in one line, like all other errors."""
+    """Argument parser that reports an error in one line, like acceld's other errors."""
 
     def error(self, message: str) -> NoReturn:
         wrong = re.search(r"^unrecognized arguments:.*?(--[a-z-]+)", message)
@@ -123,7 +123,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def with_signed_values(words: Sequence[str]) -> list[str]:
-    """Return the words with ``--sort -COLUMN`` joined, because argparse would read two options."""
+    """Return the words with ``--sort`` and ``-COLUMN`` joined, because argparse would take the second for an
+    option.
+    """
     found: list[str] = []
     for word in words:
         if found and found[-1] == "--sort" and re.fullmatch("-[a-z_]+", word):
@@ -134,7 +136,7 @@ def with_signed_values(words: Sequence[str]) -> list[str]:
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """Return the parser of one command."""
+    """Return the argument parser of the command called ``name``."""
     command = COMMANDS[name]
     parser = _Parser(
         prog=f"acceld {name}", description=command.help[0].upper() + command.help[1:] + ".", allow_abbrev=False
@@ -147,12 +149,12 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
 
 def arguments_of(name: str, words: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments of a command. Options may stand between its positional arguments."""
+    """Return the parsed arguments of a command. Options may stand between its positional arguments."""
     return parser_of(name).parse_intermixed_args(with_signed_values(words))
 
 
 def overview(*, every: bool) -> str:
-    """Return the text of ``acceld --help``: the commands to begin with, or every command."""
+    """Return the text of ``acceld --help``: the commands to begin with; with ``every``, all commands."""
     shown = {name: command for name, command in COMMANDS.items() if every or command.first}
     width = max(map(len, shown))
     lines = ["usage: acceld COMMAND [options]", "", "Makes accelerator kernels faster."]

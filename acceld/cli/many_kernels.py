@@ -1,10 +1,12 @@
-"""Evaluate many kernels of a JSON lines file, in the order of the file, for ``acceld profile --jsonl``.
+"""Evaluate the kernels of a file of JSON lines, for ``acceld profile --jsonl``.
 
-A line of the input has ``workload``, and ``kernel`` (its text) or ``file`` (a path beside the input). It may have
-``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``, which take precedence over the flags. The
-output has one line for each line of the input, in the same order. An interrupted command continues where its output
-ends. On a device the speed-up is the ratio to the baseline measured interleaved in one session, with its interval.
-Simulated latencies are compared directly.
+An input line has ``workload``, and ``kernel`` (a text) or ``file`` (a path from the input's folder). It may
+have ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``, which win over the flags. The
+output has a line for each input line, in the same order. An interrupted command continues behind the last line
+of its output.
+
+On a device the speed-up is measured in turns with the baseline, with an interval. Simulated latencies are
+divided.
 """
 
 from __future__ import annotations
@@ -41,20 +43,20 @@ PLACES = ("workload", "workload_folder", "backend", "api", "chip")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One line of the input: the kernel's name and the request to the daemon."""
+    """One line of the input: a name for the kernel, and the request to the daemon."""
 
     id: str | int
     body: dict[str, Any]
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """The fields that decide which baseline the item is compared with."""
+        """The fields that decide with which baseline the kernel is compared."""
         return tuple(self.body.get(name) for name in PLACES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate the kernels that have no result yet. The exit code depends on the command's own success, not on the
-    kernels' results.
+    """Evaluate the kernels that have no result in the output yet. The exit code does not depend on whether
+    kernels pass.
     """
     if not arguments.out:
         raise UsageError(
@@ -116,7 +118,10 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     unknown = set(raw) - {"id", "kernel", "file", "gate", *PLACES}
     if unknown or ("kernel" in raw) == ("file" in raw):
         raise UsageError(
-            f"{where}: a line takes either kernel or file, and id, gate, {', '.join(PLACES)}; this line has {', '.join(sorted(unknown)) or 'both or none of kernel and file'}"
+            f"{where}: this line has the unknown key {min(unknown)!r}"
+            if unknown
+            else f"{where}: this line has {'both kernel and file' if 'file' in raw else 'neither kernel nor file'}",
+            hint=f"a line has either kernel or file, and may have id, gate, {', '.join(PLACES)}",
         )
     kernel = raw.pop("kernel", None)
     if kernel is None:
@@ -129,7 +134,7 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     kernel["trusted"] = bool(arguments.trusted)
     name = body.pop("id", number)
     if not isinstance(name, str | int):
-        raise UsageError(f"{where}: id is a text or a number")
+        raise UsageError(f"{where}: id = {name!r} is neither a text nor a number")
     return Item(name, body | {"id": name, "kernel": kernel, "against": ["baseline"], "details": "findings"})
 
 
@@ -141,14 +146,16 @@ def _text(path: Path, where: str = "") -> str:
         missing.message = where + missing.message
         raise missing from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{where}{path} is not text in UTF-8") from error
+        raise UsageError(f"{where}{path} is not text in UTF-8", hint="save the file as UTF-8") from error
     except OSError as error:
-        raise UsageError(f"{where}{path} can not be read: {error.strerror}") from error
+        raise UsageError(
+            f"{where}{path} can not be read: {error.strerror}", hint="name a file that exists and that you may read"
+        ) from error
 
 
 def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Return the results of an earlier call, without an incomplete last line. Raises UsageError for results of another
-    input.
+    """Return the results that an earlier call of the command wrote, without an incomplete last line. Raises
+    UsageError if that call had another input.
     """
     if not out.exists():
         return []
@@ -161,7 +168,7 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
         records = [json.loads(line) for line in whole.splitlines()]
         same = [record["id"] for record in records] == [item.id for item in items[: len(records)]]
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{out} does not hold results", hint="give --out another name") from error
+        raise UsageError(f"{out} does not hold results of this command", hint="give --out another name") from error
     if not same:
         raise UsageError(f"{out} holds results of another input", hint="give --out another name, or delete it")
     if whole != raw:
@@ -171,7 +178,9 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
 
 
 def _evaluated(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[str, Any]]:
-    """Yield a result for each item, in order, with ``jobs`` requests to the daemon at a time."""
+    """Yield the result of each kernel in the input's order. ``jobs`` requests are sent to the daemon at the
+    same time.
+    """
     baselines = _Baselines(home)
     waiting: deque[Future[dict[str, Any]]] = deque()
     left = iter(items)
@@ -189,7 +198,7 @@ def _evaluated(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[st
 
 
 class _Baselines:
-    """Profiles of the baselines that kernels are compared with, each asked of the daemon once."""
+    """Profiles of the baselines that kernels are compared with. Each is evaluated once."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -197,7 +206,9 @@ class _Baselines:
         self._known: dict[tuple[Any, ...], Future[Profile | None]] = {}
 
     def profile(self, item: Item) -> Profile | None:
-        """Return the profile of the item's baseline on the item's backend and chip; None if no baseline passes."""
+        """Return the profile of the baseline for a kernel, on the same backend and chip; None if the baseline
+        does not pass.
+        """
         with self._lock:
             mine = item.place not in self._known
             found = self._known.setdefault(item.place, Future())
@@ -221,8 +232,8 @@ def _ask(home: Home, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
-    """Return one result. Raises DaemonError if the daemon is lost; nothing is written then, so that the next command
-    continues.
+    """Return the result of one kernel. Raises DaemonError if the daemon is lost; then nothing is written for
+    the kernel, so that the next call evaluates it.
     """
     record: dict[str, Any] = {"id": item.id, "workload": item.body["workload"]}
     try:
@@ -269,7 +280,7 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
 
 
 def _workload(body: Mapping[str, Any]) -> Workload | None:
-    """Return the workload of a request; None if only the daemon knows it."""
+    """Return the workload of a request; None if this process can not find it, although the daemon may."""
     with suppress(AcceldError):
         return workload(body.get("workload_folder") or body["workload"])
     return None

@@ -1,4 +1,4 @@
-"""Make workload folders from PyTorch modules: each module's forward is written as a numpy reference first."""
+"""Make workload folders from PyTorch modules. A module's forward is first written as a numpy reference."""
 
 from __future__ import annotations
 
@@ -39,21 +39,23 @@ def add_module(parser: argparse.ArgumentParser) -> None:
 
 
 def module_request(module: str, arguments: argparse.Namespace, dtype: str = "") -> ModuleRequest:
-    """Return the request that the options of ``add_module`` describe."""
+    """Return the request that the options of :func:`add_module` describe."""
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
     return ModuleRequest(module, described(given), _settings(arguments.init), dtype=dtype)
 
 
 def refuse_module(arguments: argparse.Namespace, why: str) -> None:
-    """Raise UsageError if an option of ``add_module`` is given; ``why`` is the reason."""
+    """Raise UsageError, with the reason ``why``, if an option of :func:`add_module` is given."""
     unused = [f"--{name}" for name in ("arg", "scalar", "init", "dtype") if getattr(arguments, name)]
     if unused:
         raise UsageError(f"{', '.join(unused)} describes a module, and {why}", hint="name a module, PKG.MOD:CLASS")
 
 
 def _settings(words: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of a module's class: numbers, lists and words as Python or JSON writes them."""
+    """Return the arguments of a module's class from ``NAME=VALUE`` words; values are written as in Python or
+    JSON.
+    """
     found: dict[str, Any] = {}
     for text in words:
         name, equals, value = text.partition("=")
@@ -67,12 +69,14 @@ def _settings(words: Sequence[str]) -> dict[str, Any]:
 
 
 def described(given: Sequence[DraftArgument]) -> tuple[Mapping[str, Any], ...]:
-    """Return drafted arguments as mappings for a :class:`ModuleRequest`."""
+    """Return drafted arguments in the form that a :class:`ModuleRequest` takes."""
     return tuple({"name": a.name, "shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given)
 
 
 def module_reference(request: ModuleRequest) -> ModuleReference:
-    """Return the numpy reference of one module. Raises UsageError if the module can not be written as one."""
+    """Return the numpy reference of a module. Raises UsageError if the module can not be written as a
+    reference.
+    """
     (found,) = module_references([request])
     if isinstance(found, Refused):
         raise UsageError(f"{found.module}: {found.why}")
@@ -86,7 +90,8 @@ def module_reference(request: ModuleRequest) -> ModuleReference:
 
 
 def write_module_workload(found: ModuleReference, folder: Path, *, name: str) -> Lowered:
-    """Write the workload ``name`` of a module's reference to a new folder. Return the kernels that were lowered.
+    """Write the workload of a module's reference to a new folder, and return the kernels that were lowered from
+    it.
 
     :raises UsageError: the folder can not be written.
     """

@@ -19,7 +19,7 @@ REASONS_OF_A_TIE = 5
 
 
 def screening(counts: dict[str, int]) -> str:
-    """Return one line with the counts of screening by the simulator."""
+    """Return a line with the numbers of candidates that the simulator screened on a device."""
     text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
     if counts["measured"]:
         text += f"; of {counts['measured']} measured nevertheless {counts['wrong']} were faster"
@@ -27,7 +27,9 @@ def screening(counts: dict[str, int]) -> str:
 
 
 def print_outcome(result: dict[str, Any], best_file: str | None, database: str, *, listed: bool = False) -> None:
-    """Print the table of a run, and what to do next. With ``listed`` the caller prints the candidates, too."""
+    """Print a run's outcome as a table, then what to do next. ``listed`` says that the caller prints the
+    candidates too.
+    """
 
     def latency(key: str, interval: str) -> str:
         return figures.latency(result[key], result["source"], result["chip"], result[interval])
@@ -97,7 +99,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
 
 
 def _say_next(steps: Iterable[tuple[str, str]]) -> None:
-    """Print each suggested command with what it does."""
+    """Print suggested commands, each with what it does."""
     listed = list(steps)
     width = max((len(command) for command, _ in listed), default=0)
     if listed:
@@ -107,13 +109,13 @@ def _say_next(steps: Iterable[tuple[str, str]]) -> None:
 
 
 def _at_shape(one: dict[str, Any]) -> str:
-    """Return a shape's speed-up and latencies. The rows above state if they are simulated."""
+    """Return the speed-up and the latencies at one shape. The rows above say whether they are simulated."""
     latencies = f"{figures.duration(one['baseline_latency_us'])} → {figures.duration(one['best_latency_us'])}"
     return f"{one['shape']}: {figures.speedup(one['speedup'])}  ({latencies}, weight {one['weight']:g})"
 
 
 def _refused(refusals: list[dict[str, Any]], most: int) -> str:
-    """Return the number of proposals without code, and the most frequent reasons."""
+    """Return the number of proposals that gave no kernel, with at most ``most`` of the most frequent reasons."""
     if not refusals:
         return "none"
     shown = []

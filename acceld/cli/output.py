@@ -18,14 +18,14 @@ JSON_VERSION = 1
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object with its version, keys in the given order."""
+    """Print one JSON object with the key ``version`` added; keys keep their order."""
     ascii_only = not writes_unicode(sys.stdout)  # escapes lose nothing
     json.dump({"version": JSON_VERSION} | value, sys.stdout, indent=2, ensure_ascii=ascii_only, default=str)
     print()
 
 
 def answer(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> int:
-    """Print ``value`` as JSON if JSON was requested, else ``text``. Return 0."""
+    """Print ``value`` as JSON if ``--json`` was given, else ``text``. Return 0."""
     if arguments.json:
         print_json(value)
     else:
@@ -34,7 +34,7 @@ def answer(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> i
 
 
 def write_file(path: Path, text: str, *, mode: str = "w") -> None:
-    """Write a file that a person named. Raises UsageError if that fails."""
+    """Write ``text`` to a file that a person named. Raises UsageError if it can not be written."""
     try:
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)
@@ -65,7 +65,7 @@ def say(text: str) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, right: frozenset[int] = frozenset()) -> None:
-    """Print columns under headers; those in ``right`` are right-aligned. Plain text, no escapes."""
+    """Print rows under headers, as plain text. Columns whose positions are in ``right`` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):
         cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
@@ -73,7 +73,7 @@ def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, right:
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names and values in two columns; the lines of a long value stay in its column."""
+    """Print names and values in two columns. Further lines of a value stay in its column."""
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         first, *more = value.splitlines() or [""]

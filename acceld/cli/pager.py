@@ -1,4 +1,4 @@
-"""Show long answers on a terminal in a pager, as git does."""
+"""Show long answers on a terminal in a pager, like git."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ LESS = "FRX"
 
 
 class _Terminal(io.TextIOWrapper):
-    """Text output whose pager writes to the terminal."""
+    """Text output that a pager reads while the pager writes to the terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def pager_of(environ: Mapping[str, str]) -> list[str]:
-    """Return the pager's command, by ``ACCELD_PAGER``, then ``PAGER``, else less. Empty, or ``cat``, means no pager."""
+    """Return the words of the pager's command: from ``ACCELD_PAGER``, else ``PAGER``, else less. Empty, for no
+    pager, if that variable is empty or ``cat``, or if TERM is ``dumb``.
+    """
     text = environ.get("ACCELD_PAGER", environ.get("PAGER", DEFAULT))
     words = shlex.split(text)
     return [] if words == ["cat"] or environ.get("TERM") == "dumb" else words
@@ -32,7 +34,7 @@ def pager_of(environ: Mapping[str, str]) -> list[str]:
 
 @contextlib.contextmanager
 def paged() -> Iterator[None]:
-    """Send what the block prints through the pager, if the output is a terminal."""
+    """Send what the block prints through the pager, if standard input and standard output are a terminal."""
     words = pager_of(os.environ) if sys.stdout.isatty() and sys.stdin.isatty() else []
     try:
         pager = subprocess.Popen(words, stdin=subprocess.PIPE, env={"LESS": LESS, **os.environ}) if words else None

@@ -1,4 +1,4 @@
-"""Show the progress of a run from its events: a line that is redrawn on a terminal, plain lines elsewhere."""
+"""Show a run's progress from its events: on a terminal as one line that is redrawn, elsewhere as plain lines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ REFRESH_HZ = 4
 
 
 def progress_line(run: RunView, now: float = 0.0) -> str:
-    """Return the state of a run in one line, without its elapsed time.
+    """Return in one line what a run does, without the time since its start.
 
-    ``now`` is in seconds since the epoch. The baseline is not counted among the candidates.
+    ``now`` is in seconds since the epoch. The baseline is not counted as a candidate.
     """
     parts = [f"iteration {run.iteration}/{run.iterations}", figures.counted(run.evaluated) or "no candidates yet"]
     if doing := run.doing(now):
@@ -39,19 +39,19 @@ def progress_line(run: RunView, now: float = 0.0) -> str:
 
 
 class Progress(Protocol):
-    """Interface: show a run while it goes on."""
+    """Interface of a display of a run's progress."""
 
     def update(self, event: Event) -> None:
-        """Handle one event."""
+        """Show what an event changed."""
         ...
 
     def close(self) -> None:
-        """Restore the screen."""
+        """End the display, so that other output can follow."""
         ...
 
 
 class PlainProgress:
-    """Print a line for each important event; for logs and pipes."""
+    """Display for logs and pipes: a line for each important event."""
 
     def __init__(self, run: int, stream: TextIO) -> None:
         self._run, self._stream = RunView(run), stream
@@ -75,11 +75,11 @@ class PlainProgress:
                 print(f"{line} · {elapsed}", file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Do nothing, because there is nothing to restore."""
+        """Do nothing: the printed lines stay."""
 
 
 class TerminalProgress:
-    """Show one line that is redrawn, with notices above it."""
+    """Display for terminals: one line that is redrawn, with notices above it."""
 
     def __init__(self, run: int, stream: TextIO) -> None:
         from rich.console import Console
@@ -94,7 +94,7 @@ class TerminalProgress:
         self._live.start()
 
     def update(self, event: Event) -> None:
-        """Handle one event. A timer redraws the line, so that its times advance between two events."""
+        """Take in an event. A timer redraws the line, so that its times advance without events too."""
         with self._lock:
             if event.seq <= self._run.seq:
                 return
@@ -110,11 +110,11 @@ class TerminalProgress:
         return Text(f"{line} · {figures.elapsed(time.monotonic() - self._started)}", overflow="fold")
 
     def close(self) -> None:
-        """Remove the line."""
+        """Erase the line."""
         self._live.stop()
 
 
 def progress_for(run: int, stream: TextIO | None = None) -> Progress:
-    """Return the progress display for a stream (default: standard error)."""
+    """Return the display of a run's progress that suits a stream (default: standard error)."""
     stream = stream or sys.stderr
     return TerminalProgress(run, stream) if stream.isatty() else PlainProgress(run, stream)

@@ -1,4 +1,4 @@
-"""Lower first kernels from references, for a workload without a kernel and for a new workload folder."""
+"""Lower first kernels from references, for workloads without a kernel and for new workload folders."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from acceld.workloads import BASELINE_FILES, Workload, every_shape, hidden_shape
 
 
 def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) -> Path:
-    """Return a workload folder under ``place`` for the reference in ``path``. Equal references and arguments share a
-    folder. Its baselines are the lowered kernels. An API for which the reference can not be lowered has no baseline.
+    """Return a workload folder under ``place`` for the reference in ``path``, with lowered kernels as
+    baselines.
+
+    A reference and arguments that were given before get the same folder again. An API for which the reference
+    can not be lowered has no baseline.
 
     :raises UsageError: there is no such file, or the folder can not be written.
-    :raises WorkloadError: the reference does not run.
+    :raises WorkloadError: the reference can not be run.
     """
     try:
         text = path.read_bytes()
@@ -35,11 +38,11 @@ def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) 
 
 
 def write_reference_workload(path: Path, given: Sequence[DraftArgument], folder: Path, *, name: str) -> Lowered:
-    """Write the workload ``name`` to a new folder, and return the lowered kernels. A message names each API for which
-    no kernel was lowered.
+    """Run a reference, write its workload to a new folder, and return the lowered kernels. A message names each
+    API without a kernel.
 
     :raises UsageError: the folder can not be written.
-    :raises WorkloadError: the reference does not run.
+    :raises WorkloadError: the reference can not be run.
     """
     facts = drafts.reference_facts(path, given)
     for output in facts.narrow:
@@ -53,8 +56,8 @@ def write_reference_workload(path: Path, given: Sequence[DraftArgument], folder:
 def write_lowered_workload(
     path: Path, facts: ReferenceFacts, folder: Path, given: Sequence[DraftArgument] = (), *, name: str
 ) -> Lowered:
-    """Write the workload ``name`` of a reference whose arguments and outputs are known, and say for which API no kernel
-    was lowered. Return the lowered kernels.
+    """Write the workload of a reference whose arguments and outputs (``facts``) are known, and return the
+    lowered kernels. A message names each API without a kernel.
 
     :raises UsageError: the folder can not be written.
     :raises WorkloadError: the reference can not be traced.
@@ -66,11 +69,12 @@ def write_lowered_workload(
 
 
 def lowered_root(found: Workload, api: str, *, hidden: bool) -> Kernel | None:
-    """Return the kernel that is lowered from a workload's reference for all of its ``[[shapes]]``. Return None, and
-    print the reason, if none can be lowered. With ``hidden`` the kernel also supports the shapes of ``[[hidden]]``,
-    which then stand in its text.
+    """Return a kernel that is lowered from a workload's reference and supports all of its ``[[shapes]]``.
 
-    :raises WorkloadError: the reference does not run.
+    If no such kernel can be lowered, print the reason and return None. With ``hidden`` the kernel also supports
+    the shapes of ``[[hidden]]``; they can then be read in its text.
+
+    :raises WorkloadError: the reference can not be run.
     """
     if found.reference is None or api not in API_CHIPS:
         return None
@@ -83,7 +87,7 @@ def lowered_root(found: Workload, api: str, *, hidden: bool) -> Kernel | None:
 
 
 def _facts(found: Workload) -> ReferenceFacts:
-    """Return the arguments and outputs of a workload's reference, in the workload's own shape."""
+    """Return the arguments and outputs of a workload's reference at the workload's own shape."""
     arguments = [
         DraftArgument(a.name, a.shape, a.dtype, float(a.value) if a.value is not None else None, a.kernel_shape)
         for a in found.arguments

@@ -1,4 +1,4 @@
-"""Reach the daemon of another machine: ssh forwards its socket and reads its token."""
+"""Reach the daemon of another machine through ssh, which forwards its socket and reads its token."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FIND_STATE = (
 
 
 class RemoteDaemon:
-    """Connection to the daemon at an address such as ``ssh://me@host/path/to/.acceld``. Raises UsageError for an
-    address of another form.
+    """Connection through ssh to the daemon at an address such as ``ssh://me@host/path/to/.acceld``. Raises
+    UsageError for an address of another form.
     """
 
     def __init__(self, remote: str) -> None:
@@ -54,8 +54,8 @@ class RemoteDaemon:
         self._place.cleanup()
 
     def address(self) -> Address:
-        """Return the daemon's current address. A restarted daemon has a new token. Raises DaemonError if there is no
-        daemon.
+        """Return the socket and the token of the daemon that runs now: a restarted daemon has others. Raises
+        DaemonError if none runs.
         """
         found = subprocess.run(
             ["ssh", "-o", "BatchMode=yes", self._destination, self._ask], capture_output=True, text=True, check=False

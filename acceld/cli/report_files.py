@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     from acceld.report.page import page
 
     if not arguments.runs:
-        raise UsageError("which run is the report about?", hint="acceld export r12; acceld runs lists them")
+        raise UsageError("a report needs a run, and none is named", hint="acceld export r12; acceld runs lists them")
     if arguments.output and arguments.format in ("md", "json"):
         raise UsageError(
             f"the format {arguments.format} is printed, so it takes no -o",
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pictures(html: str, folder: Path) -> int:
-    """Write each figure of a page as a picture."""
+    """Write each figure of an HTML page to a picture file, and return the exit code."""
     import re
 
     from acceld.report.svg import standalone

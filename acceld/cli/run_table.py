@@ -1,4 +1,6 @@
-"""Print runs by condition, saved queries, or hits in the text, for ``acceld runs``. Works with and without a daemon."""
+"""Print the rows of ``acceld runs`` with conditions, of a saved query, or of a search in the text. Needs no
+daemon.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ SHOWN = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the database file and print the rows. A running daemon is not disturbed."""
+    """Read the database file, which does not disturb a running daemon, and print the rows. Return the exit
+    code.
+    """
     from acceld.store.reads import history, listing
 
     since = moment(arguments.since) if arguments.since else 0.0
@@ -88,8 +92,8 @@ TWO_MODELS = (
 
 
 def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Return the columns and rows of a search's hits. Unless ``whole``, the second parent of a crossover is named in
-    its title and has no column of its own.
+    """Return the columns and rows of a text search. Unless ``whole``, a crossover's second parent is named in
+    its title and has no column.
     """
     if whole:
         names = ("kind", "id", "title", "partner", "extract")
@@ -101,7 +105,7 @@ def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, .
 
 
 def _told(column: str, value: Any, verdict: Verdict | None) -> Any:
-    """Return a value of a column as text, in the same format as other tables of runs."""
+    """Return a column's value as text in the format of the other tables of runs."""
     match column:
         case "id":
             return f"r{value}"
@@ -126,8 +130,9 @@ def _why_empty(arguments: argparse.Namespace) -> str:
 
 
 def moment(text: str, now: float | None = None) -> float:
-    """Return seconds since the epoch for a date, or for ``7d``, ``12h`` or ``30m`` ago. Raises UsageError for anything
-    else.
+    """Return the seconds since the epoch of a date, or of a time span ago such as ``7d``, ``12h`` or ``30m``.
+
+    Raises UsageError for any other text.
     """
     span = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text)
     if span:

@@ -1,4 +1,6 @@
-"""Summarize samples of several workloads: how many are correct, how many are fast, average and greatest speed-up."""
+"""Summarize samples (evaluated kernels) of several workloads: share correct, share fast, mean and greatest
+speed-up.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Figures over groups of samples. A group is correct if one of its samples passed. Its speed-up is that of its best
-    sample.
+    """Figures over groups of samples of one workload, or of all workloads.
+
+    A group is correct if one of its samples passed. Its speed-up is that of its fastest correct sample.
     """
 
     name: str
@@ -31,8 +34,8 @@ class Summary:
 
 
 def summaries(records: Sequence[Mapping[str, Any]], best_of: int) -> list[Summary]:
-    """Return a summary for each workload, and one over all workloads if there are several. ``best_of`` samples form a
-    group.
+    """Return a summary for each workload; then, if there are several, one over all. Each group has ``best_of``
+    samples.
     """
     by_workload: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:

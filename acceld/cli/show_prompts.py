@@ -41,25 +41,25 @@ FAILURE = "(the evaluation of that answer is here)"
 
 
 class Unsent:
-    """Model client that keeps each request and sends nothing."""
+    """Model client that stores each request and sends nothing."""
 
     def __init__(self) -> None:
         self.requests: list[CompletionRequest] = []
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Keep the request, and return an empty answer."""
+        """Store the request, and return an empty answer."""
         self.requests.append(request)
         raise LLMBadRequest("the request is only shown, not sent")
 
     async def close(self) -> None:
-        """Do nothing, because nothing is open."""
+        """Do nothing: there is no connection."""
 
 
 def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
-    """Print the first prompt of each role. Raises UsageError for the proposer ``rules``, which sends no prompts."""
+    """Print the first prompt of each role. Raises UsageError if the run's proposer sends no prompts."""
     if not PROPOSERS[spec.proposer].asks_models:
         raise UsageError(
-            f"{spec.proposer} proposes: no model is sent a prompt of acceld's",
+            f"the proposer {spec.proposer} sends no prompts to models, so there are none to show",
             hint="--proposer llm shows what models would get",
         )
     found = load_workload(spec.workload_folder)
@@ -83,8 +83,8 @@ async def requests_of(
 ) -> list[CompletionRequest]:
     """Return the first request of each role as the run's proposer would send it. Nothing is sent.
 
-    ``gate`` is the gate by which the baseline is evaluated. The prompts state the baseline's accuracy only if the gate
-    runs it on data.
+    ``gate`` is the gate by which the baseline is evaluated. Prompts state the baseline's errors only if that
+    gate runs the kernel on data.
     """
     from acceld.daemon.build import applicability, both_proposer, memory_settings, model_proposer, problem_of
     from acceld.evaluate.baselines import baseline_kernel
@@ -118,11 +118,13 @@ async def requests_of(
 
 
 async def _untimed(kernel: Kernel) -> None:
-    """Time no kernel: a run times dozens for each parent, which takes longer than a person waits for a prompt."""
+    """Return None in place of a latency. A run times dozens of kernels for each parent, which takes too long
+    for showing a prompt.
+    """
 
 
 async def _unsent(asked: Awaitable[T | None]) -> T | None:
-    """Return the proposer's answer; None if the proposer asked a model, because that request was not sent."""
+    """Return the proposer's answer; None if the proposer asked a model, since that request was not sent."""
     try:
         return await asked
     except LLMError:
@@ -130,7 +132,9 @@ async def _unsent(asked: Awaitable[T | None]) -> T | None:
 
 
 async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home, gate: Gate) -> Evaluation | None:
-    """Return the baseline's simulated result; None if the backend measures, because nothing is run on a device here."""
+    """Return the baseline's simulated evaluation; None if the run's backend measures, because nothing is
+    measured here.
+    """
     if spec.backend != SIMULATOR:
         return None
     from acceld.evaluate.interface import EvaluationRequest, Priority, started
@@ -151,7 +155,7 @@ async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home, g
 def _memory(
     parent: Candidate, memory: MemorySettings, where: Applicability, spec: RunSpec, home: Home
 ) -> tuple[tuple[Insight, ...], tuple[str, ...]]:
-    """Return the insights and the playbook that the planner of the first iteration would see."""
+    """Return the insights and the playbook that the first iteration's planner would be shown."""
     from acceld.search.teacher import insights_for, playbook_for, written_playbook
     from acceld.store.connection import connect_reader
     from acceld.store.reads.records import load_insights

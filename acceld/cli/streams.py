@@ -1,4 +1,4 @@
-"""Let standard output and standard error print any text, whatever their encoding can write."""
+"""Let standard output and standard error take any text, whatever characters their encoding has."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ SIMILAR = str.maketrans(
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
-    """Return the text that replaces the characters that the encoding lacks, and the position after them."""
+    """Handle characters that an encoding lacks: return the text to write instead, and the position to continue
+    at.
+    """
     assert isinstance(error, UnicodeEncodeError)
     similar = error.object[error.start : error.end].translate(SIMILAR)
     return "".join(one if one.isascii() else "?" for one in similar), error.end
 
 
 def print_anything() -> None:
-    """Print similar characters, or ``?``, on both streams where their encoding lacks a character."""
+    """Make both streams write a similar character, or ``?``, for each character that their encoding lacks."""
     codecs.register_error(NEAREST, _nearest)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -32,5 +34,5 @@ def print_anything() -> None:
 
 
 def writes_unicode(stream: TextIO) -> bool:
-    """Return True if the stream's encoding can write every character."""
+    """Tell whether the stream's encoding has every character."""
     return codecs.lookup(stream.encoding or "utf-8").name.startswith("utf")

@@ -14,7 +14,7 @@ from acceld.errors import UsageError, no_file
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print both latencies of each workload, and the geometric mean of their ratios."""
+    """Print the two latencies of each workload and the geometric mean of their ratios. Return the exit code."""
     from acceld.search.suites import compared, geometric_mean
 
     one, other = (_figures(place) for place in arguments.runs)
@@ -45,5 +45,5 @@ def _figures(place: str) -> Mapping[str, Any]:
     except ValueError as error:
         raise UsageError(f"{place} is not JSON: {error}", hint=hint) from error
     if not isinstance(found, dict) or "rows" not in found:
-        raise UsageError(f"{place} has no suite's figures", hint=hint)
+        raise UsageError(f"{place} does not have the results of a suite", hint=hint)
     return found

@@ -1,5 +1,5 @@
-"""For ``acceld config trust``: let a folder's acceld.toml set keys that can send data elsewhere or run commands, or
-believe a history that was made elsewhere.
+"""Trust for ``acceld config trust``: an acceld.toml that may send data elsewhere or run commands, or a history
+from elsewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from acceld.trust import distrust, trust, trusted_folders
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Trust a folder or a history, remove that trust, or list what is trusted."""
+    """Trust a folder or a history, withdraw that trust, or list what is trusted. Return the exit code."""
     if arguments.list or (arguments.folder is None and not arguments.history):
         folders, histories = sorted(map(str, trusted_folders())), list(map(str, origins.trusted_histories()))
         text = "\n".join(folders + histories) or "no folder is trusted"
@@ -35,8 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _history(arguments: argparse.Namespace, home: Home) -> int:
-    """Trust a state folder with its present content, or take the trust back. Raises UsageError if the
-    folder does not exist, is a link, or belongs to another user.
+    """Trust a state folder with its present content, or withdraw the trust. Return the exit code.
+
+    Raises UsageError if the folder does not exist, is a link, or belongs to another user.
     """
     if arguments.remove:
         was = origins.disown(home.path)
@@ -61,7 +62,7 @@ def _history(arguments: argparse.Namespace, home: Home) -> int:
 
 
 def _unfinished(home: Home) -> list[int]:
-    """Return the runs that the next daemon would continue; an empty list if the history can not be read."""
+    """Return the ids of the runs that a daemon would continue; an empty list if the history can not be read."""
     from acceld.store.connection import connect_reader
 
     with contextlib.suppress(StoreError), contextlib.closing(connect_reader(home.database)) as connection:

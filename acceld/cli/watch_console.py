@@ -1,4 +1,4 @@
-"""Print the output of ``acceld watch``, and read its single-key commands."""
+"""Print what ``acceld watch`` reports, and read its keys."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ DISAGREEMENTS = "disagreements.jsonl"
 
 
 class WatchConsole:
-    """Print a block for each save: its time and file, then each step as it ends.
+    """Printer of a block of lines for each save: its time and file, then each result when it is known.
 
-    Files of the same name are shown with their folders.
+    Files with the same name are shown with their folders.
     """
 
     def __init__(self, stream: TextIO, paths: Sequence[Path], *, as_json: bool, notify: Manner, kept: Path) -> None:
@@ -55,7 +55,7 @@ class WatchConsole:
         """Backup of each file that was overwritten last, and the sha256 of the text written."""
 
     def step(self, step: SaveResult) -> None:
-        """Print a step. Ring the bell for a failure and for a result of a search."""
+        """Print one result of a save. A failure and the result of a search also ring the bell."""
         self._ring(step)
         if step.stage == "disagrees":
             self._keep(step)
@@ -76,7 +76,7 @@ class WatchConsole:
             self._in_block(step)
 
     def _in_block(self, step: SaveResult) -> None:
-        """Print a step under the heading of its save: the time and the file."""
+        """Print a result below the heading of its save, which has the time and the file."""
         heading = (step.path, step.generation)
         self._wipe()
         if heading != self._heading:
@@ -103,8 +103,8 @@ class WatchConsole:
             self._check()
 
     def say(self, text: str) -> None:
-        """Print a message on a line of its own. If a check on data is under way, the line about the check is printed
-        again below.
+        """Print a message on its own line. A line that says that a check is running is printed again below the
+        message.
         """
         checking = self._checking
         self._wipe()
@@ -114,19 +114,19 @@ class WatchConsole:
             self._check()
 
     def _check(self) -> None:
-        """Print the line that says that a check on data is under way."""
+        """Print a line that says that a check on data is running."""
         self._stream.write("  … checking on data")
         self._stream.flush()
         self._checking = True
 
     def _wipe(self) -> None:
-        """Erase the line that says that a check on data is under way."""
+        """Erase the line that says that a check on data is running."""
         if self._checking:
             self._stream.write("\r\x1b[2K")
             self._checking = False
 
     def _print(self, line: Text, start: int = 0) -> None:
-        """Print a line. On a terminal break it between words; what follows begins at column ``start``."""
+        """Print a line. On a terminal it is broken between words, and further lines begin at column ``start``."""
         if self._live:
             first, rest = line[:start], line[start:]
             parts = rest.wrap(self._screen, max(20, self._screen.width - start))
@@ -144,20 +144,22 @@ class WatchConsole:
             sys.stderr.flush()
 
     def _keep(self, step: SaveResult) -> None:
-        """Store a prediction that a measurement contradicts, for ``acceld calibrate``."""
+        """Append a measurement that contradicts its prediction to the file ``DISAGREEMENTS`` of the state
+        folder.
+        """
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._kept / DISAGREEMENTS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"at": time.time(), "path": str(step.path), **step.data}, ensure_ascii=False) + "\n")
 
     def diffs(self, files: Iterable[Watched]) -> None:
-        """Print the newest win of each file as a diff."""
+        """Print the newest faster kernel of each file as a diff."""
         for _, base, best in _wins(files, self.say):
             self._wipe()
             for line in difflib.unified_diff(base.splitlines(), best.splitlines(), "yours", "best", lineterm=""):
                 print(line, file=self._stream)
 
     def apply(self, files: Iterable[Watched], watcher: Watcher) -> None:
-        """Write the newest win of each watched file over that file."""
+        """Write the newest faster kernel of each file over the file."""
         for one, base, best in _wins(files, self.say):
             assert one.kernel is not None
             try:
@@ -171,7 +173,7 @@ class WatchConsole:
             self.say(f"{one.path} written; the old one is {backup.name}; u restores it")
 
     def undo(self, watcher: Watcher) -> None:
-        """Restore the files that were overwritten last, except files that were edited since."""
+        """Put back the files that were overwritten last, unless they were edited since."""
         if not self._applied:
             self.say("nothing was applied")
         for path, (backup, written_sha256) in list(self._applied.items()):
@@ -186,7 +188,7 @@ class WatchConsole:
 
 
 def short_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Return for each path the shortest end by which it differs from the others."""
+    """Return for each path the shortest end that tells it from the other paths."""
     names = {}
     for path in paths:
         parts = 1
@@ -199,8 +201,9 @@ def short_names(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 def _wins(files: Iterable[Watched], tell: Callable[[str], None]) -> Iterator[tuple[Watched, str, str]]:
-    """Yield each file that has a win, with the text that the search began with and the winner's text. For files without
-    a win call ``tell`` with a message.
+    """Yield each file that has a faster kernel, with the text that the search began with and the faster text.
+
+    For a file without a faster kernel, ``tell`` is called with a message.
     """
     for one in files:
         if one.best is None:
@@ -211,7 +214,7 @@ def _wins(files: Iterable[Watched], tell: Callable[[str], None]) -> Iterator[tup
 
 @contextlib.contextmanager
 def single_keys(act: Callable[[str], None]) -> Iterator[bool]:
-    """Call ``act`` with each key pressed, if standard input is a terminal. Yield True if it is a terminal."""
+    """Call ``act`` with each pressed key while the block runs. Yield False if standard input is no terminal."""
     if not sys.stdin.isatty():
         yield False
         return

@@ -24,8 +24,10 @@ MEASURING_S = 1800.0
 
 
 class WatchRuns:
-    """Start searches at the daemon and follow them. ``report`` is called with each step, and ``won`` with each file
-    that gets a faster kernel.
+    """Searches and measurements that ``acceld watch`` asks of the daemon.
+
+    ``report`` is called with each step of a search, and ``won`` with each file for which a faster kernel was
+    found.
     """
 
     def __init__(self, home: Home, settings: Config, where: Choice, report: Callable[[SaveResult], None]) -> None:
@@ -36,11 +38,13 @@ class WatchRuns:
         self._following: dict[int, asyncio.Task[None]] = {}
 
     def reachable(self) -> bool:
-        """Return True if a daemon runs now."""
+        """Tell whether a daemon runs now."""
         return self._home.daemon() is not None
 
     async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
-        """Start a search from the file's current text."""
+        """Start a search from a file's present text, and return the run's id. ``usd`` is its cap (None: no cap
+        of its own).
+        """
         proposer = self._settings.search.proposer
         spec = self._asked(watched) | {
             "api": kernel.api,
@@ -55,12 +59,14 @@ class WatchRuns:
         return number
 
     async def measured(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
-        """Return the daemon's result on its device. A person's saves go before all other requests."""
+        """Return the evaluation of a kernel on the daemon's device. A person's saves go before all other
+        requests.
+        """
         asked = self._asked(watched) | {"gate": gate.value, "kernel": plain(kernel)}
         return evaluation_from(await self._patient.send("POST", "/v1/evaluations", asked))
 
     async def cancel(self, run: int) -> None:
-        """Cancel a search whose kernel was edited since."""
+        """Cancel a search. Used when its kernel was edited."""
         task = self._following.pop(run, None)
         if task is not None and not task.done():
             task.cancel()
@@ -68,7 +74,7 @@ class WatchRuns:
                 await self._client.send("POST", f"/v1/runs/{run}/actions", {"action": "cancel"})
 
     async def close(self) -> None:
-        """Disconnect from the daemon; searches continue."""
+        """Disconnect from the daemon. Its searches continue."""
         for task in self._following.values():
             task.cancel()
         await asyncio.gather(*self._following.values(), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Write the only page of ``acceld web``. The page loads nothing from other machines, and its policy makes the browser
+"""Write the page of ``acceld web``. It loads nothing from other machines, and its policy makes the browser
 refuse to.
 """
 
@@ -8,7 +8,7 @@ from string import Template
 
 
 def policy(host: str, nonce: str) -> str:
-    """Return the Content-Security-Policy of every answer: it allows only files and the socket of this server."""
+    """Return the Content-Security-Policy for every answer. It allows only this server's files and its socket."""
     return "; ".join(
         (
             "default-src 'none'",

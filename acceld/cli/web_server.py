@@ -1,9 +1,9 @@
-"""Guard the terminal UI in a browser.
+"""Serve the terminal UI to a browser on this machine.
 
-The page listens on loopback only. Its address holds a token that works once; the browser that uses it gets a cookie
-that scripts can not read. Requests from other pages are refused by Host and Origin, so that no web site can reach the
-UI. acceld has a page of its own, which loads nothing from elsewhere, because the page of textual-serve loads fonts from
-a server.
+The server listens on loopback. The page's address holds a token that works once. The browser that uses it gets
+a cookie that scripts can not read. Requests that come from other pages are refused by their Host and Origin, so
+that no web site can reach the UI. The page is acceld's own, because that of textual-serve loads fonts from
+another server.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Door:
-    """Check that a request comes from the user's browser: by the token, which is accepted once, then by the cookie."""
+    """Check of requests: the first one must have the token, and later ones the cookie that it got."""
 
     def __init__(self, port: int) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -38,7 +38,7 @@ class Door:
         self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
 
     def refusal(self, request: web.Request) -> str:
-        """Return the reason to refuse a request by its Host or Origin; empty if the request is accepted."""
+        """Return why a request's Host or Origin is refused; empty if they are accepted."""
         if request.host not in self._hosts:
             return "foreign Host"
         origin = request.headers.get("Origin")
@@ -52,7 +52,7 @@ class Door:
 
     @property
     def middleware(self) -> Any:
-        """Return the check as middleware of the application."""
+        """Return the check in the form of a middleware of aiohttp."""
 
         @web.middleware
         async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -74,7 +74,7 @@ class Door:
 
 
 class GuardedServer(Server):
-    """Run textual-serve behind a :class:`Door`."""
+    """Server of textual-serve that answers only requests that a :class:`Door` lets through."""
 
     def __init__(self, command: str, port: int) -> None:
         super().__init__(command, host=HOST, port=port, title="acceld", public_url=f"http://{HOST}:{port}")
@@ -88,23 +88,25 @@ class GuardedServer(Server):
         return app
 
     async def _guard(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Set headers that forbid the browser to load from other servers, or to tell them the address of this page."""
+        """Set headers by which the browser loads nothing from other servers and does not tell them the address
+        of the page.
+        """
         response.headers["Content-Security-Policy"] = policy(request.host, self._nonce)
         response.headers["Referrer-Policy"] = "no-referrer"
         response.headers["X-Content-Type-Options"] = "nosniff"
 
     async def handle_index(self, request: web.Request) -> web.Response:
-        """Return the page."""
+        """Return acceld's page."""
         size = request.query.get("fontsize", "")
         text = page(request.host, int(size) if size.isdecimal() and 6 <= int(size) <= 72 else FONT_SIZE, self._nonce)
         return web.Response(text=text, content_type="text/html")
 
     def initialize_logging(self) -> None:
-        """Log warnings only: a line for each request would show the token."""
+        """Log only warnings: a line for each request would contain the token."""
         logging.basicConfig(level=logging.WARNING)
 
     async def on_startup(self, app: web.Application) -> None:
-        """Print the page's address."""
+        """Print the address of the page, with its token."""
         say(f"open http://{HOST}:{self.port}/?token={self.door.token}")
         say("it works once, in one browser; ctrl+c ends it")
 

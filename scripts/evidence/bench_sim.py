@@ -52,7 +52,7 @@ WIN_CHIPS = ("trn1", "trn2")
 
 @dataclass
 class Bench:
-    """Shared inputs of the sections, each loaded once."""
+    """Inputs that several sections use, each loaded once."""
 
     folder: Path
     only: frozenset[str]
@@ -64,14 +64,14 @@ class Bench:
 
     @cached_property
     def cases(self) -> list[Case]:
-        """Return every public kernel with measurements, traced."""
+        """Return the public kernels that have measurements, traced."""
         measured = kernels.measured_figures()
         return [kernels.measured_case(name, self.folder, measured) for name in measured]
 
     @cached_property
     def measured(self) -> list[measured_sets.Measured]:
-        """Return every measured kernel whose checkout is present; kernels that only validate the model are
-        left out unless ``--validation`` is given.
+        """Return the measured kernels whose checkouts are present. Those that only validate the model are left
+        out, unless ``--validation`` is given.
         """
         return [one for one in measured_sets.every_set() if self.validation or one.role is Role.DEVELOPMENT]
 
@@ -81,7 +81,9 @@ class Bench:
         return [case for case in self.cases if case.name not in BEST]
 
     def kernels(self) -> Iterator[tuple[str, Kernel]]:
-        """Yield the public baselines and our own kernels by workload, with their names in the tables."""
+        """Yield the public baselines and acceld's own kernels by workload, with the names that they have in the
+        tables.
+        """
         ours = list(kernels.own_kernels())
         for name in dict.fromkeys((*NKIBENCH, *(one.workload.name for one in ours))):
             if self.only and name not in self.only:
@@ -94,7 +96,7 @@ class Bench:
 
 
 def model(bench: Bench) -> dict[str, Table]:
-    """Measure the errors of predictions."""
+    """Return the tables of the errors of predictions."""
     outcomes = {case.name: accuracy.run(case) for case in bench.cases}
     tutorial = {name: accuracy.run(versions.tutorial_case(name)) for name in versions.TUTORIAL_MS}
     baselines = [outcome for name, outcome in outcomes.items() if name not in BEST]
@@ -112,7 +114,7 @@ def model(bench: Bench) -> dict[str, Table]:
 
 
 def wins(bench: Bench) -> dict[str, Table]:
-    """Measure the speed-up that each rule gives on each chip, and the effect of each fitted constant on it."""
+    """Return the tables of the speed-up by each rule on each chip, and of how each fitted constant changes it."""
     path = bench.results / "wins.json"
     known: dict[str, Table] = json.loads(path.read_text()) if path.is_file() else {}
     for name, one in bench.kernels():
@@ -126,12 +128,12 @@ def wins(bench: Bench) -> dict[str, Table]:
 
 
 def corpus(_: Bench) -> dict[str, Table]:
-    """Evaluate the legality corpus."""
+    """Return the table of the legality corpus."""
     return {"corpus": coverage.corpus_table()}
 
 
 def mutants(bench: Bench) -> dict[str, Table]:
-    """Measure how many mutants the checks notice."""
+    """Return the tables of how many mutants the checks notice."""
     path = bench.results / "mutants.json"
     known = results.read(path)
     for label, kernel in bench.kernels():
@@ -145,7 +147,9 @@ def mutants(bench: Bench) -> dict[str, Table]:
 
 
 def sets(bench: Bench) -> dict[str, Table]:
-    """Measure every measured set, development and validation apart, and the share of measurements within the intervals."""
+    """Return the tables of every measured set, development and validation apart, and of how many measurements
+    lie within their intervals.
+    """
     found, missing = prediction.predict_all(bench.measured, bench.results / "programs")
     for reason in missing:
         say(f"not timed: {reason}")
@@ -157,18 +161,18 @@ def sets(bench: Bench) -> dict[str, Table]:
 
 
 def ablations(bench: Bench) -> dict[str, Table]:
-    """Measure the development sets with rules and constants changed one at a time."""
+    """Return the table of the development sets with rules and constants changed one at a time."""
     return {"ablation_sets": prediction.ablation_table(bench.measured, bench.results / "programs", say)}
 
 
 def samples(_: Bench) -> dict[str, Table]:
-    """Try the kernels of nki-samples."""
+    """Return the tables of the kernels of nki-samples."""
     table = coverage.sample_table()
     return {"samples": table} if table else {}
 
 
 def checked(bench: Bench) -> dict[str, Table]:
-    """Measure the time of checking the public kernels. The figures can be compared only if they come from a quiet
+    """Return the table of the time that checking the public kernels takes. It is comparable only from an idle
     machine.
     """
     chosen = [name for name in NKIBENCH if not bench.only or name in bench.only]
@@ -213,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def say(text: str) -> None:
-    """Print progress for a person."""
+    """Print a line of progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 

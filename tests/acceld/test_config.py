@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
 
@@ -24,6 +26,21 @@ def test_the_commented_file_is_current_and_equals_the_defaults(tmp_path: Path) -
     assert text == config.default_toml()
     write(tmp_path, text)
     assert config.load(tmp_path, environ={}).config == config.Config()
+
+
+@pytest.mark.parametrize("key", [key for key, _, _ in config.every_key()])
+def test_the_text_of_a_key_is_sentences_that_name_each_value(key: str) -> None:
+    doc = next(text for name, _, text in config.every_key() if name == key)
+    assert doc.endswith(".") and len(doc.split()) > 3, doc
+    hint, _ = config._find(key, "")
+    values = get_args(hint) if get_origin(hint) is Literal and key not in ("search.chip", "evaluate.nki") else ()
+    assert [value for value in values if value and not re.search(rf"\b{value}\b", doc)] == []
+
+
+def test_every_section_of_the_commented_file_says_what_it_is_for() -> None:
+    text = config.default_toml()
+    for section, purpose in config.every_section():
+        assert purpose.endswith(".") and (f"[{section}]" in text or section == "models.NAME"), section
 
 
 def test_flags_win_over_variables_over_project_over_user_over_defaults(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_timing_alone_rewards_predictions_and_a_function_may_replace_the_reward(
 def test_rewards_are_held_against_those_of_their_group() -> None:
     assert advantages([1.0, 3.0, 5.0, 5.0], 2) == [-1.0, 1.0, 0.0, 0.0]
     assert advantages([1.0, None, 3.0], 3, scale=False) == [-1.0, 0.0, 1.0]
-    with pytest.raises(UsageError, match="no groups"):
+    with pytest.raises(UsageError, match="can not be divided into groups"):
         advantages([1.0], 2)
 
 

@@ -1,1 +1,1 @@
-"""Hold the screens, one module each. A screen maps the folded state to widgets, and keys to requests."""
+"""Hold the screens, one module each. A screen draws the state in widgets, and turns keys into requests."""

@@ -1,4 +1,4 @@
-"""Provide the base of all screens: frame, keys, and updates from the state."""
+"""Define what all screens share: frame, keys, and drawing after changes of the state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GLUE = "\ue000"
 
 
 class ConsoleScreen(Screen[None]):
-    """Base of the console's screens. ``NAME`` is the Textual mode that opens the screen."""
+    """Base class of the screens. ``NAME`` is the name of the Textual mode that opens a screen."""
 
     NAME: ClassVar[str] = ""
     WANTS: ClassVar[frozenset[str]] = frozenset()
@@ -85,7 +85,7 @@ class ConsoleScreen(Screen[None]):
 
     @property
     def run_view(self) -> RunView | None:
-        """The run in view."""
+        """View of the run in view; None without one."""
         return self.session.run_view
 
     def compose(self) -> ComposeResult:
@@ -100,11 +100,11 @@ class ConsoleScreen(Screen[None]):
         yield Keys()
 
     def body(self) -> Iterable[Any]:
-        """Yield the screen's own widgets."""
+        """Yield the widgets of the screen between tabs and keys."""
         raise NotImplementedError
 
     def show(self) -> None:
-        """Map the state to the widgets."""
+        """Draw the present state in the widgets."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
@@ -118,7 +118,7 @@ class ConsoleScreen(Screen[None]):
         self.call_after_refresh(self.refresh_all)
 
     def refresh_all(self) -> None:
-        """Draw everything from the current state."""
+        """Draw the frame and the widgets from the present state."""
         if not self._composed or not self.app.is_running:  # an application that ends removes its widgets one by one
             return
         self._show_head()
@@ -139,7 +139,7 @@ class ConsoleScreen(Screen[None]):
         banner.refresh()
 
     def tick(self) -> None:
-        """Draw the parts again that change as time passes, such as the lists in ``AGES``."""
+        """Draw what changes as time passes, such as the ages in the lists of ``AGES``."""
         if self._composed and self.app.is_running:
             self._show_head()
             for panel in self.query(Panel):
@@ -148,15 +148,15 @@ class ConsoleScreen(Screen[None]):
                 self.query_one(f"#{name}", LineList).redraw()
 
     async def on_key(self, event: events.Key) -> None:
-        """Show the reason why a greyed key does nothing."""
+        """Say why a key is greyed when it is pressed."""
         active = self.active_bindings.get(event.key)
         if active is not None and not active.enabled and active.binding.action.startswith("app.steer("):
             event.stop()
             await self.app.run_action(active.binding.action.replace("app.steer", "app.why"))
 
     def nothing(self, text: str, asked: str = "") -> str:
-        """Return the reason why there is nothing to show: there is no connection, the data are being read or could
-        not be read, or ``text``.
+        """Return what to show in an empty list: that there is no connection, that data are being read or could
+        not be read, else ``text``.
 
         ``asked`` is the path of the request to :meth:`fetch`, without the version.
         """
@@ -165,22 +165,24 @@ class ConsoleScreen(Screen[None]):
         return self._unread.get(asked, "") or text
 
     def select_run(self, run: int) -> None:
-        """Put a run in view, and load it if necessary."""
+        """Make a run the run in view, and load it if necessary."""
         if self.session.select(run):
             start(self.app, partial(self.session.load, run, self.refresh_all), group="load")
         self.refresh_all()
 
     def point(self, lines: LineList, key: Hashable | None) -> None:
-        """Move the cursor to the selection, if another screen has changed it."""
+        """Move a list's cursor to the line ``key`` if another screen has chosen that one."""
         if key is not None and key != self._pointed and lines.move_to_key(key):
             self._pointed = key
 
     def pointed(self, key: Hashable) -> None:
-        """Handle a person's move of the cursor."""
+        """Take note that a person moved the cursor to the line ``key``."""
         self._pointed = key
 
     def fetch(self, path: str, take: Callable[[Any], None], **parameters: Any) -> None:
-        """Send a request, and pass its answer to ``take``. An answer to an older request of this screen is dropped."""
+        """Send a GET request, and call ``take`` with the answer. The answer is dropped if this screen has sent
+        a newer request meanwhile.
+        """
 
         asked = path.split("/")[2]
 
@@ -199,22 +201,24 @@ class ConsoleScreen(Screen[None]):
         start(self, ask, group=asked, exclusive=True)
 
     def state_text(self, state: str, before: str = "") -> Text:
-        """Return the state of a run with its glyph, after ``before``. While the daemon does not answer, an active state
-        is the last known one and has a question mark.
+        """Return a run's state with its symbol, behind the text ``before``.
+
+        While the daemon does not answer, an active state is only the last known one, and gets a question mark.
         """
         if self.session.knows_the_present or state not in (*UNDER_WAY, CANCELLING):
             return styled(f"{before}{state_word(state)}", self.palette.state(state))
         return styled(f"{before}? {state}", self.palette.warn)
 
     def beyond_peak(self, share: float | None, width: int) -> Text:
-        """Return the lines that say why a share of the peak is above 100 %; empty for a smaller share."""
+        """Return lines that say why a percentage of the peak is above 100 %; empty if it is not."""
         why = figures.beyond_peak(share)
         return self.wrapped(why, self.palette.muted, width) if why else Text()
 
     def wrapped(self, text: str, style: str | Style, width: int, most: int | None = None) -> Text:
-        """Return a text in lines of at most ``width``, broken between words, each with its line end; ``most`` lines.
+        """Return a text broken between words into lines of at most ``width`` cells, each with its line end, at
+        most ``most`` lines.
 
-        A number stays beside its unit.
+        A number stays on the line of its unit.
         """
         lines = Text(BEFORE_UNIT.sub(GLUE, text), style=style).wrap(self.app.console, width)
         for line in lines:
@@ -277,13 +281,15 @@ class ConsoleScreen(Screen[None]):
     # -- filter --------------------------------------------------------------------------------------------------
 
     def filtered(self, text: str) -> None:
-        """Apply the filter's new text. A screen without a filter searches its first list."""
+        """Apply the new text of the filter. On a screen without a filter the text is searched for in the first
+        list.
+        """
         self.query_text = text
         if self.FILTERS:
             self.show()
 
     def matches(self, text: str) -> bool:
-        """Return True if every word of the filter is in ``text``."""
+        """Tell whether every word of the filter occurs in ``text``."""
         return all(word in text.lower() for word in self.query_text.lower().split())
 
     def action_sort(self) -> None:
@@ -291,7 +297,7 @@ class ConsoleScreen(Screen[None]):
         self.show()
 
     def sort_by(self, column: Column | None) -> None:
-        """Sort by the column whose header was clicked."""
+        """Sort the list by the column whose header was clicked."""
         order = self.SORTED_BY.get(column.title) if column else None
         if order is not None:
             self.sort = self.SORTS.index(order)
@@ -302,7 +308,7 @@ class ConsoleScreen(Screen[None]):
             )
 
     def open_event(self, event: Event | None) -> None:
-        """Open the candidate that an event is about, else its run."""
+        """Show the candidate that an event is about; if it is about none, the event's run."""
         if event is None or event.run is None:
             self.notify("The event is about no run.")
             return
@@ -314,7 +320,7 @@ class ConsoleScreen(Screen[None]):
         self.app.switch_mode("candidate" if isinstance(candidate, int) else "beam")
 
     def action_find(self, step: int) -> None:
-        """Move to the next line with the text that was searched for."""
+        """Go to the next line with the text that was searched for, or with ``step`` -1 to the one before."""
         lists = self.query(LineList)
         if not self.query_text or not lists:
             self.notify(f"Type {key_of(self, 'filter')} and a text first.", title="Nothing to search for")
@@ -353,7 +359,7 @@ class ConsoleScreen(Screen[None]):
 
 
 def best_line(run: RunView, width: int) -> str:
-    """Return a sparkline of the best speed-up so far over the candidates, oldest left."""
+    """Return a sparkline of the best speed-up so far after each candidate, oldest on the left."""
     base = run.baseline_us
     if not base or not run.bests:
         return ""

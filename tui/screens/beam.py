@@ -1,4 +1,4 @@
-"""Show the tree of candidates of one run."""
+"""Show the candidates of one run as a tree."""
 
 from __future__ import annotations
 
@@ -40,13 +40,15 @@ RESTS_S = 0.15
 
 
 def figures_width(width: int) -> int:
-    """Return the cells of the figures in a line of ``width``."""
+    """Return how many cells the columns of figures take in a line of ``width`` cells."""
     return FIGURES if width >= NARROW else FIGURES - PEAK
 
 
 def changes(run: RunView) -> dict[str, tuple[int, int, float]]:
-    """Return three figures for each change, the best change first: how many of the newest ``NEWEST`` candidates tried
-    the change, how many of them gained over their parents beyond a tie, and the greatest such gain.
+    """Return three figures for each kind of change, the change with the greatest gain first.
+
+    They are: how many of the newest ``NEWEST`` candidates tried it, how many of these were faster than their
+    parents beyond a tie, and the greatest such gain.
     """
     found: dict[str, tuple[int, int, float]] = {}
     for node in islice(reversed(run.candidates.values()), NEWEST):
@@ -63,7 +65,7 @@ def changes(run: RunView) -> dict[str, tuple[int, int, float]]:
 
 
 class BeamScreen(ConsoleScreen):
-    """The tree of candidates, with the path to the best."""
+    """Screen with the tree of a run's candidates, in which the path to the best one is marked."""
 
     NAME = "beam"
     AUTO_FOCUS: ClassVar[str | None] = "#tree"
@@ -258,7 +260,7 @@ class BeamScreen(ConsoleScreen):
         return text
 
     def _lineage(self, run: RunView, node: CandidateView, width: int, text: Text) -> None:
-        """Append each step from the baseline, with its gain."""
+        """Append a line for each step from the baseline to a candidate, with the step's gain."""
         palette = self.palette
         text.append("\nlineage\n", palette.muted)
         before: float | None = None
@@ -281,7 +283,7 @@ class BeamScreen(ConsoleScreen):
             )
 
     def _show_plot(self) -> None:
-        """Draw the chosen figure, if there is room."""
+        """Draw the chosen figure if the window has room for it."""
         place, run = self.query_one("#plot", Container), self.run_view
         if run is None or not place.display:
             return
@@ -298,7 +300,9 @@ class BeamScreen(ConsoleScreen):
         self._show_plot()
 
     def _show_change(self) -> None:
-        """Draw the difference from the parent, if there is room, once the cursor rests."""
+        """Draw the difference between the candidate under the cursor and its parent, if there is room, as soon
+        as the cursor rests.
+        """
         pane, number, run = self.query_one("#change", LineList), self.session.candidate, self.run_view
         if self._changed[0] is not None and (run is None or self._changed[0] not in run.candidates):
             self._take({})
@@ -323,7 +327,7 @@ class BeamScreen(ConsoleScreen):
         pane.scroll_home(animate=False)
 
     def _now(self, width: int, height: int) -> Text:
-        """Return lines on the devices' work, the next step, and the run's pace. Past steps are in the list of events."""
+        """Return lines on what devices do, what the run does next, and how fast it goes."""
         palette, session, run = self.palette, self.session, self.run_view
         state, text = session.state, Text()
         for name in sorted(state.devices)[: height // 3]:
@@ -419,7 +423,7 @@ class BeamScreen(ConsoleScreen):
             self.query_one("#tree", LineList).move_to_key(("candidate", run.best.candidate))
 
     def action_mark(self) -> None:
-        """Mark a candidate, or show the difference of a second one from it."""
+        """Mark the candidate under the cursor; if one is marked already, show the difference between the two."""
         marked, number = self.session.marked, self.session.candidate
         if number is None:
             return

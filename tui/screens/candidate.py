@@ -1,4 +1,4 @@
-"""Show one candidate: source, diff, plan, checks, model calls, lineage."""
+"""Show one candidate: source, differences, plan, checks, model calls, lineage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGAINST = ("parent", "baseline", "best", "marked")
 
 
 class CandidateScreen(CandidateInView):
-    """All facts about one candidate."""
+    """Screen with all that is known about one candidate."""
 
     NAME = "candidate"
     AUTO_FOCUS: ClassVar[str | None] = "#lines"
@@ -185,7 +185,7 @@ class CandidateScreen(CandidateInView):
         return lines or [styled(self._without_calls(), self.palette.muted)]
 
     def _without_calls(self) -> str:
-        """Return the reason why no model call made the candidate."""
+        """Return why the candidate has no model calls, for example because a rule made it."""
         if not self.facts.get("parent"):
             return "No model was asked: it is a baseline."
         return (
@@ -296,7 +296,7 @@ class CandidateScreen(CandidateInView):
         self._draw_view()
 
     def compare(self, against: str) -> None:
-        """Show the difference from the parent, the baseline, the best or the marked candidate."""
+        """Show how the source differs from that of the parent, the baseline, the best or the marked candidate."""
         self._view, self._against, self._other = "diff", against, ("", "")
         if self._composed:
             self._draw_view()
@@ -327,7 +327,7 @@ class CandidateScreen(CandidateInView):
 
 
 def engine_bars(profile: Mapping[str, Any], width: int, filled: Any, muted: Any) -> Text:
-    """Return the busy time of each engine against the latency."""
+    """Return a bar for each engine: its busy time as a share of the latency."""
     text = Text()
     engines = sorted((profile.get("engines_us") or {}).items(), key=lambda item: -item[1])
     whole = profile.get("latency_us") or max((busy for _, busy in engines), default=0.0)

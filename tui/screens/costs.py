@@ -1,4 +1,4 @@
-"""Show the costs of models, and the gains they bought."""
+"""Show what models cost, and the gains they brought."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COLUMNS = (
 
 
 class CostsScreen(ConsoleScreen):
-    """Costs by role and model."""
+    """Screen with the costs of models by role and model."""
 
     NAME = "costs"
     AUTO_FOCUS: ClassVar[str | None] = "#models"
@@ -70,7 +70,7 @@ class CostsScreen(ConsoleScreen):
 
     @property
     def _answer(self) -> Mapping[str, Any]:
-        """The daemon's answer about the run in view; empty before the answer arrives."""
+        """The daemon's answer about the costs of the run in view; empty until it arrives."""
         return self._answers.get(self.session.run or 0, {})
 
     def _list(self) -> None:
@@ -93,7 +93,7 @@ class CostsScreen(ConsoleScreen):
         return self.nothing("No model was asked yet.", "costs")
 
     def _rows(self) -> list[Mapping[str, Any]]:
-        """Return the costs by model: from the daemon, or in a replay from the events."""
+        """Return the costs by role and model: those that the daemon states; in a replay, those of the events."""
         if self._answer and self.session.replay is None:
             return list(self._answer.get("by_model") or ())
         run = self.run_view
@@ -162,7 +162,7 @@ class CostsScreen(ConsoleScreen):
 
 
 def gain(run: RunView, spent_usd: float) -> str:
-    """Return the gain in percent and its price."""
+    """Return in words how much faster the best kernel is than the baseline, and what each percent cost."""
     if not run.best or not run.baseline_us or run.best.latency_us >= run.baseline_us:
         return "nothing better yet"
     percent = 100 * (run.baseline_us / run.best.latency_us - 1)

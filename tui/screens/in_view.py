@@ -1,4 +1,4 @@
-"""Provide the base of screens about the candidate in view."""
+"""Define the base of the screens that show the candidate in view."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from acceld.tui.session import Session
 
 
 class CandidateInView(ConsoleScreen):
-    """Load all facts about the candidate in view, and load them again when it has a new result.
+    """Screen that loads all that is known about the candidate in view, and loads it again when the candidate
+    has a new result.
 
-    Without a candidate in view, the best one is shown.
+    If no candidate is in view, it shows the run's best one.
     """
 
     WANTS: ClassVar[frozenset[str]] = frozenset({"run"})
@@ -41,12 +42,12 @@ class CandidateInView(ConsoleScreen):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """The daemon's answer about the candidate in view; empty before the answer arrives."""
+        """The daemon's answer about the candidate in view; empty until it arrives."""
         return self._answer if self._answer.get("id") == self.session.candidate else {}
 
     @property
     def unknown(self) -> str:
-        """Return the reason why there are no facts: the candidate is being read, could not be read, or does not
+        """Return why nothing is known about the candidate: it is being read, could not be read, or does not
         exist.
         """
         return self.nothing("Choose a candidate on the Beam screen.", "candidates")
@@ -60,15 +61,15 @@ class CandidateInView(ConsoleScreen):
         self.draw()
 
     def draw(self) -> None:
-        """Draw the facts of the candidate in view, or nothing."""
+        """Draw what is known about the candidate in view; without such a candidate, empty widgets."""
         raise NotImplementedError
 
     @property
     def evaluation(self) -> Mapping[str, Any]:
-        """The candidate's result; empty if there is none yet."""
+        """Result of the candidate in view; empty if it has none yet."""
         return self.facts.get("evaluation_record") or {}
 
     @property
     def profile(self) -> Mapping[str, Any]:
-        """The candidate's profile; empty if there is none."""
+        """Profile of the candidate in view; empty if it has none."""
         return self.evaluation.get("profile") or {}

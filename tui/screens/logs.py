@@ -1,4 +1,4 @@
-"""Show every event as it comes, or the daemon's own log."""
+"""Show all events as they come, or the daemon's log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS = ("everything", "warnings", "errors")
 
 
 class LogsScreen(ConsoleScreen):
-    """Events by time."""
+    """Screen with the events in the order of time, or with the daemon's log."""
 
     NAME = "logs"
     AUTO_FOCUS: ClassVar[str | None] = "#log"

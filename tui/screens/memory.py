@@ -1,4 +1,4 @@
-"""Show the optimization memory: insights with their sources and outcomes."""
+"""Show the optimization memory: each insight, what taught it, and how often it won."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 class MemoryScreen(ConsoleScreen):
-    """Insights, each with the two kernels it was learned from."""
+    """Screen with the insights. Each is shown with the slow and the fast kernel that taught it."""
 
     NAME = "memory"
     AUTO_FOCUS: ClassVar[str | None] = "#insights"

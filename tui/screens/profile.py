@@ -1,4 +1,4 @@
-"""Show a candidate's profile: the parts of its time, and the basis of each figure."""
+"""Show the profile of a candidate: where its time goes, and how each figure was found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ COUNTED = {
 
 
 def by_line(spots: Iterable[Mapping[str, Any]]) -> list[tuple[int, float, str]]:
-    """Return the line, the busy microseconds and the engines of hot spots, each line once, the longest first."""
+    """Return source line, busy microseconds and engines for each line that is among the hot spots, longest time
+    first.
+    """
     found: dict[int, tuple[float, list[str]]] = {}
     for spot in spots:
         number, busy = int(spot.get("line") or 0), float(spot.get("busy_us") or 0.0)
@@ -50,7 +52,9 @@ def by_line(spots: Iterable[Mapping[str, Any]]) -> list[tuple[int, float, str]]:
 
 
 class ProfileScreen(CandidateInView):
-    """Exact counts, modelled times, and the predicted latency with its interval, each in its own part."""
+    """Screen with a candidate's exact counts, its modelled times, and its latency with the interval, in
+    separate parts.
+    """
 
     NAME = "profile"
     AUTO_FOCUS: ClassVar[str | None] = "#counters"
@@ -161,7 +165,7 @@ class ProfileScreen(CandidateInView):
 
 
 def _interleaved(pair: Mapping[str, Any], palette: Palette) -> Text:
-    """Return the line of a comparison with interleaved timing."""
+    """Return a line on the comparison with another kernel that was timed in turns with this one."""
     news = interleaved(pair)
     word = {True: "faster", False: "slower", None: "a tie"}[news]
     low, high = pair["interval"]

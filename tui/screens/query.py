@@ -1,4 +1,4 @@
-"""Query the history by SQL: schema, statement, rows."""
+"""Query the history by SQL: the database's tables, a statement, and its rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TIME_LIMIT_S = 30
 
 
 class Statement(TextArea):
-    """Editor that colors SQL and completes words, tables and columns."""
+    """Editor for an SQL statement, which colors it and completes words, tables and columns."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "complete", "Complete", id="query.complete")]
 
@@ -64,7 +64,9 @@ class Statement(TextArea):
 
     @property
     def choices(self) -> list[str]:
-        """Return the possible completions, without the part that has been typed."""
+        """Return the words that may complete what stands before the cursor, without the part that is typed
+        already.
+        """
         row, column = self.cursor_location
         line = self.document.get_line(row)
         if re.match(r"\w", line[column:]):
@@ -85,7 +87,7 @@ class Statement(TextArea):
 
 
 class Rows(LineList):
-    """List of rows that scrolls sideways by whole columns."""
+    """List of rows that can be moved sideways by whole columns."""
 
     first = 0
 
@@ -94,11 +96,11 @@ class Rows(LineList):
         self.post_message(self.Sideways())
 
     class Sideways(Message):
-        """The first visible column has changed."""
+        """Message: another column is now the first visible one."""
 
 
 class QueryScreen(ConsoleScreen):
-    """The schema on the left, a statement, and its rows."""
+    """Screen with the database's tables on the left, and a statement above its rows."""
 
     NAME = "query"
     AUTO_FOCUS: ClassVar[str | None] = "#sql"
@@ -163,7 +165,7 @@ class QueryScreen(ConsoleScreen):
         self.call_after_refresh(lambda: setattr(rows, "border_subtitle", self._shown_columns(rows)))
 
     def _shown_columns(self, rows: Rows) -> str:
-        """Return the names of the visible columns, if not all are visible."""
+        """Return the names of the visible columns; empty if all columns are visible."""
         count = len(self._columns)
         last = rows.first + len(self._in_view(rows.scrollable_content_region.width - POINTER))
         return (
@@ -201,7 +203,9 @@ class QueryScreen(ConsoleScreen):
         return self._cells(self._rows[int(str(key))], width)
 
     def _cells(self, values: Sequence[Any], width: int, *, header: bool = False) -> Text:
-        """Return as many whole columns as fit into the line. The first column is cut if it does not fit."""
+        """Return the cells of a row, as many whole columns as fit into ``width``. Only the first one is cut if
+        it does not fit.
+        """
         text = Text()
         for place, size in self._in_view(width).items():
             value = values[place]
@@ -211,7 +215,7 @@ class QueryScreen(ConsoleScreen):
         return text
 
     def _in_view(self, width: int) -> dict[int, int]:
-        """Return the columns that fit, with their cells. Numbers and times are never cut."""
+        """Return the visible columns by position, with the cells of each. Numbers and times are never cut."""
         first, used, found = self.query_one(Rows).first, 0, {}
         for place in range(first, len(self._columns)):
             size, left = self._widths[place], width - used
@@ -369,13 +373,17 @@ class QueryScreen(ConsoleScreen):
 
 
 def own_queries() -> Path | None:
-    """Return the folder of a person's own queries, one ``NAME.sql`` each; None without a home folder."""
+    """Return the folder with a person's own queries, one file ``NAME.sql`` each; None if there is no home
+    folder.
+    """
     file = config.user_file(os.environ)
     return file.parent / "queries" if file else None
 
 
 def exported(suffix: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return rows as JSON lines (``.jsonl``), a Markdown table (``.md``) or comma separated values."""
+    """Return rows as text for a file with the ending ``suffix``: JSON lines for ``.jsonl``, a Markdown table
+    for ``.md``, else comma separated values.
+    """
     if suffix == ".jsonl":
         return "".join(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
     if suffix == ".md":

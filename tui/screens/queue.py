@@ -1,4 +1,4 @@
-"""Show the devices, the waiting work, and the bottleneck."""
+"""Show the devices, what waits for them, and the bottleneck."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WAITING = (
 
 
 class QueueScreen(ConsoleScreen):
-    """Devices with their work, and the queue."""
+    """Screen with the devices, what each one does, and the queue."""
 
     NAME = "queue"
     AUTO_FOCUS: ClassVar[str | None] = "#devices"
@@ -146,7 +146,7 @@ class QueueScreen(ConsoleScreen):
 
 
 def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
-    """Return a text that names the stage for which all other stages wait."""
+    """Return in words what the other work waits for: the models, the evaluations, or neither."""
     if waiting and busy >= slots:
         return f"devices: {slots} of {slots} busy, {figures.many(waiting, 'candidate')} waiting"
     if waiting:

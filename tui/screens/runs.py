@@ -41,18 +41,21 @@ COLUMNS = (
 
 
 def chosen(titles: Sequence[str]) -> tuple[int, ...]:
-    """Return the places of the columns with these titles; of all columns if there are no titles. Raises ConfigError for
-    a title that no column has.
+    """Return the positions of the columns with these titles; without titles, those of all columns.
+
+    Raises ConfigError for a title that no column has.
     """
     places = {column.title: place for place, column in enumerate(COLUMNS)}
     for title in titles:
         if title not in places:
-            raise ConfigError(f"tui.columns: {title!r} is no column of Runs", hint=f"there are: {', '.join(places)}")
+            raise ConfigError(
+                f"tui.columns: {title!r} is no column of Runs", hint=f"the columns are: {', '.join(places)}"
+            )
     return tuple(places[title] for title in dict.fromkeys(titles or places))
 
 
 class RunsScreen(ConsoleScreen):
-    """The list of runs."""
+    """Screen with the list of runs and the latest events."""
 
     NAME = "runs"
     AUTO_FOCUS: ClassVar[str | None] = "#runs"
@@ -237,7 +240,7 @@ class RunsScreen(ConsoleScreen):
 
 
 def _percent_of_peak(run: RunView) -> float | None:
-    """Return the percent of peak of the best candidate, from its event or its row."""
+    """Return the percent of peak of a run's best candidate, from an event or a row; None if neither states it."""
     if run.best is None:
         return None
     node = run.candidates.get(run.best.candidate)

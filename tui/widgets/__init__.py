@@ -1,1 +1,1 @@
-"""Hold widgets that do not depend on runs."""
+"""Hold widgets that know nothing of runs."""

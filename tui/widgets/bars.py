@@ -1,4 +1,4 @@
-"""Draw figures as text: bars and sparklines. This module is pure."""
+"""Draw figures as text: bars and sparklines. The functions are pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def bar(part: float, whole: float, width: int, *, track: str = "·") -> str:
-    """Return ``part`` of ``whole`` as exactly ``width`` cells; full blocks, one partial block, then ``track``."""
+    """Return a bar of exactly ``width`` cells that shows ``part`` of ``whole``; cells beyond the bar are
+    ``track``.
+    """
     if whole <= 0 or width <= 0:
         return track * max(0, width)
     eighths = round(min(max(part / whole, 0.0), 1.0) * width * 8)
@@ -19,7 +21,9 @@ def bar(part: float, whole: float, width: int, *, track: str = "·") -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return ``values`` in at most ``width`` cells, least lowest; each cell shows the last value that falls into it."""
+    """Return a sparkline of ``values`` in at most ``width`` cells. If several values share a cell, it shows the
+    last of them.
+    """
     if not values or width <= 0:
         return ""
     if len(values) > width:
@@ -31,15 +35,15 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """Return ``text`` cut to ``width`` cells, with an ellipsis if something is missing. Numbers are never cut in the
-    middle.
-    """
+    """Return ``text`` in at most ``width`` cells; a longer text ends with an ellipsis, never inside a number."""
     text = text.replace("\n", " ")
     return text if len(text) <= width else text[: cut(text, width)] + "…"
 
 
 def cut(text: str, width: int) -> int:
-    """Return the number of characters to keep of a too long text, so that an ellipsis is the last of ``width`` cells."""
+    """Return how many characters of a text that is too long to keep, so that an ellipsis fits into ``width``
+    cells too.
+    """
     end = max(0, width - 1)
     if re.match(r"[\d.,][\d.,x%]", text[max(0, end - 1) :]) and (number := re.search(r"[\d.,]+$", text[:end])):
         return number.start()

@@ -1,4 +1,4 @@
-"""Draw Python source, and the difference of two sources, as colored lines."""
+"""Draw Python source, and the difference between two sources, as colored lines."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ def diff_lines(
     width: int = 0,
     sides: bool = False,
 ) -> list[Text]:
-    """Return the difference as one Text for each line, with changed words underlined; empty if the two are the same.
+    """Return the difference between two sources as colored lines, with changed words underlined; empty if they
+    are equal.
 
-    The indentation that all shown lines share is left out. Lines longer than ``width`` go on in the next one, without
-    ``width`` none does. With ``sides`` the two stand side by side in that width.
+    Indentation that all shown lines share is left out. Lines longer than ``width`` are continued on the next
+    line; with 0 they are not. With ``sides`` the two sources stand side by side in ``width`` cells.
     """
     if before == after:
         return []
@@ -94,8 +95,10 @@ def _marked(mark: str, line: Text, style: Style) -> Text:
 
 
 def _pieces(line: Text, width: int) -> list[Text]:
-    """Return a line in pieces of at most ``width`` cells, broken after a blank if one is near the end. Each piece after
-    the first begins with a blank for the mark.
+    """Return a line in pieces of at most ``width`` cells, broken after a blank if one is near the end of a
+    piece.
+
+    Each further piece begins with a blank, in the column of the mark (``+`` or ``-``).
     """
     if width < 2 or len(line) <= width:
         return [line]
@@ -110,7 +113,7 @@ def _pieces(line: Text, width: int) -> list[Text]:
 
 
 def _rows(left: Text | None, right: Text | None, half: int) -> list[Text]:
-    """Return two columns of ``half`` cells, in as many rows as the longer line needs."""
+    """Return a line of each source side by side, each in ``half`` cells; in several rows if one is longer."""
     rows = []
     for one, other in zip_longest(_pieces(left or Text(), half), _pieces(right or Text(), half)):
         row = one.copy() if one is not None else Text()
@@ -120,7 +123,7 @@ def _rows(left: Text | None, right: Text | None, half: int) -> list[Text]:
 
 
 def _underline_words(old: Text, new: Text, palette: Palette) -> None:
-    """Underline the words in which two versions of a line differ."""
+    """Underline, in both versions of a line, the words that differ."""
     words = [[(m.start(), m.end()) for m in _WORDS.finditer(one.plain)] for one in (old, new)]
     texts = [[one.plain[a:b] for a, b in places] for one, places in zip((old, new), words, strict=True)]
     for kind, a, b, c, d in difflib.SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes():

@@ -1,4 +1,4 @@
-"""Fit the columns of a table into any width: the least important columns are dropped first. This module is pure."""
+"""Fit the columns of a table into any width, by leaving out the least important ones. The functions are pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. The higher ``keep``, the longer it stays."""
+    """A column of a table. Columns with a low ``keep`` are left out first."""
 
     title: str
     width: int
@@ -26,7 +26,7 @@ class Column:
 
 
 def fit(columns: Sequence[Column], width: int) -> dict[int, int]:
-    """Return the widths of the columns that fit into ``width`` cells, by position."""
+    """Return the columns that fit into ``width`` cells, by position, with the cells of each."""
     chosen = set(range(len(columns)))
 
     def need() -> int:
@@ -43,7 +43,7 @@ def fit(columns: Sequence[Column], width: int) -> dict[int, int]:
 
 
 def column_at(columns: Sequence[Column], width: int, cell: int) -> Column | None:
-    """Return the column under a cell of a table of ``width``; None if the cell is between two columns or beside all."""
+    """Return the column at a cell of a table of ``width`` cells; None if no column is there."""
     left = 0
     for place, size in fit(columns, width).items():
         if left <= cell < left + size:
@@ -53,12 +53,12 @@ def column_at(columns: Sequence[Column], width: int, cell: int) -> Column | None
 
 
 def header(columns: Sequence[Column], width: int, style: Style) -> Text:
-    """Return the line of titles."""
+    """Return the line with the columns' titles."""
     return line(columns, [(column.title, style) for column in columns], width)
 
 
 def line(columns: Sequence[Column], cells: Sequence[tuple[str, Style]], width: int) -> Text:
-    """Return one row of the table; ``cells`` has one entry for each column."""
+    """Return one row of the table. ``cells`` has text and style of each column."""
     text = Text()
     for place, (i, size) in enumerate(fit(columns, width).items()):
         if place:
@@ -70,13 +70,13 @@ def line(columns: Sequence[Column], cells: Sequence[tuple[str, Style]], width: i
 
 
 def cell(text: Text) -> tuple[str, Style]:
-    """Return a styled word as a cell of :func:`line`."""
+    """Return text and style of a styled word, as :func:`line` takes them."""
     return text.plain, next((span.style for span in text.spans if isinstance(span.style, Style)), Style())
 
 
 def whole(parts: Sequence[tuple[Text, int]], width: int) -> Text:
-    """Return texts one after another. If they do not fit, the texts with the lowest numbers are left out. No text is
-    cut.
+    """Return texts one behind the other. If they do not fit, those with the lowest numbers are left out. No
+    text is cut.
     """
     kept = list(parts)
     while len(kept) > 1 and sum(text.cell_len for text, _ in kept) > width:

@@ -1,4 +1,4 @@
-"""Draw the frame of every screen: tabs, the line of context, the banner."""
+"""Draw the frame of every screen: tabs, a line about the run in view, and a banner."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BESIDE_PALETTE = 2
 
 
 class Tab(Static):
-    """The clickable name of a screen."""
+    """Clickable name of a screen."""
 
     DEFAULT_CSS = """
     Tab { width: auto; padding: 0 1; color: $secondary; }
@@ -42,7 +42,7 @@ class Tab(Static):
     """
 
     class Pressed(Message):
-        """A tab was clicked."""
+        """Message: a tab was clicked."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -57,7 +57,7 @@ class Tab(Static):
 
 
 class Tabs(Horizontal):
-    """The names of all screens."""
+    """Line with the names of all screens."""
 
     DEFAULT_CSS = "Tabs { height: 1; background: $surface; }"
 
@@ -71,7 +71,7 @@ class Tabs(Horizontal):
 
 
 class Line(Static):
-    """A line of text drawn for its current width."""
+    """Line of text that is drawn again when its width changes."""
 
     DEFAULT_CSS = "Line { height: 1; }"
 
@@ -87,7 +87,9 @@ class Line(Static):
 
 
 class Keys(Footer):
-    """The keys of a screen. A key that does not fit as a whole beside the palette's is left out."""
+    """Line with the keys of a screen. A key that does not fit as a whole, beside the palette's key, is left
+    out.
+    """
 
     def __init__(self) -> None:
         super().__init__(compact=True)
@@ -100,7 +102,9 @@ class Keys(Footer):
         self._hide_cut()
 
     def _hide_cut(self) -> None:
-        """Hide each key that does not fit. Widths are those of the texts: keys behind a window have no places yet."""
+        """Hide each key that does not fit. Widths are computed from the texts, because keys behind a window are
+        not laid out.
+        """
         widths = {key: cell_len(f"{key.key_display} {key.description}") for key in self.query(FooterKey)}
         end = self.app.size.width - sum(
             BESIDE_PALETTE + width for key, width in widths.items() if key.has_class("-command-palette")
@@ -113,7 +117,7 @@ class Keys(Footer):
 
 
 class Panel(Static):
-    """A block of text drawn for its current size."""
+    """Block of text that is drawn again when its size changes."""
 
     DEFAULT_CSS = "Panel { padding: 0 1; }"
 

@@ -1,7 +1,7 @@
-"""List lines, and draw only the visible ones: for tables, trees, source and logs.
+"""Show a list of lines for tables, trees, sources and logs. Only visible lines are drawn.
 
-Each line has a key, and the cursor stays on its key when lines come and go. Drawing a screen costs the same for a
-hundred lines as for a hundred thousand.
+Each line has a key. The cursor stays on the line with its key when lines are added or removed. Drawing takes as
+long for a hundred thousand lines as for a hundred.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Draw = Callable[[Hashable, int], Text]
 
 
 def drawn(widget: Widget, draw: Callable[..., Text], *arguments: Any) -> Text:
-    """Return the text that ``draw`` makes. If ``draw`` fails, log the error and return its message."""
+    """Return the text that ``draw`` returns. If ``draw`` raises an error, log it and return its message."""
     try:
         return draw(*arguments)
     except Exception as error:  # noqa: BLE001  one bad row must not end the console
@@ -37,7 +37,7 @@ def drawn(widget: Widget, draw: Callable[..., Text], *arguments: Any) -> Text:
 
 
 class LineList(ScrollView, can_focus=True):
-    """Lines under an optional header, with a cursor."""
+    """List of lines with a cursor, and a header if one is given."""
 
     DEFAULT_CSS = """
     LineList { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
@@ -55,7 +55,7 @@ class LineList(ScrollView, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor has moved to another line."""
+        """Message: the cursor is on another line."""
 
         def __init__(self, source: LineList, key: Hashable) -> None:
             super().__init__()
@@ -67,10 +67,10 @@ class LineList(ScrollView, can_focus=True):
             return self.source
 
     class Chosen(Moved):
-        """A line was opened."""
+        """Message: a person opened a line."""
 
     class HeaderPressed(Message):
-        """The header was clicked at a cell of a table of ``width`` cells."""
+        """Message: the header was clicked, at the cell ``cell`` of a table of ``width`` cells."""
 
         def __init__(self, source: LineList, cell: int, width: int) -> None:
             super().__init__()
@@ -95,17 +95,17 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def cursor(self) -> int:
-        """Line of the cursor, from 0."""
+        """Number of the cursor's line, from 0."""
         return self._cursor
 
     @property
     def key(self) -> Hashable | None:
-        """Key of the cursor's line."""
+        """Key of the cursor's line; None without lines."""
         return self._keys[self._cursor] if self._cursor < len(self._keys) else None
 
     @property
     def keys(self) -> Sequence[Hashable]:
-        """Keys of all lines."""
+        """Keys of all lines, in order."""
         return self._keys
 
     def show(
@@ -116,7 +116,7 @@ class LineList(ScrollView, can_focus=True):
         header: Callable[[int], Text] | None = None,
         content_width: int = 0,
     ) -> None:
-        """Replace the lines. The cursor stays on its key, or near its former position."""
+        """Replace all lines. The cursor stays on its key; if that is gone, near its former position."""
         before, old = self.key, self._cursor
         same = keys == self._keys
         self._keys, self._draw, self._header = keys, draw, header
@@ -139,22 +139,22 @@ class LineList(ScrollView, can_focus=True):
         self.refresh()
 
     def show_lines(self, lines: Sequence[Text], *, content_width: int = 0) -> None:
-        """Replace the lines by lines that are drawn already. Their keys are their positions."""
+        """Replace all lines by texts that are drawn already. Their keys are their positions."""
         self.show(range(len(lines)), lambda place, _: lines[int(str(place))].copy(), content_width=content_width)
 
     def follow(self, on: bool) -> None:
-        """Keep the cursor on the last line."""
+        """Keep the cursor on the last line when lines are added, or stop doing so."""
         self._follow = on
         if on:
             self.move_to(len(self._keys) - 1)
 
     def redraw(self) -> None:
-        """Draw the lines again after a change of their content."""
+        """Draw the lines again, because what they show has changed."""
         self._cache.clear()
         self.refresh()
 
     def move_to(self, line: int) -> None:
-        """Put the cursor on a line."""
+        """Move the cursor to the line with this number."""
         line = min(max(0, line), max(0, len(self._keys) - 1))
         if line != self._cursor or not self._cache:
             self._cursor = line
@@ -165,7 +165,7 @@ class LineList(ScrollView, can_focus=True):
         self._reveal()
 
     def move_to_key(self, key: Hashable) -> bool:
-        """Move the cursor to a key's line. Return False if no line has the key."""
+        """Move the cursor to the line with this key. Return False if there is none."""
         try:
             self.move_to(self._keys.index(key))
         except ValueError:
@@ -173,8 +173,8 @@ class LineList(ScrollView, can_focus=True):
         return True
 
     def find(self, text: str, step: int) -> bool:
-        """Move to the next line with ``text`` in any case, or with ``step`` -1 to the previous one. Return False
-        if no line has the text.
+        """Move the cursor to the next line that contains ``text`` in any case; with ``step`` -1, to the one
+        before. Return False if no line contains it.
         """
         room, count = max(self.virtual_size.width, self.size.width, 1), len(self._keys)
         at = self._cursor if self._pointer else round(self.scroll_y)
@@ -252,7 +252,7 @@ class LineList(ScrollView, can_focus=True):
             self._reveal()
 
     def on_click(self, event: events.Click) -> None:
-        """Move the cursor to the clicked line; a click on the cursor's line opens it."""
+        """Move the cursor to the clicked line. If it is there already, open the line."""
         place = event.get_content_offset(self)
         if place is None:
             return
@@ -295,7 +295,7 @@ class LineList(ScrollView, can_focus=True):
 
 
 def _ending(text: Text, edge: int, style: Style) -> Text:
-    """Return a line with a mark if it continues beyond ``edge`` cells. Numbers are never cut in the middle."""
+    """Return a line cut to ``edge`` cells, with a mark if it is longer. It is never cut inside a number."""
     plain = text.plain.rstrip()
     if len(plain) <= edge or text.cell_len != len(text.plain):
         return text

@@ -1,4 +1,4 @@
-"""Draw a figure with axes by textual-plot, in the styles of the theme."""
+"""Draw a figure with axes by the package textual-plot, in the styles of the theme."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from acceld.tui.plots import Plot
 
 
 class WholeNumbers(NumericAxisFormatter):
-    """Put ticks at whole numbers only."""
+    """Axis with ticks only at whole numbers."""
 
     def get_ticks(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
-        """Return the whole numbers among round steps inside the range."""
+        """Return whole numbers at round distances inside the range."""
         return [tick for tick in super().get_ticks(min_, max_, max_ticks) if tick == round(tick)]
 
     def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
-        """Return the numbers without a point."""
+        """Return each number as text, without a decimal point."""
         return [f"{tick:.0f}" for tick in ticks]
 
 
 class PowersOfTen(NumericAxisFormatter):
-    """Put ticks at powers of ten of an axis that holds logarithms; if there are few, also at 2 and 5 times each power."""
+    """Axis whose values are exponents of ten, with ticks at powers of ten. If these are few, 2 and 5 times each
+    power get ticks too.
+    """
 
     def get_ticks(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
         """Return the exponents of round numbers inside the range."""
@@ -36,12 +38,12 @@ class PowersOfTen(NumericAxisFormatter):
         return [one for one in found if min_ <= one <= max_]
 
     def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
-        """Return the numbers themselves as labels."""
+        """Return the numbers whose exponents are given, as text."""
         return [f"{round(10**tick, 9):g}" for tick in ticks]
 
 
 class PlotPane(Container):
-    """Show one :class:`~acceld.tui.plots.Plot` at a time, or the reason why there is none."""
+    """Pane that shows one :class:`~acceld.tui.plots.Plot`, or the reason why it has nothing to draw."""
 
     DEFAULT_CSS = """
     PlotPane { border: round $panel; border-title-color: $secondary; border-subtitle-color: $secondary; }
@@ -100,7 +102,7 @@ class PlotPane(Container):
 
 
 def _around(values: Sequence[float]) -> tuple[float, float]:
-    """Return limits a little outside the values, because a point on a limit is not drawn."""
+    """Return limits for an axis, a little beyond the values: a point exactly on a limit would not be drawn."""
     low, high = min(values), max(values)
     room = 0.06 * (high - low) or 0.5
     return low - room, high + room

@@ -1,1 +1,1 @@
-"""Hold the parts of ``acceld check``: stored winners and files, the changes of a branch, devices, versions of nki."""
+"""Hold the parts of ``acceld check``: stored winners and files, a branch's changes, devices, versions of nki."""

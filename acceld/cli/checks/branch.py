@@ -45,7 +45,7 @@ KEYS = ("path", "workload", "most_percent")
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """One entry of regressions.toml."""
+    """One entry of regressions.toml: kernel files, their workload, and how much slower they may become."""
 
     path: str
     workload: str | None
@@ -54,8 +54,8 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A kernel file that the branch changed, and its budget. ``broken`` is the reason why the kernel can not be
-    evaluated.
+    """A kernel file that the branch changed, with the slow-down that is allowed. ``broken`` is the reason why
+    the kernel can not be evaluated; empty if it can.
     """
 
     path: PurePosixPath
@@ -64,7 +64,9 @@ class Changed:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify the changed kernels and print the results. Return 7 if a kernel is wrong or too slow."""
+    """Check the kernels that the branch changed, and print the results. Return 7 if one is wrong or too slow,
+    else 0.
+    """
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
     settings = resolved.config
     top = Path(_git(Path.cwd(), "rev-parse", "--show-toplevel").strip())
@@ -92,8 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_budgets(path: Path) -> list[Allowance]:
-    """Return the entries of a regressions.toml; an empty list if there is no file. Raises ConfigError for an invalid
-    file.
+    """Return the entries of a regressions.toml; an empty list if the file does not exist. Raises ConfigError
+    for an invalid file.
     """
     if not path.is_file():
         return []
@@ -119,7 +121,10 @@ def read_budgets(path: Path) -> list[Allowance]:
             )
         percent = entry.get("most_percent", every)
         if isinstance(percent, bool) or not isinstance(percent, int | float) or percent < 0:
-            raise ConfigError(f"{where}: most_percent = {percent!r} is not a percentage")
+            raise ConfigError(
+                f"{where}: most_percent = {percent!r} is not a number of at least 0",
+                hint="write a percentage, such as most_percent = 5.0",
+            )
         found.append(Allowance(entry["path"], entry.get("workload"), float(percent)))
     return found
 
@@ -127,7 +132,9 @@ def read_budgets(path: Path) -> list[Allowance]:
 def _changed(
     top: Path, arguments: argparse.Namespace, budgets: Sequence[Allowance], resolved: config.Resolved
 ) -> Iterator[Changed]:
-    """Yield each kernel file that the branch changed, if the file has a budget or lies beside a workload.toml."""
+    """Yield each kernel file that the branch changed, if regressions.toml names it or a workload.toml lies
+    beside it.
+    """
     base = _git(top, "merge-base", arguments.against, "HEAD").strip()
     names = _git(top, "diff", "-z", "--name-only", "--diff-filter=ACMR", base, "--").split("\0")
     before = set(_git(top, "ls-tree", "-rz", "--name-only", base).split("\0"))
@@ -175,7 +182,7 @@ def _holds(result: WinnerResult | None) -> bool:
 
 
 def annotated(one: Changed, result: WinnerResult | None) -> Iterator[str]:
-    """Yield GitHub's workflow commands for a result: the failure at its line, or the lines whose cost grew."""
+    """Yield GitHub's workflow commands for a result: the failure at its line, or each line whose cost grew."""
     file = str(one.path)
     if result is None:
         yield command("error", one.broken, file=file, title="can not be evaluated")
@@ -200,10 +207,11 @@ def annotated(one: Changed, result: WinnerResult | None) -> Iterator[str]:
 
 
 def grown(result: WinnerResult) -> list[tuple[int, str, float | None, float]]:
-    """Return the lines that keep an engine busy for longer than before: line, engine, microseconds before and now.
+    """Return the lines that keep an engine busy for longer than before: line, engine, and microseconds before
+    and now.
 
-    Only the costliest lines of both kernels are known. The microseconds before are None for a line that is new or was
-    not among the costliest.
+    A profile lists only a kernel's costliest lines. The microseconds before are None for a line that is new or
+    was not among them.
     """
     before, now, case = result.before, result.evaluation, result.case
     if before is None or case.other is None:
@@ -219,8 +227,8 @@ def grown(result: WinnerResult) -> list[tuple[int, str, float | None, float]]:
 
 
 def former_lines(old: str, new: str) -> dict[int, int]:
-    """Return, by line number of the new text, the line number in the old text. An edited line maps to the line that it
-    replaces. An added line is missing.
+    """Return the old line number for each line number of the new text. An edited line has the number of the
+    line that it replaces; an added line is missing.
     """
     was_lines, now_lines = ([line.strip() for line in text.splitlines()] for text in (old, new))
     blocks = difflib.SequenceMatcher(None, was_lines, now_lines, autojunk=False).get_opcodes()
@@ -237,7 +245,7 @@ def _costs(evaluation: Evaluation) -> Iterator[tuple[int, str, float]]:
 
 
 def command(kind: str, text: str, *, file: str, line: int = 0, title: str = "") -> str:
-    """Return a workflow command, with its values escaped so that they can not begin another command."""
+    """Return a workflow command of GitHub. Its values are escaped so that they can not begin another command."""
     values = {"file": file} | ({"line": str(line)} if line else {}) | ({"title": title} if title else {})
     reported = ",".join(f"{name}={_escaped(value, property=True)}" for name, value in values.items())
     return f"::{kind} {reported}::{_escaped(text)}"

@@ -26,7 +26,7 @@ ANSWER_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class DeviceResult:
-    """A kernel of the run, with the simulator's prediction and the device's result."""
+    """A kernel of a simulated run: the simulator's prediction, and the result on the device."""
 
     candidate: int
     baseline: bool
@@ -44,9 +44,13 @@ class DeviceResult:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print predictions beside measurements. Return 7 if a kernel does not pass on the device."""
+    """Check the run's best kernels on a device, and print predictions beside measurements. Return 7 if a kernel
+    does not pass.
+    """
     if arguments.what is None or not re.fullmatch(r"r\d+", arguments.what):
-        raise UsageError("--on device goes with a run", hint="acceld check r12 --on device")
+        raise UsageError(
+            "--on device checks the best kernels of a run, and no run is named", hint="acceld check r12 --on device"
+        )
     home, client = connected(arguments.home)
     client = Client(home, timeout_s=ANSWER_S)
     record = client.get(f"/v1/runs/{arguments.what[1:]}")
@@ -77,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def device_of(api: str, chip: str) -> str:
-    """Return the backend that measures kernels of an API on a chip. Raises UsageError if no backend measures them."""
+    """Return the backend that measures kernels of an API on a chip. Raises UsageError if there is no such
+    backend.
+    """
     for target in TARGETS.values():
         if target.source is Source.MEASURED and chip in target.chips.get(api, ()):
             return target.backend
@@ -85,14 +91,18 @@ def device_of(api: str, chip: str) -> str:
 
 
 def agreement(found: list[DeviceResult]) -> tuple[int, int]:
-    """Return two counts over pairs of passing kernels: pairs measured in the predicted order, and all pairs."""
+    """Return how many pairs of passing kernels were measured in the predicted order, and how many pairs there
+    are.
+    """
     timed = [(one.predicted_us, one.latency_us) for one in found if one.latency_us and one.status == Status.PASSED]
     pairs = [(a, b) for a, b in combinations(timed, 2) if a[0] != b[0]]
     return sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in pairs), len(pairs)
 
 
 def _chosen(client: Client, record: dict[str, Any], top: int) -> list[dict[str, Any]]:
-    """Return the baseline and the ``top`` fastest candidates, one for each distinct program."""
+    """Return the baseline and the ``top`` fastest candidates. Of candidates with the same program only one
+    counts.
+    """
     passed: list[dict[str, Any]] = []
     after = 0
     while page := client.get(f"/v1/runs/{record['id']}/candidates", after=after, status="passed")["candidates"]:
@@ -104,7 +114,7 @@ def _chosen(client: Client, record: dict[str, Any], top: int) -> list[dict[str, 
         if one["id"] != record["baseline"]:
             distinct.setdefault(one.get("program_sha256") or one["id"], one)
     if not distinct and not baseline:
-        raise UsageError(f"r{record['id']} has no kernel that passed", hint=f"acceld show r{record['id']}")
+        raise UsageError(f"r{record['id']} has no kernel that passed", hint=f"acceld show r{record['id']} says why")
     return [*baseline, *list(distinct.values())[:top]]
 
 

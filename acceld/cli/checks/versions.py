@@ -1,4 +1,4 @@
-"""List what each version of the package ``nki`` refuses in a kernel's file. The file is parsed and not run."""
+"""List which versions of the package ``nki`` refuse a kernel's file, and why. The file is parsed, and not run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from acceld.trust import trusted_folders
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a table of the versions of ``nki``. Return 7 if the version of ``--nki`` refuses the kernel."""
+    """Print a row for each version of ``nki``. Return 7 if the version that ``--nki`` names refuses the kernel."""
     from acceld.nki.frontend.current.reading import file_needs, names_needed
     from acceld.nki.frontend.entry import entry_in, parse
 

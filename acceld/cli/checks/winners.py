@@ -1,7 +1,8 @@
-"""Evaluate stored winners, or a kernel against another revision, by the strict gate.
+"""Evaluate stored winners, or a kernel file against another git revision, by the strict gate.
 
-A former winner must still be right, and no slower than allowed, under today's model, gates and rules. A measured win is
-measured again, interleaved with the kernel that it beat: measured latencies of two days are never compared.
+A stored winner must still be right, and no slower than allowed, under today's performance model, gates and
+rules. A measured winner is timed again, interleaved with the kernel that it beat: latencies measured on two
+days are never compared.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ ANSWER_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class WinnerCheck:
-    """A kernel, and the latency or the kernel that it is compared with.
+    """A kernel to check, and what its speed is compared with.
 
-    A simulated kernel is compared with its earlier latency ``stored_us``, or with the latency of ``other`` today. A
-    measured kernel is timed in alternation with ``other``.
+    A simulated kernel is compared with its stored latency ``stored_us``, or with today's latency of ``other``.
+    A measured kernel is timed interleaved with ``other``.
     """
 
     name: str
@@ -70,7 +71,7 @@ class WinnerCheck:
 
 @dataclass(frozen=True, slots=True)
 class WinnerResult:
-    """The result of a case. ``turns`` is the interleaved comparison of a measured case."""
+    """Result of one check. ``turns`` is the interleaved timing of a measured kernel; None for a simulated one."""
 
     case: WinnerCheck
     evaluation: Evaluation
@@ -83,8 +84,8 @@ class WinnerResult:
 
     @property
     def change_percent(self) -> float | None:
-        """Slow-down in percent: from two latencies if they are simulated, from interleaved timing if they are
-        measured. None if there is no comparison.
+        """Slow-down in percent: by two latencies for a simulated kernel, by interleaved timing for a measured
+        one. None if there is nothing to compare with.
         """
         now = self.evaluation.latency_us
         if self.case.backend != SIMULATOR:
@@ -94,7 +95,7 @@ class WinnerResult:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate the cases and print the results. Return the exit code: 0 if every case holds, else 7."""
+    """Check the kernels and print the results. Return 0 if each one passed and is fast enough, else 7."""
     if arguments.on == "device":
         from acceld.cli.checks.device import run as on_device
 
@@ -143,7 +144,7 @@ def _now(result: WinnerResult) -> str:
 
 
 def is_file(what: str) -> bool:
-    """Return True if ``what`` names a kernel file, and not a run."""
+    """Tell whether ``what`` names a kernel file rather than a run."""
     return what.endswith((".py", ".c", ".ipynb"))
 
 
@@ -154,7 +155,7 @@ def _cases(arguments: argparse.Namespace, resolved: config.Resolved) -> list[Win
         return [file_case(Path(what), resolved, **given)]
     if arguments.against:
         raise UsageError(
-            "--against goes with a kernel file or with --changed",
+            "--against compares a kernel file, or the files of --changed, and neither is given",
             hint=f"acceld check KERNEL.py --against {arguments.against}",
         )
     with reading(arguments.home) as history:
@@ -166,7 +167,7 @@ def _cases(arguments: argparse.Namespace, resolved: config.Resolved) -> list[Win
             runs = [history.get(f"/v1/runs/{number}")]
         else:
             raise UsageError(
-                f"{what!r} is not a run or a kernel file" if what else "which kernels are to be checked?",
+                f"{what!r} is not a run or a kernel file" if what else "no kernel to check is named",
                 hint="acceld check r12, KERNEL.py, --workload NAME, --all or --changed; the machine and its settings: acceld doctor",
             )
         found = [_stored(history.get(f"/v1/runs/{one['id']}"), history) for one in runs if one["best"]]
@@ -176,12 +177,12 @@ def _cases(arguments: argparse.Namespace, resolved: config.Resolved) -> list[Win
 
 
 def _run(home: str | None, what: str) -> int | None:
-    """Return the id of the run that ``r12`` or a run's name means; None if no run has the name."""
+    """Return the id of a run by ``r12`` or by its name; None if no run has the name."""
     return int(what[1:]) if re.fullmatch(r"r[0-9]{1,15}", what) else run_named(home, what)
 
 
 def _every_run(history: Any) -> list[dict[str, Any]]:
-    """Return all runs, oldest first."""
+    """Return the rows of all runs, oldest first."""
     runs: list[dict[str, Any]] = []
     while page := history.get("/v1/runs", limit=500, offset=len(runs))["runs"]:
         runs += page
@@ -189,7 +190,7 @@ def _every_run(history: Any) -> list[dict[str, Any]]:
 
 
 def _mark(client: Client, result: WinnerResult) -> None:
-    """Store a note that says if a winner still holds. If no device was available, store nothing."""
+    """Store a note in the history that says whether a winner still holds; no note if no device was available."""
     case, failure = result.case, result.evaluation.failure
     if case.run is None or result.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
         return
@@ -234,8 +235,8 @@ def file_case(
     api: str | None = None,
     chip: str | None = None,
 ) -> WinnerCheck:
-    """Return the case of a kernel file. With ``against``, the kernel is compared with the text of the file in that git
-    revision.
+    """Return the check of a kernel file. With ``against``, a git revision, the kernel is compared with the
+    file's text there.
     """
     found = workload_of(path, workload, resolved.config)
     if found is None:
@@ -251,11 +252,14 @@ def file_case(
 
 
 def _at_revision(path: Path, revision: str) -> str:
-    """Return the text of a file in a git revision. Raises UsageError if git has no such text."""
+    """Return the text of a file in a git revision. Raises UsageError if the revision has no such file."""
     command = ["git", "show", f"{revision}:./{path.name}"]
     done = subprocess.run(command, cwd=path.resolve().parent, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UsageError(f"{path} at {revision}: {done.stderr.strip() or 'git failed'}")
+        raise UsageError(
+            f"git can not show {path} at {revision}: {done.stderr.strip() or f'exit code {done.returncode}'}",
+            hint="name a revision that has the file, such as --against HEAD",
+        )
     return done.stdout
 
 
@@ -268,10 +272,11 @@ async def results_on(
     *,
     marks: bool = False,
 ) -> list[WinnerResult]:
-    """Evaluate cases one after another. ``client`` reaches the daemon, which measured cases need.
+    """Do the checks one after another, and return their results. ``client`` reaches the daemon; only measured
+    kernels need it.
 
-    With ``marks`` the daemon stores each result at once, and a case that can not be evaluated becomes a failed result
-    instead of an error.
+    With ``marks`` the daemon stores each result at once. Then a kernel that can not be evaluated gives a failed
+    result; else it raises an error.
     """
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
@@ -315,7 +320,7 @@ async def _result(evaluator: Any, case: WinnerCheck, most: float | None, client:
 
 
 def _on_device(client: Client, case: WinnerCheck, most_percent: float | None) -> WinnerResult:
-    """Return the daemon's strict result, measured on its device interleaved with the compared kernel."""
+    """Return the daemon's result by the strict gate, measured on its device interleaved with ``case.other``."""
     place = {
         "workload": case.workload,
         "workload_folder": case.folder,
@@ -330,11 +335,14 @@ def _on_device(client: Client, case: WinnerCheck, most_percent: float | None) ->
 def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float | None) -> str:
     """Return why a kernel that passed is no longer as fast as it has to be; empty if it is fast enough.
 
-    A kernel that was stored as a winner has to beat ``case.other`` again, by more than the tie band: half the width of
-    the interval, or twice the clock's resolution if that is more. The size of the win differs between days, so it is
-    compared only if ``most_percent`` is given. The win may then be smaller by that percentage, or by the sum of today's
-    band and half the stored interval's width if that is more. Any other kernel may be slower than ``case.other`` by
-    ``most_percent`` (MOST_PERCENT if None), or by that sum.
+    A kernel that was stored as a winner has to beat ``case.other`` again. Its gain must exceed the tie band:
+    half the width of the interval, or twice the clock's resolution if that is more. How large the gain is
+    differs from day to day, so its size counts only if ``most_percent`` is given. The gain may then be smaller
+    by that percentage. If today's band plus half the width of the stored interval is more, the gain may be
+    smaller by that sum.
+
+    Any other kernel may be slower than ``case.other`` by ``most_percent`` (MOST_PERCENT if None), or by the
+    same sum.
     """
     if case.other is None:
         return ""

@@ -1,1 +1,1 @@
-"""Hold the commands of ``acceld``, one module for each."""
+"""Hold the commands of ``acceld``, one module each."""

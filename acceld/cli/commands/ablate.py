@@ -1,4 +1,6 @@
-"""``acceld ablate``: repeat a search with one setting changed at a time, at equal cost, and print a table and a plot."""
+"""``acceld ablate``: repeat a search with one setting changed at a time, at equal cost, and show the outcomes
+in a table and a plot.
+"""
 
 from __future__ import annotations
 
@@ -109,12 +111,17 @@ def _place(text: str | None) -> Path | None:
         return None
     place = Path(text)
     if place.suffix not in (".html", ".svg"):
-        raise UsageError(f"{text}: the plot is written as .html or .svg", hint="-o FILE.html or -o FILE.svg")
+        raise UsageError(
+            f"the plot can not be written to {text}: its name has to end in .html or .svg",
+            hint="-o FILE.html or -o FILE.svg",
+        )
     return place
 
 
 def _specification(arguments: argparse.Namespace, proposer: str | None = None) -> RunSpec:
-    """Return the base run, as ``optimize`` would make it from the same options, or with another proposer."""
+    """Return the run that the other runs vary: what ``optimize`` makes of the same options, with ``proposer``
+    if it is given.
+    """
     from acceld.cli.main import parser_of
 
     words = [arguments.target]
@@ -137,7 +144,7 @@ def _submitted(client: Any, spec: RunSpec, variant: Variant) -> list[int]:
 
 
 def _wait(client: Any, number: int) -> None:
-    """Wait until a run has ended. Cancel the run if it paused itself because its money is spent or its models fail."""
+    """Wait until a run has ended. A run that pauses because its money is spent or its models fail is cancelled."""
     for row in client.events(0, run=number, wait_s=5.0):
         match event_of(row).data:
             case RunStateChanged(state, message):

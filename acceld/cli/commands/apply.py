@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"acceld apply {what} needs a file for the kernel"
             if not places
-            else f"choose one place of {', '.join(places)}",
+            else f"the kernel can be written to one file only, not to {', '.join(places)}",
             hint=f"acceld apply {what} KERNEL.py replaces a file, acceld apply {what} -o NEW.py writes a new one",
         )
     found = best_kernels.best_kernel(arguments.home, what, arguments.chip)
@@ -78,16 +78,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _exported(found: Mapping[str, Any], home: str | None) -> str:
-    """Return the text of the file that ``--export`` writes for a run's best kernel.
+    """Return the text that ``--export`` writes: one Python file with a run's best kernel.
 
-    Raises UsageError if the kernel has not passed the strict gate, or a later check has marked it as broken.
+    Raises UsageError if the kernel has not passed the strict gate, or if a later check found it to be broken.
     """
     from acceld.production import exported, stored_kernels
 
     kept = [one for one in stored_kernels(found["workload"], home) if one.candidate == found["best"]]
     if not kept:
         raise UsageError(
-            f"c{found['best']} has not passed the strict gate, or no longer holds", hint=f"acceld check r{found['id']}"
+            f"c{found['best']} can not be exported: it has not passed the strict gate, or a later check found it broken",
+            hint=f"acceld check r{found['id']} evaluates it again",
         )
     return exported(kept[0])
 
@@ -95,9 +96,10 @@ def _exported(found: Mapping[str, Any], home: str | None) -> str:
 def _applied(
     path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None, even_if_tied: bool
 ) -> str:
-    """Write the best kernel over a file after every check, and return a message about it. If a daemon runs, the
-    daemon writes the file, as it does for the terminal UI. A measured kernel needs a daemon, which lends the device for
-    the check.
+    """Check the best kernel again, write it over a file, and return a message about that.
+
+    If a daemon runs, the daemon does this, as for the terminal UI. A measured kernel needs a daemon, because
+    only a daemon lends devices.
     """
     from acceld.watch.apply import apply, backup_of, check_drop_in, seen
 
@@ -118,13 +120,15 @@ def _applied(
 
 
 def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
-    """Raise UsageError if the kernel's text no longer traces and verifies."""
+    """Raise UsageError if the kernel's text can no longer be traced, or breaks a rule of the chip."""
     settings, state = config.load().config.evaluate, find_home(home).prepare()
     place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
     result = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
     if result.profile is None:
         why = result.failure.message if result.failure else result.status.value
-        raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld check r{found['id']}")
+        raise UsageError(
+            f"c{candidate['id']} does not pass today: {why}", hint=f"acceld check r{found['id']} evaluates it again"
+        )
 
 
 def _untrusted(candidate: Mapping[str, Any]) -> Kernel:

@@ -1,4 +1,6 @@
-"""``acceld attach``: open the terminal UI on the daemon, the history, a recording, or another machine."""
+"""``acceld attach``: open the terminal UI on this folder's daemon, its history, a recorded run, or another
+machine's daemon.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             hint="for programs: acceld status --json, acceld runs --json, acceld show r12 --json, acceld logs -f",
         )
     if arguments.replay and not arguments.run:
-        raise UsageError("--replay needs a run", hint="acceld runs lists them: acceld attach r12 --replay")
+        raise UsageError("--replay needs a run", hint="acceld attach r12 --replay; acceld runs lists the runs")
     calm_over_ssh()
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(_client(arguments))
@@ -51,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def calm_over_ssh() -> None:
-    """Make Textual draw fewer frames over ssh, unless the user's environment has other settings."""
+    """Set variables that make Textual draw fewer frames over ssh, unless the environment has them already."""
     if os.environ.get("SSH_CONNECTION"):
         os.environ.setdefault("TEXTUAL_FPS", "15")
         os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
@@ -59,8 +61,10 @@ def calm_over_ssh() -> None:
 
 
 async def _asked(client: Any, text: str) -> tuple[int, int | None]:
-    """Return the run and the candidate that ``r12``, ``c345``, ``12`` or a run's name asks for. Raises UsageError
-    if nothing has that id or name.
+    """Return the ids of the run and the candidate (None without one) that ``r12``, ``c345``, ``12`` or a run's
+    name means.
+
+    Raises UsageError if nothing has that id or name.
     """
     try:
         if re.fullmatch(r"c[0-9]{1,15}", text):
@@ -78,7 +82,7 @@ async def _asked(client: Any, text: str) -> tuple[int, int | None]:
 def show(
     client: Any, number: int | None, candidate: int | None = None, *, replay: bool = False, theme: str | None = None
 ) -> int:
-    """Run the application until it is left."""
+    """Run the terminal UI until the user leaves it, and return the exit code."""
     from acceld.tui.app import ConsoleApp
     from acceld.tui.replay import Replay
 
@@ -104,14 +108,17 @@ def show(
 
 
 def keymap(entries: tuple[str, ...]) -> dict[str, str]:
-    """Return the keys of each action, from entries such as ``run.pause=f9``. Raises ConfigError for an entry of another
-    form.
+    """Return the key of each action from entries such as ``run.pause=f9``. Raises ConfigError for an entry of
+    another form.
     """
     found = {}
     for entry in entries:
         name, sign, key = entry.partition("=")
         if not sign or not name.strip() or not key.strip():
-            raise ConfigError(f"tui.keys: {entry!r} is not NAME=KEY", hint="such as 'run.pause=f9'")
+            raise ConfigError(
+                f"tui.keys: {entry!r} is not ACTION=KEY",
+                hint="write it as 'run.pause=f9'; ? on a screen lists the actions",
+            )
         found[name.strip()] = key.strip()
     return found
 

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the best kernel."""
+    """Print the text of the best kernel, or a JSON object about it, and return the exit code."""
     found = best_kernels.best_kernel(arguments.home, arguments.what, arguments.chip)
     if arguments.json:
         print_json(found.record())

@@ -1,5 +1,5 @@
-"""``acceld calibrate``: show the simulator's error on this machine, correct it, and find cores that disturb each
-other's times.
+"""``acceld calibrate``: show how far the simulator is off on this machine, correct it, or find cores that
+disturb each other's times.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A kernel's predicted and measured latency."""
+    """Predicted and measured latency of one kernel."""
 
     workload: str
     simulated_us: float
@@ -64,13 +64,13 @@ class Pair:
 
     @property
     def error_percent(self) -> float:
-        """Predicted over measured latency, minus one, in percent."""
+        """Error of the prediction in percent of the measured latency; negative if the prediction is too short."""
         return 100.0 * (self.simulated_us / self.latency_us - 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """Errors of the simulator's predictions against measurements, for one chip, API, method and SDK."""
+    """Errors of the simulator's predictions for one chip, API, method of measuring and SDK."""
 
     chip: str
     api: str
@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def pairs(database: Path) -> list[dict[str, Any]]:
-    """Return the rows of :data:`PAIRS`; an empty list if there is no history yet."""
+    """Return the rows of the statement :data:`PAIRS`; an empty list if there is no history yet."""
     from acceld.store.connection import connect_reader
     from acceld.store.reads.history import query
 
@@ -148,7 +148,9 @@ def pairs(database: Path) -> list[dict[str, Any]]:
 
 
 def errors(rows: Sequence[dict[str, Any]]) -> list[ModelError]:
-    """Return the errors by chip, API, method and SDK. Measurements of different methods are never mixed."""
+    """Return the errors for each chip, API, method and SDK. Latencies that were measured by different methods
+    are never mixed.
+    """
     groups: dict[tuple[str, str, str, str], list[Pair]] = defaultdict(list)
     for row in rows:
         pair = Pair(row["workload"], row["simulated_us"], row["latency_us"], row["interval_percent"])

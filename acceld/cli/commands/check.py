@@ -1,8 +1,8 @@
-"""``acceld check``: evaluate kernels again by the strict gate, or list what versions of nki refuse. The exit code is 7
-if one fails.
+"""``acceld check``: evaluate kernels by the checks that a winner has to pass, or list which versions of nki
+refuse them.
 
-One kernel file, the best kernels of runs, or the kernels that a branch changed: each is evaluated by the checks that a
-winner has to pass.
+It takes one kernel file, the best kernels of runs, or the kernels that a branch changed. The exit code is 7 if
+one fails.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.against = arguments.against or BASE
         return branch.run(arguments)
     if other := _given(arguments, "budget", "annotate", "summary"):
-        raise UsageError(f"{other} goes with --changed", hint="acceld check --changed")
+        raise UsageError(f"{other} works only with --changed", hint="acceld check --changed")
     if _of_versions(arguments):
         from acceld.cli.checks import versions
 
@@ -107,7 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _given(arguments: argparse.Namespace, *names: str) -> str:
-    """Return the options among ``names`` that were given, as ``--option, --option``; empty if none was given."""
+    """Return those of the options ``names`` that were given, as ``--option, --option``; empty if none was
+    given.
+    """
     values = {name: getattr(arguments, name) for name in names}
     given = [
         name for name, value in values.items() if value is not None and value is not False and value != "simulator"
@@ -116,12 +118,17 @@ def _given(arguments: argparse.Namespace, *names: str) -> str:
 
 
 def _of_versions(arguments: argparse.Namespace) -> bool:
-    """Return True if the command compares a kernel file with versions of nki: because ``--nki`` or ``--entry`` is
-    given, or because the file has no workload by which it could be evaluated.
+    """Tell whether the command compares a kernel file with versions of nki.
+
+    That is so if ``--nki`` or ``--entry`` is given, or if the file has no workload by which it could be
+    evaluated.
     """
     if arguments.nki or arguments.entry:
         if arguments.what is None or not is_file(arguments.what):
-            raise UsageError("--nki and --entry are for a kernel file", hint="acceld check KERNEL.py --nki 0.7")
+            raise UsageError(
+                "--nki and --entry work only with a kernel file, and none is named",
+                hint="acceld check KERNEL.py --nki 0.7",
+            )
         return True
     if arguments.what is None or not is_file(arguments.what) or arguments.workload:
         return False

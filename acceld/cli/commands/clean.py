@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove data sets that are not in use, of all state folders. Raises UsageError for ``--all`` while a daemon runs."""
+    """Remove the data sets of all state folders that are not in use, and return the exit code. Raises
+    UsageError for ``--all`` while a daemon runs.
+    """
     from acceld.evaluate.correctness import datasets
 
     home = find_home(arguments.home)

@@ -1,4 +1,4 @@
-"""``acceld compare``: show runs side by side, also at equal numbers of candidates; or two suites."""
+"""``acceld compare``: show runs side by side, also after equal numbers of candidates; or compare two suites."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the runs and print a column for each. For the files of two suites print a row for each workload."""
+    """Print a column for each run; for the files of two suites, a row for each workload. Return the exit code."""
     files = [one for one in arguments.runs if one.endswith(".json")]
     if files:
         if len(files) != 2 or len(arguments.runs) != 2:
@@ -108,14 +108,18 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
 
 
 def _peak(result: RunOutcome) -> str:
-    """Return the percent of peak and the source of that peak: percentages of different sources can not be compared."""
+    """Return the percent of peak with the peak's source. Percentages of peaks from two sources can not be
+    compared.
+    """
     if result.percent_of_peak_after is None:
         return "—"
     return f"{figures.percent(result.percent_of_peak_after)} ({peak_source(result.chip)})"
 
 
 def _repaired(rates: Sequence[RepairRate]) -> str:
-    """Return the repaired and the tried failures as ``3 of 7``, with the class of failure that was tried most."""
+    """Return how many failures were repaired of those tried, as ``3 of 7``, with the class of failure that was
+    tried most.
+    """
     if not rates:
         return "—"
     tries, repaired = sum(rate.tries for rate in rates), sum(rate.repaired for rate in rates)

@@ -1,4 +1,6 @@
-"""``acceld completion``: print a script that completes commands, flags and values such as run ids, or the man page."""
+"""``acceld completion``: print a shell script that completes commands, flags and values such as run ids, or the
+manual page.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script."""
+    """Print the script or the manual page, and return the exit code."""
     if arguments.shell == "values":
         print("\n".join(values(*(arguments.words or [""])[:2])))
         return 0
@@ -38,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def flags() -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Return every command with its help line, and each of its flags with the flag's help line."""
+    """Return, by command, its help line and its flags with their help lines."""
     from acceld.cli.main import COMMANDS, parser_of
 
     found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
@@ -52,9 +54,10 @@ def flags() -> dict[str, tuple[str, list[tuple[str, str]]]]:
 
 
 def values(command: str, before: str = "") -> list[str]:
-    """Return the completions after the word ``before``: an option's choices, or ids and workloads for an argument.
+    """Return the words that may follow the word ``before``: an option's choices, or ids and workloads for an
+    argument.
 
-    Return an empty list if the history can not be read, because a completion must print no error.
+    The list is empty if the history can not be read, because completion must not print errors.
     """
     from acceld.cli.main import COMMANDS, parser_of
 
@@ -160,7 +163,7 @@ def _fish() -> str:
 
 
 def _man() -> str:
-    """Return the man page in roff; ``acceld completion man | man -l -`` shows it."""
+    """Return the manual page in roff. ``acceld completion man | man -l -`` shows it."""
 
     def roff(text: str) -> str:
         return text.replace("\\", "\\e").replace("-", "\\-")

@@ -1,4 +1,6 @@
-"""``acceld config``: show each configured value and its origin, or the commented default file; trust a folder's file."""
+"""``acceld config``: show each setting and where it was set, print the default file with comments, or trust a
+folder.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         return trusting.run(arguments)
     if arguments.folder or arguments.history or arguments.list or arguments.remove:
         raise UsageError(
-            f"DIR, --history, --list and --remove go with trust, not with {arguments.what}",
+            f"DIR, --history, --list and --remove work only with acceld config trust, not with {arguments.what}",
             hint="acceld config trust DIR",
         )
     if arguments.what == "default":
@@ -78,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _notes(settings: config.Config) -> dict[str, str]:
-    """Return, by key, a note on each value that the configured models override."""
+    """Return a note on each setting that the configured models override, by key."""
     from acceld.proposers.llm.roles import RoleTable
 
     try:

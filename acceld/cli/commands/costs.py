@@ -1,5 +1,5 @@
-"""``acceld costs``: show the costs of models by role, model, iteration, candidate or failure. An unknown price is
-``?``.
+"""``acceld costs``: show what models cost, by role, model, iteration, candidate or failure. A cost without a
+known price is ``?``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the costs."""
+    """Print the costs, and return the exit code."""
     number = run_number(arguments.home, arguments.run) if arguments.run else None
     if arguments.by in ("iteration", "candidate", "failure") and number is None:
-        raise UsageError(f"costs by {arguments.by} are those of one run", hint="acceld costs r12 --by " + arguments.by)
+        raise UsageError(
+            f"costs by {arguments.by} need a run, and none is named", hint="acceld costs r12 --by " + arguments.by
+        )
     with reading(arguments.home) as history:
         found: dict[str, Any] = history.get("/v1/costs", run=number)
     if arguments.by == "iteration":
@@ -84,7 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _uncertain(found: Mapping[str, Any]) -> str:
-    """Return a sentence on the amount that may have been billed without an answer. Caps count it, the costs do not."""
+    """Return a sentence on money that a provider may have billed for calls without an answer. Caps count it;
+    the table does not.
+    """
     calls = found["uncertain_calls"]
     return f"up to {usd(found['uncertain_usd'])} more, for {figures.many(calls, 'call')} cut off unseen; caps count it"
 
@@ -117,7 +121,9 @@ def cached_percent(line: Mapping[str, Any]) -> str:
 
 
 def grouped(lines: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
-    """Return the lines summed by the column ``by``. The cost of a group is None if no line of the group has a cost."""
+    """Return the sums of the lines with the same value of ``by``. A group's cost is None if no line has a known
+    cost.
+    """
     groups: dict[str, dict[str, Any]] = {}
     for line in lines:
         group = groups.setdefault(line[by], {by: line[by], **dict.fromkeys(FIGURES, 0), "cost_usd": None})
@@ -129,7 +135,7 @@ def grouped(lines: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]
 
 
 def usd(cost: float | None, unpriced_calls: int = 0) -> str:
-    """Format a cost: ``1.2345``, ``?`` if unknown, ``1.2345 + ?`` if some calls have no price."""
+    """Format a cost: ``1.2345``, ``?`` if it is unknown, ``1.2345 + ?`` if some calls have no known price."""
     if cost is None:
         return "?"
     return f"{cost:.4f} + ?" if unpriced_calls else f"{cost:.4f}"

@@ -1,4 +1,6 @@
-"""``acceld dataset make``: draw programs, lower, check and rewrite them, and write slow-fast pairs for training."""
+"""``acceld dataset make``: draw programs, lower them to kernels, check and rewrite these, and write pairs of a
+slow and a fast kernel for training.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the missing programs of the data set, write its files, and return the exit code."""
+    """Make those programs of the data set that are not done yet, write its files, and return the exit code."""
     for name, least in (("programs", 1), ("pairs", 0), ("jobs", 0)):
         if getattr(arguments, name) < least:
             raise UsageError(f"--{name} must be at least {least}, not {getattr(arguments, name)}")
@@ -95,7 +97,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """Show the number of finished programs: in one line that is redrawn on a terminal, elsewhere in a line every 10 s."""
+    """Printer of the number of finished programs: one line that is redrawn on a terminal, a line every 10 s
+    elsewhere.
+    """
 
     def __init__(self, wanted: int, before: int) -> None:
         self._wanted, self._made, self._before = wanted, before, before
@@ -106,7 +110,7 @@ class _Progress:
             say(f"{before} of {wanted} programs are made already")
 
     def update(self, program: Program) -> None:
-        """Count a finished program, and print the progress."""
+        """Count a finished program, and print the number if it is time."""
         self._made += program.made
         self._failed += not program.made
         self._pairs += len(program.pairs)
@@ -124,6 +128,6 @@ class _Progress:
         )
 
     def close(self) -> None:
-        """End the line."""
+        """End the line that was redrawn."""
         if self._terminal and self._told > self._began:
             print(file=sys.stderr)

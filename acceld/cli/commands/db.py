@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the chosen action."""
+    """Do what the first argument says with the database, and return the exit code."""
     home = find_home(arguments.home)
     return {
         "path": _path,
@@ -76,7 +76,9 @@ def _restore(home: Home, arguments: argparse.Namespace) -> int:
     from acceld.store.maintenance import restore
 
     if not arguments.target:
-        raise UsageError("restore needs the copy's FILE", hint=f"Copies are in {home.backups}.")
+        raise UsageError(
+            "acceld db restore needs the file of a copy", hint=f"acceld db restore FILE; copies are in {home.backups}."
+        )
     copy = Path(arguments.target).absolute()
     if copy == home.database:
         raise UsageError(f"{copy} is the history itself", hint=f"Copies are in {home.backups}.")
@@ -104,7 +106,7 @@ def _prune(home: Home, arguments: argparse.Namespace) -> int:
 
     match = _SPAN.match(arguments.older or "")
     if match is None:
-        raise UsageError("prune needs --older SPAN", hint="Such as 30d, 12h, 8w or 6m (months).")
+        raise UsageError("acceld db prune needs --older SPAN", hint="SPAN is such as 30d, 12h, 8w or 6m (months).")
     check_history(home)
     before = time.time() - int(match[1]) * _UNITS_S[match[2]]
     if arguments.dry_run:
@@ -128,4 +130,7 @@ def _prune(home: Home, arguments: argparse.Namespace) -> int:
 
 def _not_served(home: Home, what: str) -> None:
     if home.is_served():
-        raise UsageError(f"a daemon uses {home.database}", hint=f"acceld stop, then acceld db {what}.")
+        raise UsageError(
+            f"a daemon uses {home.database}, which acceld db {what} changes",
+            hint=f"acceld stop, then acceld db {what}.",
+        )

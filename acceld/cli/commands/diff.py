@@ -66,7 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _change(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """Return the speed-up of one candidate over another, with ``likely`` or ``tie`` if it is not certain."""
+    """Return the speed-up from the old candidate to the new one, with ``likely`` or ``tie`` if it is not
+    certain.
+    """
     before, after = ((one["sha256"], _profile(one)) for one in (old, new))
     found = gain(before[1], after[1], paired_speedup((after, before)))
     return "" if found is None else figures.gained(found.ratio, found.verdict(new["source"]), reason=found.reason)
@@ -88,7 +90,10 @@ def _other(history: History, new: dict[str, Any], against: str) -> dict[str, Any
     elif against in ("baseline", "best"):
         number = history.get(f"/v1/runs/{new['run']}")[against]
         if number is None:
-            raise UsageError(f"r{new['run']} has no kernel that is its {against}")
+            raise UsageError(
+                f"r{new['run']} has no {against} kernel to compare with",
+                hint="name another candidate: acceld diff c345 c301",
+            )
     else:
         number = number_of(against, "c")
     found: dict[str, Any] = history.get(f"/v1/candidates/{number}")

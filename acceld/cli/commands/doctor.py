@@ -1,4 +1,4 @@
-"""``acceld doctor``: examine this machine, the settings, the history's database, and the evaluator under attack."""
+"""``acceld doctor``: examine this machine, the settings, the database, or the evaluator under attack."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine the parts, or the machine if no part is named. Return 1 if a part has a problem, and 2
-    if that part is one of the settings.
+    """Examine the parts that are named; without names, the machine. Return 1 if a part has a problem, 2 if a
+    setting has one.
     """
     for part in arguments.parts:
         if part not in PARTS:
@@ -69,7 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
             )
     alone = {"database", "selftest"} & set(arguments.parts)
     if alone and len(arguments.parts) > 1:
-        raise UsageError(f"{min(alone)} is examined alone", hint=f"acceld doctor {min(alone)}")
+        raise UsageError(
+            f"{min(alone)} can not be examined together with other parts", hint=f"acceld doctor {min(alone)}"
+        )
     if "database" in alone:
         from acceld.cli.diagnosis import database
 

@@ -44,13 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the report, or the folder of files."""
+    """Write the report, or the folder of files, and return the exit code."""
     report = arguments.format in REPORTS
     for name in ("workload", "parquet") if report else ("redact",):
         if getattr(arguments, name):
             kind = "a report" if report else "a data set"
             raise UsageError(
-                f"--{name} goes with {'data sets' if report else 'reports'}, and {arguments.format} is {kind}",
+                f"--{name} works only for {'data sets' if report else 'reports'}, and {arguments.format} is {kind}",
                 hint="acceld export --help lists the formats of both",
             )
     if report:
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         return report_files.run(arguments)
     if not arguments.output:
         raise UsageError(
-            f"the format {arguments.format} needs a new folder",
+            f"the format {arguments.format} is written to a new folder, and none is named",
             hint=f"acceld export --format {arguments.format} -o DIR",
         )
     from acceld.report.datasets import ROWS, distinct, split
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{folder} is not empty", hint="give a new folder: -o DIR")
     materials = _materials(arguments)
     if not materials:
-        raise UsageError("there is no run to export", hint="acceld runs lists them")
+        raise UsageError("there is no run to export", hint="acceld runs lists the runs")
     folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int]
     if arguments.format == "nkibench":
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _known_workloads(materials: Iterable[Any]) -> dict[str, Any]:
-    """Return the runs' workloads that still exist, by name."""
+    """Return, by name, those workloads of the runs that still exist."""
     from acceld.workloads import load_workload
 
     folders = workload_folders()

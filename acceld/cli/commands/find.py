@@ -1,4 +1,4 @@
-"""``acceld find``: rank the operators of a captured profile by the time that a better kernel could give back."""
+"""``acceld find``: rank the operators of a captured profile by the time that a better kernel could save."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the program's figures and its operators. Raises UsageError for a file that is no profile."""
+    """Print the figures of the profiled program and its operators. Raises UsageError for a file that is no
+    profile.
+    """
     if arguments.top < 1:
         raise UsageError(f"--top must be at least 1, not {arguments.top}")
     captured = read_captured(Path(arguments.profile))
@@ -115,7 +117,9 @@ def _next(captured: Captured, arguments: argparse.Namespace) -> list[str]:
 
 
 def _inputs(captured: Captured) -> list[tuple[str, str, str]]:
-    """Return names, shapes and types of the program's inputs, with the names made into distinct Python identifiers."""
+    """Return name, shape and type of each input of the program. Names are made into Python identifiers that
+    differ from each other.
+    """
     found: dict[str, tuple[str, str, str]] = {}
     for one in captured.tensors:
         if one.role == "IN":
@@ -169,7 +173,7 @@ def _write(place: Path, profile: str, captured: Captured) -> None:
         with place.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise UsageError(f"{place} exists", hint="name another file: nothing is written over") from error
+        raise UsageError(f"{place} exists already", hint="name another file: acceld find replaces none") from error
     except OSError as error:
         raise UsageError(f"{place}: {error.strerror}", hint="name a file in a folder that exists") from error
     say(f"wrote {place}")

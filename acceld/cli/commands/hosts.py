@@ -1,4 +1,6 @@
-"""``acceld hosts``: list the hosts of a fleet with load, cost, and the reason why a host is idle; drain a host."""
+"""``acceld hosts``: list the hosts of a cluster with load, cost and the reason why a host is idle; or drain a
+host.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
     client = Client(find_home(arguments.home))
     if arguments.action != "list":
         if not arguments.host:
-            raise UsageError(f"{arguments.action} which host?", hint="acceld hosts lists them.")
+            raise UsageError(
+                f"acceld hosts {arguments.action} needs the name of a host", hint="acceld hosts lists the hosts."
+            )
         client.send("POST", f"/v1/hosts/{quote(arguments.host, safe='')}/{arguments.action}")
     hosts: list[dict[str, Any]] = client.get("/v1/hosts")["hosts"]
     if arguments.json:
@@ -44,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def line(host: dict[str, Any]) -> tuple[str, ...]:
-    """Return the table cells of a host."""
+    """Return the cells of a host's row."""
     return (
         host["host"],
         host["standing"],

@@ -1,5 +1,5 @@
-"""``acceld import``: read NKIBench's kernels and KernelBench's problems as workloads, AccelOpt's checkpoints and
-flashinfer-bench's traces as history.
+"""``acceld import``: read NKIBench's kernels and KernelBench's problems as workloads, and AccelOpt's
+checkpoints and flashinfer-bench's traces as history.
 """
 
 from __future__ import annotations
@@ -40,9 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.source[0] == "kernelbench" and len(arguments.source) == 2:
         return _kernelbench(Path(arguments.source[1]), Path(arguments.into), arguments)
     if len(arguments.source) != 1:
-        raise UsageError("import takes one source", hint="acceld import DIR, or acceld import kernelbench DIR")
+        raise UsageError(
+            "acceld import takes exactly one source", hint="acceld import DIR, or acceld import kernelbench DIR"
+        )
     if arguments.reduced:
-        raise UsageError("--reduced is for KernelBench's problems", hint="acceld import kernelbench DIR --reduced")
+        raise UsageError(
+            "--reduced works only with KernelBench's problems", hint="acceld import kernelbench DIR --reduced"
+        )
     source = Path(arguments.source[0])
     if source.is_file():
         return _workloads(source, Path(arguments.into), arguments)
@@ -53,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     home = find_home(arguments.home)
     if home.daemon() is not None:
         raise DaemonError(
-            "the history can not be added to while the daemon writes it",
+            "acceld import can not write to the history while a daemon does",
             hint="acceld stop, then the same command again",
         )
     home.prepare()
@@ -68,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _kernelbench(source: Path, folder: Path, arguments: argparse.Namespace) -> int:
-    """Write a workload for each problem. A problem is a file with the class ``Model``, ``get_inputs`` and
-    ``get_init_inputs``.
+    """Write a workload for each problem, and return the exit code. A problem is a file with the class
+    ``Model``, ``get_inputs`` and ``get_init_inputs``.
     """
     from acceld.cli.modules import write_module_workload
     from acceld.lowering.aten.requests import ModuleRequest, Refused, module_references
@@ -91,7 +95,7 @@ def _kernelbench(source: Path, folder: Path, arguments: argparse.Namespace) -> i
                 raise UsageError(found.why)
             place = folder / name
             if place.exists():
-                raise UsageError(f"{place} exists", hint="name another folder with --into")
+                raise UsageError(f"{place} exists already", hint="name another folder with --into")
             lowered = write_module_workload(found, place, name=name)
             made.append(str(place))
             if not lowered.kernels:

@@ -1,4 +1,6 @@
-"""``acceld init``: make a commented workload folder from a kernel of your own, and print the kernel's first result."""
+"""``acceld init``: make a workload folder, with comments to read, from a kernel of yours, and show the kernel's
+first result.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
     resolved = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api})
     settings = resolved.config
     if in_c and (arguments.api or arguments.chip):
-        raise UsageError("a kernel in C is timed on the host's processor", hint="leave out --api and --chip")
+        raise UsageError(
+            "a kernel in C is timed on this machine's processor, so --api and --chip do not apply",
+            hint="leave out --api and --chip",
+        )
     if in_c and not arguments.reference:
-        raise UsageError("a kernel in C needs a reference", hint="--reference REF.py: numpy, forward and get_inputs")
+        raise UsageError(
+            "a kernel in C needs a reference", hint="add --reference REF.py, a numpy file with forward and get_inputs"
+        )
     where = place_of(resolved, path, None, api=arguments.api, chip=arguments.chip, simulated=not in_c)
     chip, api = where.chip, where.api
     kernel = parsed_kernel(path, api=api, entry=arguments.entry, grid=arguments.grid, lnc=arguments.lnc)
@@ -81,8 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _kept_if_fine(folder: Path) -> Iterator[list[bool]]:
-    """Yield a list, and remove the folder after the block unless True was added to the list: a failed ``acceld init``
-    leaves no folder.
+    """Yield a list, and remove the folder after the block unless the block added True to the list.
+
+    So a failed ``acceld init`` leaves no folder.
     """
     kept: list[bool] = []
     try:
@@ -101,7 +109,7 @@ def _shown(
     evaluation: Evaluation,
     chip: str,
 ) -> int:
-    """Print the first result and what to do next. Return the exit code."""
+    """Print the kernel's first result and what to do next. Return the exit code."""
     if arguments.json:
         print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel))
     else:
@@ -120,15 +128,18 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     """Write a workload folder with kernels lowered from the reference, evaluate one of them once, and print the result."""
     if bool(arguments.reference) == bool(arguments.module):
         raise UsageError(
-            "a folder is made from a kernel, a reference or a module",
-            hint="acceld init KERNEL.py, --reference REF.py or --module PKG.MOD:CLASS",
+            "acceld init needs a kernel, a reference or a module",
+            hint="name exactly one: acceld init KERNEL.py, --reference REF.py or --module PKG.MOD:CLASS",
         )
     if arguments.init and not arguments.module:
-        raise UsageError("--init gives arguments to a module's class: name the module too, with --module PKG.MOD:CLASS")
+        raise UsageError(
+            "--init gives arguments to a module's class, and no module is named",
+            hint="add --module PKG.MOD:CLASS",
+        )
     unused = [f"--{name}" for name in ("entry", "grid", "mutates", "inputs") if getattr(arguments, name)]
     if unused:
         raise UsageError(
-            f"{', '.join(unused)} describes a kernel, and none is given", hint="name the kernel's file first"
+            f"{', '.join(unused)} describes a kernel, and no kernel file is named", hint="acceld init KERNEL.py ..."
         )
     made_from = Path(arguments.reference or arguments.module.rpartition(":")[2].lower())
     folder = Path(arguments.output or made_from.stem)
@@ -160,7 +171,7 @@ def _from_reference(arguments: argparse.Namespace) -> int:
 
 
 def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput]]:
-    """Return the kernel's arguments, and its outputs if there is a reference (else an empty list)."""
+    """Return the kernel's arguments, and the outputs of the reference (an empty list without a reference)."""
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     if arguments.inputs:
         import numpy as np
@@ -189,7 +200,7 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
 async def _traced(
     kernel: Kernel, given: list[DraftArgument], chip: str, settings: config.EvaluateConfig, state: Path
 ) -> tuple[list[DraftOutput], list[str]]:
-    """Return the outputs of the traced kernel, and the names of the arguments that the kernel writes."""
+    """Trace the kernel. Return its outputs, and the names of the arguments that it writes to."""
     from acceld.evaluate.simulated.programs import traced_program
 
     program = await traced_program(kernel, _specs(given), chip, settings, state)
@@ -212,7 +223,7 @@ def _write(
     outputs: list[DraftOutput],
     arguments: argparse.Namespace,
 ) -> None:
-    """Write the folder completely, or not at all."""
+    """Write the workload folder completely, or not at all."""
     fresh = folder.with_name(f".{folder.name}.acceld")
     shutil.rmtree(fresh, ignore_errors=True)
     try:
@@ -241,7 +252,7 @@ def _write(
         (fresh / "workload.toml").write_text(text, encoding="utf-8")
         fresh.rename(folder)
     except OSError as error:
-        raise UsageError(f"can not write {folder}: {error.strerror}; choose another folder with -o") from error
+        raise UsageError(f"can not write {folder}: {error.strerror}", hint="choose another folder with -o") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""``acceld insights``: list the optimization memory, show one insight, or change it."""
+"""``acceld insights``: list the optimization memory, or show or change one insight."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List insights, show one, or change one."""
+    """List insights, or show or change one, and return the exit code."""
     edits = {name: getattr(arguments, name) for name in TEXTS if getattr(arguments, name) is not None}
     if arguments.tags is not None:
         edits["tags"] = [tag.strip() for tag in arguments.tags.split(",") if tag.strip()]
@@ -96,7 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_playbook(arguments: argparse.Namespace) -> int:
-    """Print the rules that planners read: a person's file, else those distilled from all insights."""
+    """Print the rules that planners read: those of a person's file; without a file, those derived from all
+    insights.
+    """
     from acceld.search.memory import playbook
     from acceld.search.teacher import written_playbook
     from acceld.store.reads.records import load_insights
@@ -126,10 +128,13 @@ def _change(arguments: argparse.Namespace, edits: dict[str, Any]) -> int:
 
     option = arguments.mark or next(iter(edits))
     if not arguments.insight:
-        raise UsageError(f"--{option} which?", hint=f"acceld insights i38 --{option}")
+        raise UsageError(
+            f"--{option} needs the id of an insight",
+            hint=f"acceld insights i38 --{option}; acceld insights lists the ids",
+        )
     if arguments.mark and edits:
         raise UsageError(
-            f"--{arguments.mark} does not go with an edit of the insight",
+            f"--{arguments.mark} can not be combined with an edit of the insight",
             hint="run acceld insights once for each change",
         )
     number, client = number_of(arguments.insight, "i"), Client(find_home(arguments.home))

@@ -1,4 +1,4 @@
-"""``acceld logs``: print the daemon's log, also when no daemon runs."""
+"""``acceld logs``: print the daemon's log. Works with and without a daemon."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print lines of the log file."""
+    """Print lines of the log file, and return the exit code."""
     path = find_home(arguments.home).log_file
     position = 0
     for line in tail(path, arguments.lines):
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tail(path: Path, count: int) -> list[str]:
-    """Return the ``count`` newest lines of a log, which may continue in rotated files."""
+    """Return the ``count`` newest lines of a log. Older ones are read from rotated files."""
     lines: list[str] = []
     for place in (path, *(path.with_name(f"{path.name}.{number}") for number in range(1, 4))):
         if len(lines) >= count or not place.exists():
@@ -57,8 +57,8 @@ def tail(path: Path, count: int) -> list[str]:
 
 
 def since(path: Path, position: int) -> tuple[list[str], int]:
-    """Return the complete lines after a byte position, and the next position. A shorter file was rotated and is read
-    from its start.
+    """Return the complete lines behind a byte position, and the position to continue at. A file that became
+    shorter was rotated, and is read from its start.
     """
     if not path.exists():
         return [], 0

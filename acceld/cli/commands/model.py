@@ -1,5 +1,6 @@
-"""``acceld model``: divide a transformer's step, or a PyTorch module, into regions, show the least time of each region,
-and write a suite of the regions.
+"""``acceld model``: divide a transformer's step, or a PyTorch module, into regions.
+
+It prints the least time of each region, and can write the regions as workloads with a suite.
 """
 
 from __future__ import annotations
@@ -51,27 +52,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A region with the least time of one run of it."""
+    """A region of the model, with the least time that one execution of it needs."""
 
     name: str
     count: int
     arguments: tuple[DraftArgument, ...]
     outputs: tuple[DraftOutput, ...]
     text: str
-    """The reference; empty if there is none."""
+    """Text of the region's numpy reference; empty if the region has none."""
     why: str
-    """Reason why there is no reference; empty if there is one."""
+    """Reason why the region has no reference; empty if it has one."""
     times_us: dict[str, float]
     """Least times in microseconds for the ``bytes``, the ``products`` and the other ``elements`` of one run."""
 
     @property
     def bound(self) -> str:
-        """Return the key of the longest of ``times_us``."""
+        """Return the kind of work that takes the region longest: a key of ``times_us``."""
         return max(self.times_us, key=lambda what: self.times_us[what])
 
     @property
     def step_us(self) -> float:
-        """Return the least time in microseconds of all runs of the region in one step."""
+        """Return the least time in microseconds of all executions of the region in one step."""
         return self.count * self.times_us[self.bound]
 
 
@@ -119,7 +120,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[str, int]]:
-    """Return the regions of a config.json's step, words for the step, and further counts about the model."""
+    """Return the regions of the step that a config.json describes, words for the step, and counts about the
+    model.
+    """
     from acceld.lowering.blocks import StepSize, read_config, regions_of
 
     refuse_module(arguments, f"{arguments.spec} is a config.json")
@@ -128,7 +131,7 @@ def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
         value = getattr(arguments, name)
         given[name] = default if value is None else value
         if given[name] < 1:
-            raise UsageError(f"--{name} must be 1 or more")
+            raise UsageError(f"--{name} must be 1 or more, not {given[name]}")
     shape = read_config(Path(arguments.spec), given["tp"])
     step = StepSize(given["batch"], given["seq"], arguments.decode)
     rows = [_timed(region, shape.dtype, arguments.chip) for region in regions_of(shape, step)]
@@ -137,14 +140,14 @@ def _config_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
 
 
 def _module_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[str, int]]:
-    """Return the regions of a PyTorch module's forward, words for the module, and further counts about it."""
+    """Return the regions of a PyTorch module's forward, words for the module, and counts about it."""
     from acceld.drafts import DraftArgument, DraftOutput
     from acceld.lowering.aten.requests import module_regions
 
     unused = [f"--{name}" for name in ("tp", "batch", "seq", "decode") if getattr(arguments, name)]
     if unused:
         raise UsageError(
-            f"{', '.join(unused)} is for a config.json", hint="--arg gives the shapes of a module's arguments"
+            f"{', '.join(unused)} works only with a config.json", hint="--arg gives the shapes of a module's arguments"
         )
     found = module_regions(module_request(arguments.spec, arguments, arguments.dtype or ""))
     rows = []
@@ -157,7 +160,9 @@ def _module_rows(arguments: argparse.Namespace) -> tuple[list[_Row], str, dict[s
 
 
 def _timed(region: Region, dtype: str, chip: str) -> _Row:
-    """Return a region's row with its least times. The region is traced by running its text, which acceld wrote itself."""
+    """Return a region's row with its least times. The region's text, which acceld wrote itself, is executed to
+    be traced.
+    """
     from acceld.drafts import DraftArgument, DraftOutput
     from acceld.lowering.kernels import work
     from acceld.lowering.numpy_reference import traced
@@ -183,7 +188,9 @@ def _timed(region: Region, dtype: str, chip: str) -> _Row:
 
 
 def _least(products: int, others: int, moved: int, dtype: str, chip: str) -> dict[str, float]:
-    """Return the least times in microseconds for the bytes, the products and the other operations of one run."""
+    """Return the least times in microseconds of the moved bytes, the products and the other operations of one
+    execution.
+    """
     from acceld.roofline import ATTAINABLE_PEAKS
 
     peaks = ATTAINABLE_PEAKS[chip]
@@ -208,7 +215,7 @@ def _record(row: _Row, total: float) -> dict[str, object]:
 
 
 def _write(folder: Path, rows: Sequence[_Row], total: float) -> None:
-    """Write a workload folder for each row, and the suite."""
+    """Write a workload folder for each region, and the suite of them."""
     from acceld.cli.reference import write_lowered_workload
     from acceld.drafts import ReferenceFacts
 
@@ -225,7 +232,7 @@ def _write(folder: Path, rows: Sequence[_Row], total: float) -> None:
 
 
 def _write_patch(folder: Path, rows: Sequence[_Row], spec: str) -> None:
-    """Write the module that puts the regions' kernels into the model."""
+    """Write the Python module that puts the regions' kernels into the PyTorch model."""
     names = "".join(f'    "{row.name}",\n' for row in rows)
     write_file(
         folder / "patch.py",

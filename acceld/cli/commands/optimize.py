@@ -1,4 +1,4 @@
-"""``acceld optimize``: submit a search to the daemon. With --wait, show its progress and its outcome."""
+"""``acceld optimize``: submit a search to the daemon, and with ``--wait`` show its progress and outcome."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def option_text(name: str) -> str:
-    """Return the help text of a search parameter."""
+    """Return the help text of the search parameter ``name``."""
     return str(SEARCH_OPTIONS[name].metadata["doc"])
 
 
 def add_option(
     group: argparse._ActionsContainer, name: str, kind: Callable[[str], Any], metavar: str, *, flag: str = ""
 ) -> None:
-    """Add the flag of a search parameter. It is ``--`` and the parameter's name unless ``flag`` is given."""
+    """Add the flag of a search parameter: ``flag`` if it is given, else ``--`` with the parameter's name."""
     flag = flag or "--" + name.replace("_", "-")
     group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=option_text(name))
 
@@ -154,8 +154,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config]:
-    """Return the requested run and the configuration it uses. Raises UsageError, WorkloadError or ConfigError if there
-    can be none.
+    """Return the run that the arguments ask for, and the configuration that it uses.
+
+    Raises UsageError, WorkloadError or ConfigError if there can be no such run.
     """
     from acceld.cli.reference import lowered_root
     from acceld.workloads import workload
@@ -174,8 +175,8 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     if not writes_first:
         if arguments.from_reference == "":
             raise UsageError(
-                "rules only change kernels; a workload's first kernel is written by models",
-                hint="--proposer llm; or acceld optimize REF.py, which lowers a reference to a kernel",
+                "rewrite rules only change kernels: they can not write the first kernel of a workload",
+                hint="--proposer llm lets models write it; acceld optimize REF.py lowers a reference to a kernel",
             )
         if root is None and not found.baselines and not (path and is_reference(path)):
             root = lowered_root(found, where.api, hidden=True)
@@ -211,7 +212,7 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
     if arguments.from_reference:
         if arguments.target or arguments.workload:
             raise UsageError(
-                "a reference file is given as --from-reference REF.py alone",
+                "--from-reference REF.py names what is optimized, and so does another argument",
                 hint="acceld optimize --from-reference REF.py",
             )
         return None, _reference(arguments, Path(arguments.from_reference))
@@ -219,15 +220,19 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
         return None, _reference(arguments, Path(arguments.target))
     if arguments.arg or arguments.scalar:
         raise UsageError(
-            "--arg and --scalar describe the arguments of a reference", hint="acceld optimize REF.py --arg ..."
+            "--arg and --scalar describe the arguments of a reference, and no reference is named",
+            hint="acceld optimize REF.py --arg ...",
         )
     if arguments.target is None:
-        raise UsageError("what is to be optimized?", hint="a workload (acceld workloads lists them) or a kernel file")
+        raise UsageError(
+            "acceld optimize needs something to optimize",
+            hint="name a workload (acceld workloads lists them), a kernel file or a reference",
+        )
     path = Path(arguments.target)
     if path.suffix not in (".py", ".c"):
         if arguments.workload:
             raise UsageError(
-                f"--workload goes with a kernel file, and {arguments.target} is none",
+                f"--workload works only with a kernel file, and {arguments.target} is not one",
                 hint=f"acceld optimize KERNEL.py --workload {arguments.workload}, or leave --workload out",
             )
         return None, arguments.target
@@ -243,7 +248,9 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
 
 
 def _reference(arguments: argparse.Namespace, path: Path) -> str:
-    """Return the folder of a reference's workload, in which the first kernels are lowered from the reference."""
+    """Make a workload from a reference, with first kernels that are lowered from it, and return the workload's
+    folder.
+    """
     from acceld import drafts
     from acceld.cli.reference import reference_workload
 
@@ -256,7 +263,7 @@ def _reference(arguments: argparse.Namespace, path: Path) -> str:
 def parameters(
     arguments: argparse.Namespace, resolved: config.Resolved, *, writes_first: bool = False
 ) -> SearchParameters:
-    """Return the search parameters: the values of the preset, overridden by the configuration, then by flags."""
+    """Return the search parameters. Flags win over the configuration, which wins over the preset."""
     from acceld.daemon.specs import configured_search
 
     settings = resolved.config.search
@@ -267,7 +274,7 @@ def parameters(
 
 
 def as_body(spec: RunSpec) -> dict[str, Any]:
-    """Return the specification as the body of the daemon's request."""
+    """Return the run as the body of a request to the daemon."""
     body = asdict(spec)
     if spec.root is None:
         del body["root"]
@@ -277,8 +284,8 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
 
 
 def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
-    """Return what the daemon compares with its own configuration, so that no run uses another configuration
-    unnoticed.
+    """Return what the daemon compares with its own configuration. A run is refused if the two differ, so that
+    none uses other settings than its author sees.
     """
     from acceld.watch.settings import digests
 
@@ -286,7 +293,9 @@ def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
 
 
 def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
-    """Show the run until it ends, then its outcome. Ctrl-C detaches, and the run continues."""
+    """Show the run until it ends, then its outcome, and return the exit code. Ctrl-C ends only the showing; the
+    run continues.
+    """
     from acceld.cli.outcome import print_outcome
     from acceld.cli.progress import progress_for
 
@@ -321,8 +330,10 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
 
 
 def write_best(home: Home, client: Client, result: dict[str, Any]) -> str | None:
-    """Write the best kernel to a file under the state folder. Return the path; None if no candidate passed, or the disk
-    has no room: the history keeps the kernel.
+    """Write the best kernel to a file in the state folder, and return the file's path.
+
+    Return None if no candidate passed, or if the file can not be written; the history has the kernel in any
+    case.
     """
     if result["best"] is None:
         return None

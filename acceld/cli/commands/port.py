@@ -1,5 +1,6 @@
-"""``acceld port``: rewrite a kernel of ``neuronxcc.nki`` for the current ``nki``, and compare both. The exit code is 7
-if a part could not be ported or the two differ.
+"""``acceld port``: rewrite a kernel of ``neuronxcc.nki`` for the current ``nki``, and compare both kernels.
+
+The exit code is 7 if a part could not be ported, or if the kernels' results differ.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PortOutcome:
-    """A port and its evaluation. ``problem`` is the reason why the port is not proven equal to the original; empty if
-    it is.
+    """A ported kernel and its evaluation. ``problem`` is the reason why it is not proven equal to the original;
+    empty if it is proven.
     """
 
     ported: Ported
@@ -56,12 +57,14 @@ class PortOutcome:
 
     @property
     def holds(self) -> bool:
-        """True if every construct was ported, and the result is legal and equal to the original on the data tried."""
+        """True if every construct was ported, and the port is legal and equals the original on the data that
+        were tried.
+        """
         return not self.ported.findings and not self.problem
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Port the kernel, write the file, and print the proven and the unported parts."""
+    """Port the kernel, write the file, and print which parts are proven and which could not be ported."""
     settings = config.load().config
     path = Path(arguments.kernel)
     if path.suffix != ".py":

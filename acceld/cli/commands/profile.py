@@ -1,4 +1,6 @@
-"""``acceld profile``: check and time one kernel on the simulator without a daemon, or many kernels on any backend."""
+"""``acceld profile``: check and time one kernel on the simulator, without a daemon; or many kernels on any
+backend.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kernel to profile, with a workload or with the arguments of the command line."""
+    """A kernel to profile, with its workload or with arguments from the command line."""
 
     kernel: Kernel
     workload: Workload | None
@@ -92,13 +94,13 @@ class Subject:
 
     @property
     def folder(self) -> Path | None:
-        """The workload's absolute folder."""
+        """Absolute path of the workload's folder; None without a workload."""
         return self.workload.folder.resolve() if self.workload else None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Profile the kernel and print the result. Return 7 if it does not pass. With ``--jsonl`` profile the kernels of a
-    file.
+    """Profile a kernel and print the result; with ``--jsonl``, the kernels of a file. Return 7 if the kernel
+    does not pass.
     """
     if arguments.jsonl:
         if arguments.kernel:
@@ -111,10 +113,11 @@ def run(arguments: argparse.Namespace) -> int:
         return many_kernels.run(arguments)
     for name in ("out", "table", "trusted"):
         if getattr(arguments, name):
-            raise UsageError(f"--{name} goes with --jsonl", hint="acceld profile --jsonl IN --out OUT.jsonl")
+            raise UsageError(f"--{name} works only with --jsonl", hint="acceld profile --jsonl IN --out OUT.jsonl")
     if arguments.kernel is None:
         raise UsageError(
-            "which kernel is to be profiled?", hint="acceld profile KERNEL.py, or a workload for its baseline"
+            "acceld profile needs a kernel file or a workload",
+            hint="acceld profile KERNEL.py, or acceld profile WORKLOAD for its baseline",
         )
     if arguments.backend not in (None, SIMULATOR):
         raise UsageError(
@@ -149,12 +152,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_workload(arguments: argparse.Namespace) -> bool:
-    """Return True if the argument names a workload, and not a kernel file."""
+    """Tell whether the argument names a workload rather than a kernel file."""
     return Path(arguments.kernel).suffix not in SUFFIXES
 
 
 def _named(arguments: argparse.Namespace, settings: config.Config) -> Workload | None:
-    """Return the workload that was named, or that the kernel file is checked against."""
+    """Return the workload that the arguments name, or the one that a kernel file is checked against; else None."""
     if _is_workload(arguments):
         return workload(arguments.kernel, workload_folders(settings))
     if arguments.arg or arguments.reference:
@@ -203,7 +206,7 @@ def _load(path: Path, arguments: argparse.Namespace, api: str, found: Workload |
 
 
 def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
-    """Return a temporary workload around a reference."""
+    """Make a temporary workload around a reference for a kernel, and return it."""
     from acceld import drafts
 
     if not reference.is_file():
@@ -216,8 +219,9 @@ def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
 
 
 def _timed_by_daemon(home: Home, subject: Subject, chip: str) -> Evaluation | None:
-    """Return the latency computed by a running daemon, whose tracer is loaded already. None if no daemon runs, or all
-    its slots are taken.
+    """Return the evaluation by a running daemon, which is quicker because its tracer is loaded already.
+
+    None if no daemon runs, or if all of its slots are taken.
     """
     if home.daemon() is None:
         return None
@@ -243,7 +247,7 @@ def _timed_by_daemon(home: Home, subject: Subject, chip: str) -> Evaluation | No
 def _evaluated_here(
     subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path, arguments: argparse.Namespace
 ) -> Evaluation:
-    """Return the evaluation, made by an evaluator in this process."""
+    """Return the evaluation by an evaluator in this process."""
     import asyncio
 
     return asyncio.run(_evaluate(subject, chip, settings, state, arguments))
@@ -278,7 +282,7 @@ def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state:
 
 
 def _write_timeline(program: Program, path: Path, state: Path) -> None:
-    """Write the timeline as a Chrome trace. Raises UsageError if the file can not be written."""
+    """Write the program's timeline as a Chrome trace. Raises UsageError if the file can not be written."""
     from acceld.nki.timing.calibration import calibrated, chosen, read
     from acceld.nki.timing.chrome_trace import chrome_trace
     from acceld.nki.timing.timeline import timeline
@@ -299,13 +303,13 @@ COUNTERS = (
 
 
 def record(evaluation: Evaluation, found: Workload | None, chip: str, kernel: Kernel) -> dict[str, Any]:
-    """Return the evaluation as ``--json`` prints it: its figures, and the finding that coding agents get."""
+    """Return the evaluation as ``--json`` prints it: its figures, and the summary that coding agents get."""
     figures_of = _figures(evaluation, found, chip, kernel.api)
     return {**finding(evaluation, kernel.text, found, chip, kernel.lnc), **figures_of}
 
 
 def _figures(evaluation: Evaluation, found: Workload | None, chip: str, api: str) -> dict[str, Any]:
-    """Return an evaluation's figures by name. ``api`` is stated if the kernel was not timed."""
+    """Return the figures of an evaluation by name. For a kernel that was not timed they include ``api``."""
     profile, correctness, failure = evaluation.profile, evaluation.correctness, evaluation.failure
     counters = {name: _whole(value) for name, value in profile.counters.items()} if profile else {}
     return {
@@ -339,7 +343,9 @@ def _figures(evaluation: Evaluation, found: Workload | None, chip: str, api: str
 
 
 def _whole(value: float) -> float:
-    """Return bytes and counts without a decimal point."""
+    """Return a number as int if it has no fraction, so that bytes and counts are printed without a decimal
+    point.
+    """
     return int(value) if float(value).is_integer() else value
 
 
@@ -415,7 +421,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
 
 
 def _error(correctness: Correctness, found: Workload | None) -> str:
-    """Return the error beside its tolerance, and where the tolerance comes from."""
+    """Return the error beside its tolerance, with the tolerance's origin."""
     text = f"{correctness.rel_l2:.2g} relative L2, tolerance {correctness.tolerance:.2g}"
     if found is None:
         return text
@@ -426,7 +432,9 @@ def _error(correctness: Correctness, found: Workload | None) -> str:
 
 
 def _latency(profile: Profile, chip: str) -> str:
-    """Format a latency such as ``≈ 1.19 ms sim trn1 ±12 % (legacy)``. The name in parentheses is the compiler model."""
+    """Return a latency such as ``≈ 1.19 ms sim trn1 ±12 % (legacy)``. In parentheses is the compiler that is
+    modelled.
+    """
     if profile.latency_us is None:
         return "data_dependent: there is no single latency, because it depends on values that the kernel reads"
     text = figures.latency(profile.latency_us, profile.source, chip, profile.interval_percent)

@@ -1,4 +1,4 @@
-"""``acceld query``: run SQL over the history, read-only. Works with and without a daemon."""
+"""``acceld query``: run an SQL statement over the history, read-only. Works with and without a daemon."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the statement on the database file. UsageError without a statement."""
+    """Run the statement on the database file, and print its rows. Raises UsageError if no statement is given."""
     from acceld.store.reads.history import query, tables
 
     if arguments.tables:
@@ -34,7 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
         show(arguments, ("table", "columns"), [(name, ", ".join(names)) for name, names in columns.items()], wide=True)
         return 0
     if arguments.sql is None:
-        raise UsageError("a query needs SQL", hint='Such as "SELECT * FROM history"; --tables lists what there is.')
+        raise UsageError(
+            "acceld query needs an SQL statement",
+            hint='acceld query "SELECT * FROM history"; --tables lists the tables and their columns.',
+        )
     sql = _typed() if arguments.sql == "-" else arguments.sql
     with history_file(arguments.home) as connection:
         table = query(connection, sql, limit=arguments.limit, time_limit_s=arguments.time_limit)
@@ -47,9 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
 def show(
     arguments: argparse.Namespace, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, wide: bool = False
 ) -> None:
-    """Print rows in the format of the flags; with ``wide`` no cell is cut.
+    """Print rows in the format that the flags choose. With ``wide`` no cell is cut.
 
-    Tables show times in ISO 8601, JSON has them in seconds.
+    Tables for people have times in ISO 8601; JSON has them in seconds since the epoch.
     """
     if not (arguments.json or arguments.jsonl):
         times = {place for place, name in enumerate(columns) if name == "at" or name.endswith("_at")}
@@ -74,7 +77,9 @@ def show(
 
 
 def _typed() -> str:
-    """Return the statement on standard input. Raises UsageError if it is not in the encoding of standard input."""
+    """Return the statement from standard input. Raises UsageError if its bytes are not in the encoding of
+    standard input.
+    """
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:

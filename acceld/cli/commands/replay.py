@@ -1,4 +1,6 @@
-"""``acceld replay``: repeat a run's decisions from its rows, offline. The exit code is 1 if a decision differs."""
+"""``acceld replay``: repeat a run's decisions from its stored rows, offline. The exit code is 1 if a decision
+differs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the rows, repeat the decisions, and compare."""
+    """Repeat the decisions of a run, and print the first one that differs from the stored one. Return 1 if one
+    does.
+    """
     from acceld.search.replay import differences, recording
 
     number = run_number(arguments.home, arguments.run)

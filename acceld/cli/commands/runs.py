@@ -1,4 +1,6 @@
-"""``acceld runs``: list runs, also by condition; run saved queries, search the text. Works with and without a daemon."""
+"""``acceld runs``: list runs, also by conditions; run a saved query, or search the text. Works with and without
+a daemon.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the runs, newest first, or the rows of a condition, a saved query or a search; return the exit code."""
+    """Print runs, newest first; or the rows for the conditions, the saved query or the search. Return the exit
+    code.
+    """
     if any(getattr(arguments, name) for name in CONDITIONS):
         if arguments.state:
             raise UsageError(
-                "--state does not go with a condition", hint=f"acceld runs --where \"state = '{arguments.state}'\""
+                "--state can not be combined with other conditions",
+                hint=f"acceld runs --where \"state = '{arguments.state}'\"",
             )
         from acceld.cli import run_table
 

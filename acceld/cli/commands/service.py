@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write or remove the unit file, and enable it if systemd runs for this user."""
+    """Write or remove the unit file, and enable or disable the service if systemd runs for this user."""
     home = find_home(arguments.home)
     path = unit_path(home)
     if arguments.what == "show":
@@ -76,14 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def unit_path(home: Home) -> Path:
-    """Return the path of a state folder's unit file."""
+    """Return the path of the unit file for a state folder."""
     base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     digest = hashlib.sha256(os.fsencode(home.path)).hexdigest()[:8]
     return base / "systemd" / "user" / f"acceld-{digest}.service"
 
 
 def unit(home: Home) -> str:
-    """Return the text of the unit file."""
+    """Return the text of the unit file for a state folder."""
     start = child("acceld", "start", "--foreground", "--home", str(home.path))
     kept = {name: start.environment[name] for name in KEPT if start.environment.get(name)}
     for text in (*start.command, *kept.values()):
@@ -96,7 +96,9 @@ def unit(home: Home) -> str:
 
 
 def _quoted(word: str, doubled: str) -> str:
-    """Return a word quoted for systemd. The characters in ``doubled`` are doubled, because systemd would expand them."""
+    """Return a word in quotes for a unit file. Characters in ``doubled`` are written twice, because systemd
+    would expand them.
+    """
     for special in "\\" + doubled:
         word = word.replace(special, 2 * special)
     return '"' + word.replace('"', '\\"') + '"' if any(c in word for c in " \"';") else word

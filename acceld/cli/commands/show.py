@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fetch the record and print it."""
+    """Print the record with the given id, and return the exit code."""
     match = re.fullmatch(r"([rcie])(\d+)", arguments.id)
     kind, number = (match[1], int(match[2])) if match else ("r", run_number(arguments.home, arguments.id))
     with reading(arguments.home) as history:

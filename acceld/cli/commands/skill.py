@@ -1,4 +1,4 @@
-"""``acceld skill``: install instructions for a coding agent: when and how to use acceld."""
+"""``acceld skill``: install the instructions that tell a coding agent when and how to use acceld."""
 
 from __future__ import annotations
 
@@ -31,12 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy the skill's folder to where the agent reads skills. An earlier version of the skill is replaced, other files are not."""
+    """Copy the skill's folder to where the agent reads skills. An earlier version of the skill is replaced;
+    other files stay.
+    """
     base = Path.home() if arguments.user else Path.cwd()
     target = (Path(arguments.to) if arguments.to else base / FOLDERS[arguments.agent]) / NAME
     source = data_folder("skills") / NAME
     if target.is_symlink() or (target.exists() and not _is_ours(target)):
-        raise UsageError(f"{target} is something else", hint="move it away, or choose another folder with --to")
+        raise UsageError(
+            f"{target} exists and is not acceld's skill", hint="move it away, or choose another folder with --to"
+        )
     if target.exists() and not _differ(source, target):
         say(f"{target} is current")
         return 0
@@ -44,14 +48,16 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         shutil.copytree(source, target)
     except OSError as error:
-        raise UsageError(f"can not write {target}: {error.strerror or error}") from error
+        raise UsageError(
+            f"can not write {target}: {error.strerror or error}", hint="choose another folder with --to"
+        ) from error
     print(target)
     say("its tools over MCP: enter `acceld mcp` in the agent's settings; without, it uses the commands")
     return 0
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return True for a folder whose skill is acceld's."""
+    """Tell whether a folder contains acceld's skill."""
     try:
         return f"\nname: {NAME}\n" in (folder / "SKILL.md").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

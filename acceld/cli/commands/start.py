@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start the daemon. If one runs already, say so and fail."""
+    """Start the daemon, and return the exit code. If a daemon runs already, that is an error."""
     home = find_home(arguments.home)
     if arguments.foreground:
         from acceld.daemon.process import main

@@ -1,4 +1,4 @@
-"""``acceld status``: show the state of the daemon. Imports little beyond the standard library."""
+"""``acceld status``: show the state of the daemon. It imports little, so that it answers quickly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the status. Raises DaemonError (exit code 3) if no daemon runs; with ``--ready`` also if it takes no runs."""
+    """Print the daemon's state. Raises DaemonError (exit code 3) if no daemon runs; with ``--ready`` also if
+    the daemon accepts no runs.
+    """
     home = find_home(arguments.home)
     if arguments.ready:
         Client(home, timeout_s=10.0).get("/v1/ready")
@@ -74,7 +76,7 @@ def plain(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time span in its two largest units."""
+    """Return a time span in its two largest units, such as ``2 h 10 m``."""
     whole = int(seconds)
     for unit, length, lower, lower_length in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if whole >= length:

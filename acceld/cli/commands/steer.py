@@ -1,4 +1,6 @@
-"""``acceld pause|resume|cancel|pin|veto|hint|budget``: steer a run. Each action is recorded with its author."""
+"""``acceld pause|resume|cancel|pin|veto|hint|budget``: steer a run. The history records each action and who did
+it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Send the action to the daemon, which answers when it has taken effect or has been stored."""
+    """Send the action to the daemon, and print the answer. The daemon answers when the action has taken effect
+    or is stored.
+    """
     client = Client(find_home(arguments.home))
     body: dict[str, Any] = {"action": arguments.action}
     if arguments.action in ("pin", "veto"):

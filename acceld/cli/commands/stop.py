@@ -1,4 +1,4 @@
-"""``acceld stop``: stop the daemon in order; unfinished runs continue at its next start."""
+"""``acceld stop``: stop the daemon in an orderly way. The next daemon continues unfinished runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _unfinished(home: Home) -> list[int]:
-    """Return the runs that the next daemon continues; an empty list if the daemon does not answer."""
+    """Return the ids of the runs that the next daemon continues; an empty list if the daemon does not answer."""
     with contextlib.suppress(AcceldError):
         listed = Client(home, timeout_s=5.0).get("/v1/runs", limit=500)["runs"]
         return sorted(one["id"] for one in listed if one["state"] in (RunState.QUEUED, RunState.RUNNING))
@@ -42,8 +42,10 @@ def _unfinished(home: Home) -> list[int]:
 
 
 def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
-    """Stop the daemon of ``home`` and return its former pid. Raises DaemonError if no daemon runs or the daemon does
-    not end.
+    """Stop the daemon of a state folder, wait until it has ended, and return its pid.
+
+    Running evaluations get ``grace_s`` seconds (None: as configured). Raises DaemonError if no daemon runs, or
+    if it has not ended after ``timeout_s`` seconds.
     """
     reported = home.daemon()
     if reported is None:

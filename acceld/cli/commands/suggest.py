@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print line, proven precondition, expected effect and diff of each rewrite that applies, then the refused
-    rewrites.
+    """Print each rewrite that applies, with its line, proven precondition, expected effect and diff; then the
+    refused rewrites.
     """
     path = Path(arguments.kernel)
     asked = arguments.api or api_of_file(path)
@@ -67,11 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config) -> Workload | None:
-    """Return the named workload, or the workload of the file's folder; None for a file without a workload."""
+    """Return the named workload, or the one in the file's folder; None if there is neither."""
     if path.suffix not in (".py", ".c"):
         if arguments.workload:
             raise UsageError(
-                f"--workload goes with a kernel file, and {arguments.kernel} is none",
+                f"--workload works only with a kernel file, and {arguments.kernel} is not one",
                 hint=f"acceld suggest KERNEL.py --workload {arguments.workload}, or leave --workload out",
             )
         return workload(arguments.kernel, workload_folders(settings))

@@ -1,4 +1,4 @@
-"""``acceld suite``: optimize many kernels under one budget, with one table and one figure."""
+"""``acceld suite``: optimize many kernels under one budget, with one table of results and one overall figure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Optimize the kernels of a suite, and print one table."""
+    """Optimize the kernels of a suite, print the table, and return the exit code."""
     from acceld.cli.connect import connected
     from acceld.search.suites import figures_of, least_work_first, next_entry, shares_s, slice_s, step_gain
 
@@ -127,7 +127,9 @@ def _label(entry: Entry) -> str:
 
 
 def _work(entry: Entry) -> DeclaredWork | None:
-    """Return the declared work of an entry's workload; None if the workload declares no work or is not known."""
+    """Return the declared work of an entry's workload; None if it declares none, or if there is no such
+    workload.
+    """
     from acceld.cli.kernels import workload_folders
     from acceld.workloads import workload
 
@@ -143,7 +145,7 @@ def _run_name(suite: Suite, arguments: argparse.Namespace, entry: Entry) -> str:
 
 
 def _earlier(client: Client, name: str) -> list[dict[str, Any]]:
-    """Return the outcomes of runs that an earlier call of the same command made, oldest first."""
+    """Return the outcomes of the runs that an earlier call of this command started for the suite, oldest first."""
     listed = client.get("/v1/runs", limit=1000)["runs"]
     numbers = sorted(one["id"] for one in listed if one["name"] == name)
     return [client.get(f"/v1/runs/{number}/outcome") for number in numbers]
@@ -156,7 +158,9 @@ def _note(
     outcome: dict[str, Any],
     length_s: float,
 ) -> None:
-    """Record a run as a slice of its entry, if the run has latencies. ``length_s`` was the run's time limit."""
+    """Record a run of an entry as one of its time slices, unless the run has no latencies. ``length_s`` was the
+    run's time limit.
+    """
     from acceld.search.suites import Slice, worth
 
     before, after = outcome["baseline_latency_us"], outcome["best_latency_us"]
@@ -176,7 +180,9 @@ def _slice(
     earlier: Sequence[Mapping[str, Any]],
     length_s: float,
 ) -> dict[str, Any]:
-    """Optimize one kernel from its best version so far, for a time and for its share of the money."""
+    """Run one search for an entry from its best kernel so far, for ``length_s`` seconds and with its share of
+    the money. Return the outcome.
+    """
     from acceld.cli.commands.optimize import as_body, specification
     from acceld.cli.main import parser_of
 
@@ -203,7 +209,7 @@ def _slice(
 
 
 def _wait(client: Client, number: int) -> None:
-    """Wait until a run has ended. Cancel the run if it paused itself because its money is spent or its models fail."""
+    """Wait until a run has ended. A run that pauses because its money is spent or its models fail is cancelled."""
     for row in client.events(0, run=number, wait_s=5.0):
         match event_of(row).data:
             case RunStateChanged(state, message):
@@ -215,7 +221,9 @@ def _wait(client: Client, number: int) -> None:
 
 
 def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) -> dict[str, tuple[float | None, str]]:
-    """Return each competitor's latency after the strict gate, or the reason why the competitor has no latency."""
+    """Evaluate each competitor's kernel by the strict gate. Return, by entry, its latency, or None with the
+    reason.
+    """
     from acceld.client import Client
     from acceld.search.suites import kernels_in
 

@@ -74,7 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _families(nodes: list[dict[str, Any]]) -> dict[int | None, list[dict[str, Any]]]:
-    """Return, by id of the parent, its children with the fastest first; None has the candidates without a parent."""
+    """Return a mapping from the parent's id to its children, fastest first. The key None has the candidates
+    without a parent.
+    """
     families: dict[int | None, list[dict[str, Any]]] = {}
     for node in nodes:
         families.setdefault(node["parent"], []).append(node)

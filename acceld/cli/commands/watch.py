@@ -1,5 +1,5 @@
-"""``acceld watch``: report the changes that each save of a kernel makes; search again only on request, or within the
-configured caps.
+"""``acceld watch``: report what each save of a kernel changed. A search starts on request, or by itself within
+caps.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Watch until interrupted."""
+    """Watch the files until the user leaves, and return the exit code."""
     resolved = config.load(flags={"watch.mode": arguments.mode})
     settings = resolved.config
     files = [_watched(Path(path), arguments, resolved) for path in arguments.paths]
@@ -86,7 +86,7 @@ async def _watch(
     measures = where.backend != SIMULATOR
     if measures and arguments.once and home.daemon() is None:
         raise DaemonError(
-            "the daemon lends devices, and no daemon is running", hint="acceld start, then the same command again"
+            "measuring on a device needs a daemon, and no daemon runs", hint="acceld start, then the same command again"
         )
     bad = 0
 
@@ -135,7 +135,7 @@ async def _watch(
 
 
 async def _until_left(watcher: Watcher, files: Sequence[Watched], console: WatchConsole) -> None:
-    """Handle saved files and pressed keys until the key q is pressed."""
+    """Handle saved files and pressed keys until the user presses q."""
     from acceld.cli.watch_console import single_keys
 
     left = asyncio.Event()
@@ -182,7 +182,7 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
 
 
 def _watched(path: Path, arguments: argparse.Namespace, resolved: config.Resolved) -> tuple[Watched, Choice]:
-    """Return a file with the workload it is evaluated by, and where it is evaluated."""
+    """Return a file with the workload that it is evaluated by, and backend, API and chip of its evaluation."""
     from acceld.watch.tiers import Watched
     from acceld.workloads import load_workload, workload
 

@@ -1,4 +1,4 @@
-"""``acceld web``: serve the terminal UI to a browser, on loopback, behind a one-time token."""
+"""``acceld web``: serve the terminal UI to a browser on this machine, behind a token that works once."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _least(one: Workload) -> tuple[str, str]:
-    """Return the first chip of the workload's baselines, and the roofline on that chip."""
+    """Return the chip that the workload's baselines are for first, and the roofline time there."""
     chips = [chip for target in TARGETS.values() for api in one.baselines for chip in target.chips.get(api, ())]
     chip = next(iter(chips), "trn1")
     return chip, figures.duration(roofline.roofline_us(one, chip))
@@ -84,7 +84,7 @@ def _record(one: Workload) -> dict[str, Any]:
 
 
 def _admission(one: Workload, home: Home) -> str:
-    """Return the state of the workload's admission as text."""
+    """Return in words whether the workload's reference was checked (its *admission*), and with which result."""
     from acceld.evaluate.correctness.admission import Admissions
 
     found = Admissions(home.path / "floors").known(one)

@@ -1,4 +1,4 @@
-"""Try every known attack, and honest kernels, on this machine's own evaluator: ``acceld doctor selftest``."""
+"""Try every known attack, and honest kernels, on the evaluator of this machine: ``acceld doctor selftest``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the attacks and the honest kernels. Return 1 if the evaluator accepted an attack, ended unexpectedly, refused
-    an honest kernel, or refused an attack by another rule than the attack's file names.
+    """Try the attacks and the honest kernels, and print the results.
+
+    Return 1 if the evaluator accepted an attack or refused an honest kernel, if it ended unexpectedly, or if it
+    refused an attack by another rule than the attack's file names. Else return 0.
     """
     from acceld.evaluate.selftest.runner import FAILURES, run_selftest
 

@@ -1,4 +1,4 @@
-"""Check the history's database: its integrity, references, gaps in events, and every stored total."""
+"""Check the database of the history: integrity, references, missing event numbers, and every stored total."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.home import find_home
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is damaged, and the number of rows. Return 1 if there is any damage."""
+    """Print what is damaged, and the number of rows. Return 1 if something is damaged."""
     from acceld.store.maintenance import check
 
     home = find_home(arguments.home)

@@ -1,4 +1,4 @@
-"""Show the facilities of this machine that acceld uses, and the remedy for each missing one."""
+"""Show what acceld can use of this machine, and what to do about each thing that is missing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print all findings. Return 1 if kernels can not be optimized here."""
+    """Print the findings about this machine. Return 1 if kernels can not be optimized here."""
     if arguments.report is not None:
         return _show(_read(arguments.report), as_json=arguments.json)
     if arguments.neuron:
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
-    """Run the Neuron trial, write its report, and return the findings."""
+    """Try each step of compiling and running on Trainium, write the report, and return the findings."""
     from acceld.devices.neuron.tools.advice import advice
     from acceld.devices.neuron.tools.trial import scrubbed, try_machine
 
@@ -114,7 +114,7 @@ def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
 
 
 def _read(path: Path) -> list[Finding]:
-    """Return the findings of a stored report. Raises UsageError if the report can not be read."""
+    """Return the findings of a stored report of such a trial. Raises UsageError if the report can not be read."""
     from acceld.devices.neuron.tools.advice import advice
 
     try:
@@ -124,12 +124,12 @@ def _read(path: Path) -> list[Finding]:
     except ValueError as error:
         raise UsageError(f"{path} is not a report: {error}", hint="acceld doctor --neuron writes one") from error
     if not isinstance(report, dict):
-        raise UsageError(f"{path} is not a report")
+        raise UsageError(f"{path} is not a report", hint="acceld doctor --neuron writes one")
     return list(advice(report))
 
 
 def _show(findings: list[Finding], *, as_json: bool) -> int:
-    """Print the findings. Return 1 if one of them prevents optimizing."""
+    """Print the findings. Return 1 if one prevents optimizing, else 0."""
     failed = any(finding.state == "fail" for finding in findings)
     if as_json:
         print_json({"ok": not failed, "findings": [{k: getattr(f, k) for k in Finding.__slots__} for f in findings]})
@@ -180,7 +180,9 @@ def _versions(_: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _opinions(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """Yield the latest kernels that acceld accepted and AWS's tools refused: each shows a rule that acceld lacks."""
+    """Yield the latest kernels that acceld accepted and AWS's tools refused. Each shows a rule that acceld
+    lacks.
+    """
     from acceld.evaluate.opinion import RULE
 
     if not find_home(arguments.home).database.is_file():
@@ -207,7 +209,7 @@ def _configuration(_: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _settings(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """Yield every problem of prompts and workloads."""
+    """Yield a finding for each problem of prompts and workloads."""
     from acceld.cli.diagnosis.settings import findings
 
     for part, name, problem, _ in findings(("prompts", "workloads"), find_home(arguments.home), None, False):
@@ -216,7 +218,7 @@ def _settings(arguments: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _history(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """Yield the state of the history's database, if there is a database."""
+    """Yield the state of the database, if there is a database."""
     from acceld.store.maintenance import check, size_bytes
 
     home = find_home(arguments.home)

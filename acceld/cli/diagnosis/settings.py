@@ -1,8 +1,8 @@
-"""Read configuration, models, prompts and workloads for ``acceld doctor PART``, and report errors. Nothing is sent to
-models.
+"""Read configuration, models, prompts and workloads for ``acceld doctor PART``, and report what is wrong.
 
-With ``--call`` each model gets one tiny question, which costs money. With ``--admit`` the references of workloads are
-run in the sandbox, to see that no constant output passes and that every input matters.
+Nothing is sent to models, except with ``--call``: then each model gets one tiny question, which costs money.
+With ``--admit`` the references of workloads are run in the sandbox. That shows whether a constant output could
+pass, and whether every input matters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNPRICED = "declare input_usd_per_mtok and output_usd_per_mtok"
 
 
 def run(arguments: argparse.Namespace, parts: Sequence[str]) -> int:
-    """Print a line for each item that was read of the parts. Return 2 if an item has an error."""
+    """Print a line for each setting, model, prompt or workload of the parts. Return 2 if one has an error."""
     home = find_home(arguments.home)
     found = list(findings(parts, home, arguments.admit, arguments.call))
     wrong = [finding for finding in found if finding[2]]
@@ -49,7 +49,9 @@ def run(arguments: argparse.Namespace, parts: Sequence[str]) -> int:
 def findings(
     parts: Sequence[str], home: Home, admit: Sequence[str] | None, call: bool
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yield part, name, problem (empty for an item in order) and a note for each item."""
+    """Yield part, name, problem (empty if there is none) and a note for each setting, model, prompt or
+    workload.
+    """
     try:
         resolved = load(trusted_folders=trusted_folders())
     except AcceldError as error:
@@ -69,8 +71,8 @@ def findings(
 
 
 def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem and a note for each model. The note says that the model's price is unknown or its withdrawal
-    is near, or has the result of a call.
+    """Yield name, problem and note of each model. A note says that the price is unknown, that the model is
+    withdrawn soon, or what a call gave.
     """
     from acceld.llm.pricing import PriceBook
     from acceld.llm.retirement import retirement
@@ -102,8 +104,8 @@ def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
 
 
 def _without_temperature(config: Config, table: RoleTable) -> Iterator[str]:
-    """Yield the roles whose temperature is not sent to a model, because the model's API takes no temperature from
-    acceld.
+    """Yield a sentence for each role whose temperature is not sent to one of its models, because acceld sends
+    none to that API.
     """
     from acceld.llm.client import ROLES
     from acceld.llm.settings import ModelSettings
@@ -116,7 +118,7 @@ def _without_temperature(config: Config, table: RoleTable) -> Iterator[str]:
 
 
 async def _call(settings: ModelSettings) -> str:
-    """Ask a model one tiny question. Return its cost, its latency, and the settings that the model refused."""
+    """Ask a model one tiny question. Return cost, latency, and the settings that the model refused, in words."""
     from acceld.llm.calls import Calls
     from acceld.llm.client import CompletionRequest
     from acceld.llm.ledger import MemoryLedger
@@ -145,7 +147,7 @@ def _prompts(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem and state of the admission for each workload."""
+    """Yield name, problem and, in words, the admission of each workload."""
     from acceld.evaluate.correctness.admission import Admissions
     from acceld.workloads import load_workload
     from acceld.workloads.discovery import workload_folders
@@ -180,7 +182,7 @@ def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Itera
 async def _admit(
     config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]
 ) -> dict[str, Admission | str]:
-    """Run the admission of workloads that have no admission yet. Return findings by name, or the error of the workload."""
+    """Check the references of workloads that were not checked yet. Return, by name, the result or the error."""
     from acceld.evaluate.sandbox.ladder import probe_level
     from acceld.evaluate.simulated.children import Children
 

@@ -1,4 +1,6 @@
-"""Replace Neuron's packages in other projects' tests: a kernel called on arrays is traced, verified and executed."""
+"""Stand in for Neuron's packages in other projects' tests: a kernel that is called on arrays is traced,
+verified and executed.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ APIS = {"nki": "nki", "neuronxcc": "nki_legacy"}
 
 
 class Stopped(Exception):
-    """Raised when a kernel gives no results; has the last stage it reached and the reason."""
+    """Raised when a kernel gives no results. It states the last stage that the kernel reached, and the reason."""
 
     def __init__(self, state: State, reason: str) -> None:
         super().__init__(reason)
@@ -51,7 +53,7 @@ class Stopped(Exception):
 
 @dataclass
 class Host:
-    """Run kernels of the checkout in ``root``. ``chips`` has the chip of each API."""
+    """Runner of the kernels of the checkout in ``root``. ``chips`` has the chip of each API."""
 
     root: Path
     chips: Mapping[str, str] = field(default_factory=lambda: {"nki": "trn2", "nki_legacy": "trn1"})
@@ -65,7 +67,9 @@ class Host:
     """Failure of the first kernel that gave none."""
 
     def install(self) -> None:
-        """Replace Neuron's packages, installed or not, for the rest of this process."""
+        """Make imports of Neuron's packages give stand-ins, for the rest of this process, even where the
+        packages are installed.
+        """
         sys.meta_path.insert(0, _Finder(self))
 
     def run(
@@ -77,7 +81,7 @@ class Host:
         api: str = "",
         chip: str = "",
     ) -> list[Array]:
-        """Run a kernel on these arguments and return its results. Raise Stopped if it gives none."""
+        """Run a kernel on these arguments and return its results. Raise Stopped if it gives no results."""
         values = _values(inspect.unwrap(function), args, kwargs)
         return self.run_ranks(function, [values], grid, api, chip)[0]
 
@@ -145,7 +149,7 @@ def _values(target: Any, args: Sequence[object], kwargs: Mapping[str, object]) -
 
 
 class HostKernel:
-    """Stand for a kernel function in a test: called with arrays, it returns arrays."""
+    """Stand-in for a kernel function in a test. Called with arrays, it returns arrays."""
 
     def __init__(self, host: Host, function: Callable[..., Any], grid: tuple[int, ...] = ()) -> None:
         self.host, self.function, self.grid = host, function, grid
@@ -163,14 +167,14 @@ class HostKernel:
 
     @property
     def benchmark_result(self) -> MagicMock:
-        """Return a stand-in for the chip's measurements, in which every latency is 0."""
+        """Return a stand-in for measurements on a chip, in which every latency is 0."""
         result = MagicMock()
         result.nc_latency.get_latency_percentile.return_value = 0.0
         return result
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Find the replacing packages at import."""
+    """Import hook that gives the stand-ins for Neuron's packages."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -202,7 +206,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return self.made.setdefault(spec.name, _anything(spec.name))
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the module is complete."""
+        """Do nothing: the module is complete already."""
 
 
 def _stand_in(name: str, module: ModuleType, host: Host) -> ModuleType:
@@ -216,7 +220,7 @@ def _stand_in(name: str, module: ModuleType, host: Host) -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class ApiName:
-    """A function of the API that is only named, never called, outside of a kernel."""
+    """Stand-in for a function of the API that code outside of a kernel names, and never calls."""
 
     module: str
     name: str
@@ -268,7 +272,7 @@ def _numpy_dtype(kind: object) -> np.dtype[Any]:
 
 
 def as_array(value: object) -> Array | None:
-    """Return an array or a torch tensor as an array; None for anything else."""
+    """Return an array or a torch tensor as a numpy array; None for any other value."""
     if isinstance(value, np.ndarray):
         return value
     if type(value).__module__ != "torch" or not hasattr(value, "numpy"):
@@ -302,7 +306,9 @@ def _plain(value: object) -> bool:
 
 
 def driver(target: Any, values: Mapping[str, object], specs: Mapping[str, TensorSpec], api: str) -> str:
-    """Return a file whose ``kernel`` takes only the arrays and calls the function with all other arguments written out."""
+    """Return the text of a file with a function ``kernel`` that takes only arrays, and calls ``target`` with
+    them and with all other arguments written as literals.
+    """
     if "<locals>" in target.__qualname__:
         raise Stopped(State.UNTRIED, "a function inside of a function")
     imported: dict[str, str] = {}
@@ -315,7 +321,9 @@ def driver(target: Any, values: Mapping[str, object], specs: Mapping[str, Tensor
 
 
 def literal(value: object, imported: dict[str, str], specs: Mapping[str, TensorSpec]) -> str:
-    """Return an expression for a value that configures a kernel. Raise Stopped if it has none."""
+    """Return Python text for a value that configures a kernel. Raise Stopped if the value can not be written
+    so.
+    """
     if _plain(value):
         return f"float('{value}')" if isinstance(value, float) else repr(value)
     if isinstance(value, ApiName):
@@ -349,7 +357,7 @@ def literal(value: object, imported: dict[str, str], specs: Mapping[str, TensorS
 
 
 def _named(module: str, imported: dict[str, str]) -> str:
-    """Return a short name of a module; packages hide some modules behind functions of the same name."""
+    """Return a short name for an imported module. Some packages have a function of the same name as a module."""
     return imported.setdefault(module, f"_module{len(imported)}")
 
 

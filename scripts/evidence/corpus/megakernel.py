@@ -1,4 +1,6 @@
-"""Try the fused decoder layers of KevGomes1403/nki-moe-megakernel on two cores and several ranks, with references of ours."""
+"""Try the fused decoder layers of KevGomes1403/nki-moe-megakernel on two cores and several ranks, against
+acceld's own references.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def kernel({names}):
 
 
 def megakernels(scratch: Path) -> Iterator[Trial]:
-    """Yield the mixture of experts, and decoder layers of attention and experts on two ranks. Both use nki-library."""
+    """Yield trials of the mixture of experts, and of decoder layers with attention and experts on two ranks.
+    Needs nki-library.
+    """
     root, library = folder("NKI_MEGAKERNEL_DIR"), folder("NKI_LIBRARY_DIR")
     if root is not None and library is not None:
         yield Trial(REPOSITORY, "qwen3 experts, 1 rank", partial(_experts, root, library), 120.0)
@@ -162,7 +166,9 @@ def decoded(x: Array, ranks: list[dict[str, Array]], cos: Array, sin: Array) -> 
 
 
 def _rows(stored: Array) -> Array:
-    """Return a projection's matrix: the kernel wants its tiles of LANES by LANES transposed, in place."""
+    """Return the matrix of a projection from the form the kernel wants: each tile of LANES by LANES is
+    transposed in place.
+    """
     tiles = _wide(stored).reshape(-1, LANES, HIDDEN // LANES, LANES)
     return np.asarray(tiles.transpose(0, 3, 2, 1).reshape(-1, HIDDEN))
 

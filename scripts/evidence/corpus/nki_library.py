@@ -1,4 +1,4 @@
-"""Collect nki-library's own tests with pytest and run a few of each against the replaced packages."""
+"""Collect nki-library's own tests with pytest, and run a few of each on the stand-ins for Neuron's packages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SWEEP_OPTIONS = (
 
 
 class _Manager:
-    """Replace the test's manager, which would compile a kernel, run it on a chip and compare."""
+    """Stand-in for the tests' manager, which would compile a kernel, run it on a chip and compare the results."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -46,7 +46,9 @@ class _Manager:
         self.trace_mode = sys.modules["test.utils.common_dataclasses"].TraceMode.CompileAndInfer
 
     def execute(self, under_test: Any, *args: Any, **kwargs: Any) -> None:
-        """Run the kernel and compare its results with the test's golden ones, with the test's tolerances."""
+        """Run the kernel, and compare its results with the golden results of the test, by the test's
+        tolerances.
+        """
         compiler, given = under_test.compiler_input, under_test.kernel_input
         ranks = under_test.inference_args.collective_ranks
         self.host.cores = compiler.logical_nc_config
@@ -90,7 +92,7 @@ def _agree(found: list[NDArray[Any]], validation: Any, rank: int) -> bool:
 
 
 class _Collector:
-    """Keep the tests that pytest collects and run none."""
+    """Plug-in of pytest that keeps the collected tests, and runs none."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
@@ -122,7 +124,9 @@ class _Collector:
 
 
 def nki_library(scratch: Path) -> Iterator[Trial]:
-    """Yield trials of nki-library's tests, the smallest of each function and number of cores. Needs torch and pytest."""
+    """Yield trials of nki-library's tests: for each function and number of cores, the smallest. Needs torch and
+    pytest.
+    """
     root = folder("NKI_LIBRARY_DIR")
     if root is None:
         return

@@ -27,17 +27,17 @@ class State(StrEnum):
     EQUAL = "equal"
     DIFFERS = "differs"
     RUNS = "runs"
-    """The kernel was executed; there is no reference."""
+    """The kernel was executed, and there is no reference to compare its results with."""
     FAILED = "does not run"
     ILLEGAL = "illegal"
     UNTRACED = "does not trace"
     REFUSED = "refused"
-    """A call is not simulated; the reason names it."""
+    """The kernel uses a call that is not simulated. The reason names the call."""
     TIMEOUT = "timeout"
     CRASH = "crash"
     """The simulator itself failed."""
     UNTRIED = "not tried"
-    """Its own test can not be run in this environment."""
+    """The kernel's own test can not be run in this environment."""
 
 
 TRACED = frozenset({State.EQUAL, State.DIFFERS, State.RUNS, State.FAILED, State.ILLEGAL})
@@ -46,7 +46,7 @@ LEGAL = TRACED - {State.ILLEGAL}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one kernel: the stage it reached, and why it went no further."""
+    """Result of trying one kernel: the last stage that it reached, and why it went no further."""
 
     repository: str
     kernel: str
@@ -58,7 +58,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One kernel to try. ``run`` is called in a separate process and returns the kernel's state and a reason."""
+    """One kernel to try. ``run`` is called in a separate process; it returns the kernel's last stage and a
+    reason.
+    """
 
     repository: str
     kernel: str
@@ -124,7 +126,7 @@ def _child(trial: Trial, pipe: Connection) -> None:
 
 
 def _failure(error: BaseException) -> tuple[State, str]:
-    """Distinguish an error of the simulator from one of the test."""
+    """Return the stage and the reason for an error, which is the simulator's fault or the test's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     text = f"{type(error).__name__}: {error}"
     if not frames:
@@ -144,7 +146,7 @@ def write(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def read(path: Path) -> list[Outcome]:
-    """Read outcomes from JSON; none if there is no file."""
+    """Return the outcomes in a file; an empty list if there is no file."""
     if not path.is_file():
         return []
     return [Outcome(**{**one, "state": State(one["state"])}) for one in json.loads(path.read_text())]

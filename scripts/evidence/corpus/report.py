@@ -10,7 +10,7 @@ from scripts.evidence.simbench.tables import Table
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
-    """Return a row for each repository."""
+    """Return a table with a row for each repository."""
     rows = []
     for repository in dict.fromkeys(one.repository for one in outcomes):
         every = [one for one in outcomes if one.repository == repository]
@@ -37,7 +37,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def reasons(refused: Sequence[Outcome]) -> list[str]:
-    """Return the reasons for refusing kernels, each with its number, the most frequent first."""
+    """Return the reasons for which kernels were refused, each with the number of kernels, most frequent first."""
     texts = Counter(one.reason.partition(": ")[2] if one.reason.startswith("line ") else one.reason for one in refused)
     return [f"{text[:90]} ({count})" for text, count in texts.most_common()]
 

@@ -1,4 +1,4 @@
-"""Yield the kernels that are tried of each repository other than nki-library."""
+"""Yield trials of the kernels of each public repository except nki-library."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ OTHERS_STATE = {
 
 
 def folder(variable: str) -> Path | None:
-    """Return the checkout that an environment variable names; None if it names none."""
+    """Return the checkout that an environment variable names; None if the variable is not set."""
     named = os.environ.get(variable)
     return Path(named).resolve() if named and Path(named).is_dir() else None
 
 
 def load(path: Path, name: str) -> ModuleType:
-    """Import a file as a module of this name."""
+    """Import the file ``path`` as a module called ``name``."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -60,7 +60,9 @@ def load(path: Path, name: str) -> ModuleType:
 
 
 def compared(host: Host, right: bool) -> tuple[State, str]:
-    """Return the final state of a test that ran its kernels: results right, wrong, or not compared."""
+    """Return the last stage of a test whose kernels ran: with right results, with wrong ones, or without a
+    comparison.
+    """
     if host.stopped is not None:
         return host.stopped.state, host.stopped.reason
     if not host.ran:
@@ -69,7 +71,7 @@ def compared(host: Host, right: bool) -> tuple[State, str]:
 
 
 def nki_samples(scratch: Path) -> Iterator[Trial]:
-    """Yield kernels of aws-neuron/nki-samples with references of ours."""
+    """Yield trials of kernels of aws-neuron/nki-samples, with acceld's own references."""
     for variable, (name, cases) in samples.CHECKOUTS.items():
         root = folder(variable)
         for case in cases if root else ():
@@ -85,7 +87,9 @@ def nki_samples(scratch: Path) -> Iterator[Trial]:
 
 
 def measured(scratch: Path) -> Iterator[Trial]:
-    """Yield kernels with a published latency, with references of acceld's workloads or a product in numpy."""
+    """Yield trials of kernels with a published latency, with the references of acceld's workloads or a numpy
+    product.
+    """
     names = {"NKIBench": "AccelOpt", "KDA": "kda-for-trainium", "ladder": "nki-autotune"}
     names |= dict.fromkeys(("gemm", "conv1d", "sd", "attention", "mamba"), "autocomp, traces")
     for one in measured_sets.every_set():
@@ -123,7 +127,7 @@ def _measured(one: measured_sets.Measured) -> tuple[State, str]:
 
 
 def _expected(one: measured_sets.Measured, specs: list[Any]) -> tuple[list[Array], list[Array] | None]:
-    """Return inputs and the outputs that the kernel should give for them."""
+    """Return inputs, and the outputs that a right kernel gives for them; None if they are not known."""
     if one.group in ("NKIBench", "KDA"):
         spec = workload(one.chain)
         drawn = make_inputs(spec, 7)
@@ -150,7 +154,9 @@ def _expected(one: measured_sets.Measured, specs: list[Any]) -> tuple[list[Array
 
 
 def autocomp(scratch: Path) -> Iterator[Trial]:
-    """Yield solutions of ucb-bar/autocomp in their own test harnesses, which compare with another kernel."""
+    """Yield trials of ucb-bar/autocomp's solutions in their own test harnesses, which compare them with another
+    kernel.
+    """
     root = folder("AUTOCOMP_DIR")
     if root is None:
         return
@@ -183,7 +189,7 @@ def _harnessed(harness: Path, solution: Path, scratch: Path) -> tuple[State, str
 
 
 def convolutions(scratch: Path) -> Iterator[Trial]:
-    """Yield finished convolutions of students of CS149 on small images, with and without pooling."""
+    """Yield trials of the finished convolutions of CS149's students on small images, with and without pooling."""
     root = folder("CS149_DIR")
     for file in sorted(root.glob("*/part2/conv2d*.py")) if root else ():
         text = file.read_text()
@@ -230,7 +236,7 @@ def convolution(x: Array, w: Array, bias: Array, pool: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """One kernel with arguments and a reference of ours."""
+    """One kernel with its arguments and acceld's own reference."""
 
     file: str
     entry: str
@@ -255,7 +261,7 @@ MOE = (
 
 
 def singles(scratch: Path) -> Iterator[Trial]:
-    """Yield kernels of aws-neuron/nki-moe."""
+    """Yield trials of kernels of aws-neuron/nki-moe."""
     root = folder("NKI_MOE_DIR")
     for one in MOE if root else ():
 
@@ -273,7 +279,7 @@ def singles(scratch: Path) -> Iterator[Trial]:
 
 
 def guarded(trial: Trial) -> Trial:
-    """Return the trial, changed so that any error becomes the outcome of a kernel that stopped."""
+    """Return a trial for which any error is the reason why the kernel stopped."""
 
     def run() -> tuple[State, str]:
         random.seed(7)

@@ -32,7 +32,7 @@ IDLE_US = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A case and its timeline."""
+    """A case with the timeline that the performance model computed for it."""
 
     case: Case
     line: Timeline
@@ -40,13 +40,13 @@ class Outcome:
 
     @property
     def latency_us(self) -> float:
-        """Return the predicted latency."""
+        """Return the predicted latency in microseconds."""
         assert self.line.latency_us is not None
         return self.line.latency_us
 
     @property
     def measured_us(self) -> float:
-        """Return the published latency."""
+        """Return the published latency in microseconds."""
         return 1000 * self.case.measured["latency_ms"]
 
     @property
@@ -55,7 +55,9 @@ class Outcome:
         return self.latency_us / self.measured_us
 
     def counter_ratio(self, ours: str, theirs: str) -> float | None:
-        """Return the predicted over the measured counter; None if nothing, or too little, is measured."""
+        """Return the predicted counter ``ours`` over the measured counter ``theirs``; None if that was not
+        measured, or is too small.
+        """
         measured = self.case.measured.get(theirs)
         if not measured:
             return None
@@ -66,7 +68,7 @@ class Outcome:
 
 
 def run(case: Case, params: TimelineParams = LEGACY) -> Outcome:
-    """Time a case and return the outcome."""
+    """Compute the timeline of a case with the model's parameters ``params``."""
     started = time.process_time()
     line = timeline(case.program, params)
     return Outcome(case, replace(line, machine=None, schedule=None), time.process_time() - started)
@@ -84,7 +86,9 @@ def leave_one_out(ratios: Sequence[float]) -> list[float]:
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Return Spearman's rank correlation, with equal values at their mean rank; None if one side has a single value."""
+    """Return Spearman's rank correlation of two lists, equal values at their mean rank; None if a list has only
+    one distinct value.
+    """
     if len(set(a)) < 2 or len(set(b)) < 2:
         return None
     return statistics.correlation(_ranks(a), _ranks(b))
@@ -134,7 +138,7 @@ def _errors(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, 
 
 
 def summary_table(outcomes: Sequence[Outcome]) -> Table:
-    """Return one row of figures for the whole set."""
+    """Return a table of one row with the figures over all kernels."""
     found = _errors([o.latency_us for o in outcomes], [o.measured_us for o in outcomes])
     return [{"kernels": len(outcomes), **found}]
 
@@ -149,7 +153,7 @@ def counter_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def goal_table(outcomes: Sequence[Outcome]) -> Table:
-    """Return, for each counter, the number of kernels within its allowed difference."""
+    """Return, for each counter, how many kernels are within its allowed difference."""
     table = []
     for label, (ours, theirs, limit) in COUNTERS.items():
         ratios = [r for r in (o.counter_ratio(ours, theirs) for o in outcomes) if r is not None]
@@ -159,7 +163,7 @@ def goal_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def ablation_table(outcomes: Sequence[Outcome]) -> Table:
-    """Return the errors with each part of the model left out."""
+    """Return the errors of predictions with one part of the model left out at a time."""
     plain = replace(LEGACY, value_numbering=False, fuse_loops=False, spills=False, eliminate_dead=False)
     models: dict[str, list[float]] = {
         "roofline of declared work": [roofline_us(workload(o.case.name), "trn1") or 0.0 for o in outcomes],
@@ -174,7 +178,9 @@ def ablation_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def fitted_table() -> Table:
-    """Return every fitted constant: its value in each record, and the data it was fitted on."""
+    """Return the fitted constants: the value of each in each set of parameters, and the data that it was fitted
+    to.
+    """
     records = {"legacy, trn1": LEGACY, "legacy, later chips": LEGACY_LATER, "current": CURRENT}
     return [
         {
@@ -190,9 +196,11 @@ FACTORS = (0.8, 1.2)
 
 
 def changes(programs: Iterable[Program], params: TimelineParams = LEGACY) -> dict[str, TimelineParams]:
-    """Return ``params`` with each fitted constant lower and higher, if that can change a ratio of latencies.
+    """Return parameters with one fitted constant lower, or higher, for each constant that can change a ratio of
+    latencies.
 
-    ``latency_scale`` changes all latencies alike, ``narrow_transfer_factor`` only those of programs with 16-bit data.
+    ``latency_scale`` changes all latencies alike, so it is left out; ``narrow_transfer_factor`` matters only
+    for programs with 16-bit data.
     """
     inert = {"latency_scale"}
     if not any(DTYPE_BYTES[buffer.dtype] == 2 for program in programs for buffer in program.buffers):

@@ -1,4 +1,6 @@
-"""Measure what a first check of NKIBench's kernels costs at full shape, beside the products that it can not avoid."""
+"""Measure what the first check of NKIBench's kernels costs at full shape, and how much of that are unavoidable
+products.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ SAMPLE_S = 0.2
 
 
 class _Products(NDArray[Any]):
-    """Arrays of a reference. They add up the time of its matrix products, in float32 and in float64."""
+    """Arrays for a reference that add up the time of its matrix products, in float32 and in float64."""
 
     seconds = 0.0
 
@@ -63,8 +65,8 @@ def table(kernels: Sequence[Kernel], say: Callable[[str], None]) -> Table:
 
 
 def _product_s(kernel: Kernel) -> float:
-    """Return the seconds of the workload's matrix products, once in the kernel's float32 and once in the reference's
-    float64, by numpy alone.
+    """Return the seconds that numpy takes for the workload's matrix products: in float32, as for the kernel,
+    and in float64, as for the reference.
     """
     _Products.seconds = 0.0
     assert kernel.workload.reference is not None
@@ -75,7 +77,9 @@ def _product_s(kernel: Kernel) -> float:
 
 
 def _checked(kernel: Kernel) -> tuple[float, int]:
-    """Return the wall time of a check, and the greatest memory of its processes in bytes (proportional set size)."""
+    """Return the wall-clock seconds of a check, and the most memory of its processes in bytes (proportional set
+    size).
+    """
     with tempfile.TemporaryDirectory() as home:
         file = Path(home, kernel.filename)
         file.write_text(kernel.source)
@@ -96,7 +100,7 @@ def _checked(kernel: Kernel) -> tuple[float, int]:
 
 
 def _family(process: int) -> list[int]:
-    """Return a process and its descendants."""
+    """Return the ids of a process and of its descendants."""
     children: dict[int, list[int]] = {}
     for one in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -11,7 +11,7 @@ from tests.acceld.nki.corpus import outcomes
 
 
 def corpus_table() -> Table:
-    """Return the results of the legality corpus."""
+    """Return the table of the legality corpus."""
     table = []
     for api in ("nki_legacy", "nki"):
         found = list(outcomes(api))
@@ -30,8 +30,8 @@ def corpus_table() -> Table:
 
 
 def sample_table() -> Table:
-    """Return the results of the nki-samples kernels against our references, for each checkout that the environment
-    names.
+    """Return the table of nki-samples' kernels against acceld's references, for each checkout that the
+    environment names.
     """
     table = []
     for variable, (name, cases) in samples.CHECKOUTS.items():

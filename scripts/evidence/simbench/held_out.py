@@ -1,7 +1,7 @@
 """List AWS's published latencies of 40 kernels on which no constant was fitted.
 
-The kernels come from a checkout of aws-neuron/nki-samples at its last legacy commit (3a99c91); only figures are in this
-file.
+The kernels come from a checkout of aws-neuron/nki-samples at its last legacy commit (3a99c91). This file has
+only figures.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ FLOAT = "float32"
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One published latency. A test's figure is a limit that its authors set at, or a little above, the latency they
-    measured.
+    """One published latency. The figure of a test is a limit, which its authors set at, or a little above, what
+    they measured.
     """
 
     group: str
@@ -36,7 +36,7 @@ class Published:
 
     @property
     def label(self) -> str:
-        """Return entry and shapes."""
+        """Return the kernel's name and shapes as one text."""
         shapes = [one for one in self.arguments if isinstance(one, TensorSpec)]
         return f"{self.entry} {'x'.join(map(str, shapes[0].shape))} {shapes[0].dtype}"
 

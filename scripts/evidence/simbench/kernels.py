@@ -1,4 +1,4 @@
-"""Read and trace the kernels of the tables: the kernels of NKIBench, from a checkout, and acceld's own baselines."""
+"""Read and trace the kernels of the tables: those of NKIBench, from a checkout, and acceld's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHIPS: Mapping[str, str] = {"nki_legacy": "trn1", "nki": "trn2"}
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's text and its workload."""
+    """Text of a kernel, and its workload."""
 
     name: str
     source: str
@@ -64,7 +64,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel, its program and its measured figures."""
+    """A kernel with its program and its measured figures."""
 
     name: str
     program: Program
@@ -73,7 +73,7 @@ class Case:
 
 
 def public(name: str, folder: Path) -> Kernel:
-    """Return a baseline, or one of :data:`BEST`, from the AccelOpt checkout in ``folder``."""
+    """Return a baseline of NKIBench, or one of :data:`BEST`, from the AccelOpt checkout in ``folder``."""
     if name in BEST:
         path = folder / "samples" / "nki" / f"{name}.py"
     else:
@@ -105,7 +105,7 @@ def own_kernels() -> Iterator[Kernel]:
 
 
 def measured_figures(path: Path = MEASURED) -> dict[str, dict[str, float]]:
-    """Return the measured figures by kernel."""
+    """Return the figures that were measured of each kernel."""
     with path.open() as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
         return {row["kernel"]: {k: float(v) for k, v in row.items() if k != "kernel" and v} for row in rows}

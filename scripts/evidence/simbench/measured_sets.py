@@ -1,8 +1,9 @@
-"""List every kernel with a published latency by set: development sets and validation sets.
+"""List the kernels with a published latency, in sets: some to develop the model, some only to validate it.
 
-Texts come from checkouts and from folders of extracted kernels that environment variables name; only names and figures
-of repositories are in this file. A set whose folder is missing is left out. Traced programs are cached under a digest
-of the kernel's text, its arguments and the front end's code. So timing all kernels again traces none of them.
+The kernels' texts come from checkouts and from folders of extracted kernels, which environment variables name.
+This file has only names and figures. A set whose folder is missing is left out. A traced program is cached
+under a digest of the kernel's text, its arguments and the front end's code. So kernels that are timed again
+need not be traced again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ error does not.
 
 
 class Role(StrEnum):
-    """The use of a set: development or validation."""
+    """Use of a set: to develop the model, or only to validate it."""
 
     DEVELOPMENT = "development"
     VALIDATION = "validation"
@@ -89,7 +90,7 @@ class Measured:
 
 @cache
 def _front_end_digest() -> str:
-    """Return a digest of the front end's code; after a change of that code every kernel is traced again."""
+    """Return a digest of the code that traces kernels. If it changes, all kernels are traced again."""
     digest = hashlib.sha256()
     for folder in ("frontend", "ir"):
         for path in sorted((FRONT_END / folder).rglob("*.py")):
@@ -98,13 +99,13 @@ def _front_end_digest() -> str:
 
 
 def folder(variable: str) -> Path | None:
-    """Return the folder that an environment variable names; None if it names none."""
+    """Return the folder that an environment variable names; None if the variable is not set."""
     named = os.environ.get(variable)
     return Path(named) if named and Path(named).is_dir() else None
 
 
 def every_set() -> Iterator[Measured]:
-    """Yield each kernel of each set whose folder is present."""
+    """Yield the kernels of all sets whose folders are present."""
     for source in SOURCES:
         yield from source()
 

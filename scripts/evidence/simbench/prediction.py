@@ -1,4 +1,6 @@
-"""Measure the predictions of measured kernels, set by set: level, order, choice and intervals."""
+"""Measure how good predictions are, for each set of measured kernels: level, order, choice of the fastest, and
+intervals.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ RULES: dict[str, dict[str, bool | float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A measured kernel and its prediction."""
+    """A measured kernel, and the prediction of its latency."""
 
     kernel: Measured
     milliseconds: float
@@ -67,7 +69,7 @@ class Predicted:
 
     @property
     def profile(self) -> Profile:
-        """Return what decides about a gain over another kernel."""
+        """Return the profile by which a gain over another kernel is judged."""
         kernel, us = self.kernel, 1000 * self.milliseconds
         return Profile(Source.SIMULATED, kernel.chip, kernel.api, us, "timeline", engines_us=self.engines_us)
 
@@ -78,7 +80,7 @@ class Predicted:
 
     @property
     def inside(self) -> bool | None:
-        """Return True if the interval contains the measurement; None if there is no interval."""
+        """Tell whether the measurement lies in the predicted interval; None if there is no interval."""
         if self.interval_percent is None:
             return None
         return abs(math.log(self.ratio)) <= math.log1p(self.interval_percent / 100)
@@ -107,15 +109,15 @@ def predict(kernel: Measured, cache: Path, change: Change = unchanged) -> Predic
 def predict_all(
     kernels: Sequence[Measured], cache: Path, change: Change = unchanged
 ) -> tuple[list[Predicted], list[str]]:
-    """Return every prediction, and the reasons of those that are missing."""
+    """Return the predictions, and the reasons why others are missing."""
     with ProcessPoolExecutor(WORKERS) as pool:
         found = list(pool.map(partial(predict, cache=cache, change=change), kernels, chunksize=4))
     return [one for one in found if isinstance(one, Predicted)], [one for one in found if isinstance(one, str)]
 
 
 def directions(found: Iterable[Predicted]) -> tuple[int, int]:
-    """Return the number of pairs of one chain that differ by :data:`APART` and are predicted in the right order, and of
-    all such pairs.
+    """Return two counts over pairs of kernels of one chain whose latencies differ by :data:`APART`: pairs
+    predicted in the measured order, and all pairs.
     """
     right = pairs = 0
     for chain in _chains(found):
@@ -128,8 +130,8 @@ def directions(found: Iterable[Predicted]) -> tuple[int, int]:
 
 
 def regrets(found: Iterable[Predicted]) -> list[float]:
-    """Return, for each chain of several kernels, the measured time of the one predicted fastest over the least measured
-    time.
+    """Return for each chain of several kernels how much slower the kernel predicted fastest was measured than
+    the fastest one, as a ratio.
     """
     return [
         min(chain, key=lambda one: one.milliseconds).kernel.milliseconds / min(one.kernel.milliseconds for one in chain)
@@ -146,7 +148,7 @@ def _chains(found: Iterable[Predicted]) -> list[list[Predicted]]:
 
 
 def summary(name: str, found: Sequence[Predicted]) -> dict[str, object]:
-    """Return one row: level, order, choice, intervals."""
+    """Return a row with the figures of a set: level, order, choice of the fastest, intervals."""
     level = [abs(one.ratio - 1) for one in found if not one.kernel.order_only]
     rho = rank_correlation([one.milliseconds for one in found], [one.kernel.milliseconds for one in found])
     right, pairs = directions(found)
@@ -166,7 +168,7 @@ def summary(name: str, found: Sequence[Predicted]) -> dict[str, object]:
 
 
 def set_tables(found: Sequence[Predicted]) -> dict[str, Table]:
-    """Return summaries of the sets, development and validation apart; KDA's by operator too."""
+    """Return tables of the sets, development and validation apart; and of KDA's set by operator."""
     tables: dict[str, Table] = {}
     for role in Role:
         mine = [one for one in found if one.kernel.role is role]
@@ -192,11 +194,11 @@ THRESHOLDS: dict[str, Threshold] = {
 
 
 def paired_table(found: Sequence[Predicted]) -> Table:
-    """Count the pairs of one chain that are predicted faster beyond each threshold, and how many of them are measured
-    faster.
+    """Return, for each threshold, how many pairs of one chain are predicted to differ by more, and how many of
+    these were measured in that order.
 
-    Pairs that were measured equal count as wrong. Kernels without an interval are left out, because they are part of no
-    win.
+    Pairs with equal measurements count as wrong. Kernels without an interval are left out, because no win
+    depends on them.
     """
     table: Table = []
     for role, chip, (name, threshold) in product(Role, ("trn1", "trn2"), THRESHOLDS.items()):
@@ -227,7 +229,7 @@ def paired_table(found: Sequence[Predicted]) -> Table:
 
 
 def interval_table(found: Sequence[Predicted]) -> Table:
-    """Return, by class, the half width that intervals need on the development kernels, and the one in use."""
+    """Return, for each class of kernels, the half width that its development kernels need, and the one in use."""
     errors: dict[tuple[str, Bound], dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in found:
         kernel = one.kernel
@@ -247,12 +249,12 @@ def interval_table(found: Sequence[Predicted]) -> Table:
 
 
 def half_width(chains: Iterable[Sequence[float]]) -> float:
-    """Return the half width of an interval: the widest that kernels or chains need.
+    """Return the half width of an interval that meets three demands:
 
-    It contains the errors of at least ``COVERED * (n + 1)`` of ``n`` kernels. It contains the same share of chains,
-    where the error of a chain is the one that contains :data:`COVERED` of its kernels: this is the conformal bound for
-    a kernel of a new chain, because kernels of one chain have similar errors. And it contains :data:`COVERED` of the
-    kernels if each chain has the same weight.
+    - It contains the errors of at least ``COVERED * (n + 1)`` of ``n`` kernels.
+    - It contains the errors of the same share of chains. A chain's error is the one that contains :data:`COVERED` of its
+      kernels. This is the conformal bound for a kernel of a new chain, because errors within a chain are similar.
+    - It contains the errors of :data:`COVERED` of the kernels if each chain has the same weight.
     """
     groups = list(chains)
     ranked = sorted(error for errors in groups for error in errors)
@@ -267,8 +269,8 @@ def half_width(chains: Iterable[Sequence[float]]) -> float:
 
 
 def _conformal(errors: Sequence[float], more: int = 1) -> float:
-    """Return the error that :data:`COVERED` of ``errors`` and ``more`` unknown ones do not exceed; at most the greatest
-    known one.
+    """Return the error that the share :data:`COVERED` of ``errors`` and of ``more`` unknown ones does not
+    exceed, but at most the greatest known one.
     """
     return sorted(errors)[min(len(errors), math.ceil(COVERED * (len(errors) + more) - 1e-9)) - 1]
 

@@ -1,9 +1,9 @@
-"""Find rewrites by acceld's rules whose predicted gain does not depend on one fitted constant.
+"""Find out which gains by acceld's rules do not depend on a single fitted constant of the model.
 
-Every variant of each rule at each site of a baseline is timed; the fastest one of a site counts. A win is a rewrite
-predicted at least 2 % faster; it survives where it stays faster with every fitted constant 20 % lower and 20 % higher.
-Programs are traced once. Each kernel has a limit of processor time, spent on its greatest wins first; the table says if
-the limit was reached.
+Every variant of each rule is timed at each place of a baseline where the rule applies. The fastest variant at a
+place counts. A win is a rewrite that is predicted at least 2 % faster. It survives if it stays faster with each
+fitted constant 20 % lower, and 20 % higher. Programs are traced once. Each kernel has a limit of processor
+time, which is spent on its greatest wins first. The table says if the limit was reached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST_GAIN = 1.02
 
 @dataclass(frozen=True, slots=True)
 class Win:
-    """One rewrite, with the least ratio of old to new latency over all changed constants."""
+    """One rewrite that is predicted faster, with its least speed-up over all changed constants."""
 
     kernel: str
     rule: str
@@ -43,7 +43,7 @@ class Win:
 
     @property
     def survives(self) -> bool:
-        """Return True if the rewrite stays a gain."""
+        """Tell whether the rewrite is faster with every changed constant."""
         return self.least > 1.0
 
     @property
@@ -64,7 +64,7 @@ class Win:
 
 @dataclass(slots=True)
 class _Clock:
-    """Latencies of one program, each computed once."""
+    """Latencies of one program by parameters, each computed once."""
 
     program: Program
     known: dict[str, float] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]
 
 
 def rows(label: str, kernel: Kernel, budget_s: float, say: Callable[[str], None]) -> Table:
-    """Return a kernel's wins as rows; a single row says so if it has none."""
+    """Return the rows of a kernel's wins. A kernel without wins has one row, which says so."""
     started = time.process_time()
     found = [win.row for win in wins(label, kernel, budget_s)]
     say(f"{label}: {len(found)} wins ({time.process_time() - started:.1f} s)")

@@ -125,8 +125,9 @@ def _cell(value: object) -> str:
 
 
 def write_document(tables: Mapping[str, Table], document: Path = DOCUMENT) -> None:
-    """Put the tables between the markers of ``document``, in place of those with the same headings. Raise ValueError if
-    a marker is missing. Tables with other headings stay if :data:`TITLES` still has them.
+    """Write the tables between the markers of ``document``, in place of those with the same headings.
+
+    Tables with other headings stay if :data:`TITLES` still has them. Raise ValueError if a marker is missing.
     """
     head, _, rest = document.read_text(encoding="utf-8").partition(BEGIN)
     before, marker, tail = rest.partition(END)

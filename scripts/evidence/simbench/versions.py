@@ -1,4 +1,6 @@
-"""Compare versions of one kernel, and predict for chips without published measurements."""
+"""Compare the speed-up of one version of a kernel over another, predicted and measured; predict for chips
+without measurements.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ PUBLISHED_TFLOPS, ARRAY_TFLOPS = 77.2, 78.6
 
 
 def tutorial_case(name: str, chip: str = "trn1") -> Case:
-    """Return one of our bfloat16 products, [4096, 8192] x [8192, 8192]."""
+    """Return one of acceld's bfloat16 products, [4096, 8192] x [8192, 8192]."""
     path = ROOT / "tests" / "kernels" / "legacy" / f"matmul_bf16_{name}.py"
     started = time.process_time()
     arguments = [TensorSpec((K, M), "bfloat16"), TensorSpec((K, N), "bfloat16")]
@@ -29,7 +31,7 @@ def tutorial_case(name: str, chip: str = "trn1") -> Case:
 
 
 def pair_table(outcomes: Mapping[str, Outcome], tutorial: Mapping[str, Outcome]) -> Table:
-    """Return speed-ups of one version over another, predicted and measured."""
+    """Return predicted and measured speed-ups of one version of a kernel over another."""
     pairs = [(outcomes[BEST[best]], outcomes[best]) for best in BEST if best in outcomes]
     pairs += [(tutorial[a], tutorial[b]) for a, b in itertools.pairwise(TUTORIAL_MS)]
     table = []
@@ -47,7 +49,7 @@ def pair_table(outcomes: Mapping[str, Outcome], tutorial: Mapping[str, Outcome])
 
 
 def tutorial_table(tutorial: Mapping[str, Outcome]) -> Table:
-    """Return a row for each of the four bfloat16 products."""
+    """Return a table with a row for each of the four bfloat16 products."""
     return [
         {
             "form": name,

@@ -43,7 +43,7 @@ def test_it_is_installed_current_and_never_over_something_else(
     (tmp_path / "mine" / "acceld").mkdir(parents=True)
     (tmp_path / "mine" / "acceld" / "SKILL.md").write_text("---\nname: other\n---\n")
     assert main(["skill", "install", "--to", "mine"]) == 2
-    assert "is something else" in capsys.readouterr().err
+    assert "is not acceld's skill" in capsys.readouterr().err
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "acceld").symlink_to(installed)
     assert main(["skill", "install", "--to", "linked"]) == 2

@@ -154,7 +154,7 @@ def test_a_budget_names_kernels_and_percentages(tmp_path: Path) -> None:
     for text, why in (
         ("most_precent = 3", "Did you mean 'most_percent'"),
         ("[[kernel]]\nworkload = 'x'", "path must be there"),
-        ("[[kernel]]\npath = 'x'\nmost_percent = -1", "not a percentage"),
+        ("[[kernel]]\npath = 'x'\nmost_percent = -1", "not a number of at least 0"),
         ("[[kernel]\n", "regressions.toml"),
     ):
         file.write_text(text)
@@ -167,7 +167,7 @@ def test_a_budget_names_kernels_and_percentages(tmp_path: Path) -> None:
     [
         (["--changed", "--max-regression", "0"], "--changed takes no --max-regression"),
         (["--changed", "--on", "device", "--workload", "silu"], "--changed takes no --workload, --on"),
-        (["k.py", "--summary", "s.md", "--annotate"], "--annotate, --summary goes with --changed"),
+        (["k.py", "--summary", "s.md", "--annotate"], "--annotate, --summary works only with --changed"),
     ],
 )
 def test_check_refuses_options_that_it_would_ignore(

@@ -149,7 +149,7 @@ def test_init_of_a_kernel_in_c_needs_a_reference_and_no_chip(folder: Path, capsy
     assert main(["init", "add.c"]) == 2
     assert "--reference REF.py" in capsys.readouterr().err
     assert main(["init", "add.c", "--reference", "ref.py", "--chip", "trn1"]) == 2
-    assert "host's processor" in capsys.readouterr().err
+    assert "this machine's processor" in capsys.readouterr().err
     assert not (folder / "add").exists()
 
 

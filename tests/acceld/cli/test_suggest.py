@@ -36,7 +36,7 @@ def test_what_can_not_be_suggested_is_refused_with_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words, complaint in (
-        (["silu", "--workload", "adamw"], "--workload goes with a kernel file"),
+        (["silu", "--workload", "adamw"], "--workload works only with a kernel file"),
         (["silu", "--rule", "widen_tile"], "widen_tiles"),
         (["silu", "--api", "triton"], "has no kernel for triton; it has kernels for nki_legacy and nki"),
         ([str(tmp_path / "none.py")], "none.py"),

@@ -26,7 +26,7 @@ def forward(logits, bias, hidden, hidden_scale, gemm1, gemm1_scale, gemm2, gemm2
 
 
 def _shares(logits, bias):
-    """Of each expert in each token; zero where it is not chosen."""
+    """Return the weight of each expert for each token; zero for experts that are not chosen."""
     tokens, experts = logits.shape
     scores = 1 / (1 + np.exp(-logits))
     grouped = (scores + bias).reshape(tokens, GROUPS, -1)

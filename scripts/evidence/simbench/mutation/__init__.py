@@ -1,1 +1,1 @@
-"""Check that the judge distinguishes programs with one mistake each from equivalent ones."""
+"""Test the checks of results: programs with one mistake must be noticed, and equivalent programs must pass."""

@@ -1,4 +1,4 @@
-"""Cut a program's arrays to the index ranges that it uses."""
+"""Cut the arrays of a program to the index ranges that the program uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Box = list[tuple[int, int]]
 
 
 def in_boxes(program: Program) -> tuple[Program, tuple[tuple[slice, ...], ...]]:
-    """Return the program with each array cut to the range that is used, and the ranges of its arguments."""
+    """Return the program with each array cut to the range that it uses, and these ranges of its arguments."""
     trips = {number: loop.trips for number, loop in program.loops.items()}
     boxes: dict[int, Box] = {}
     for number, uses in all_uses(program).items():
@@ -60,7 +60,7 @@ def _fills_all(instruction: Instruction, access: Access, buffer: Buffer) -> bool
 
 
 def _covers(access: Access, buffer: Buffer) -> bool:
-    """Return True if the tile is the whole buffer, with one axis for each dimension."""
+    """Tell whether a tile is the whole buffer, with one axis for each dimension."""
     if any(start != Affine() for start in access.start):
         return False
     steps = [[(d, step) for d, step in enumerate(dim.steps) if step] for dim in access.dims]

@@ -1,4 +1,4 @@
-"""Change one thing in a program."""
+"""Replace single parts of a program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ Maker = Callable[[], Change | None]
 
 
 def replaced(program: Program, position: int, make: Callable[[Instruction], tuple[Node, ...]]) -> Program:
-    """Return the program with instruction ``position`` (in program order) replaced."""
+    """Return the program with the instruction at ``position`` (in program order) replaced by what ``make``
+    returns for it.
+    """
     count = -1
 
     def visit(body: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -66,7 +68,7 @@ def set_operand(instruction: Instruction, number: int, operand: Operand) -> Inst
 
 
 def tiles(program: Program) -> Iterator[tuple[int, Instruction, int, Access]]:
-    """Yield every access of the program: the instruction's position, the instruction, the operand's number, the tile."""
+    """Yield each access of the program as position and instruction, then number of the operand and tile."""
     for position, instruction in instructions(program):
         for number, operand in enumerate(operands(instruction)):
             if isinstance(operand, Access):
@@ -79,7 +81,9 @@ def mapped(
     access: Callable[[Access], Access] = lambda one: one,
     loop: Callable[[Loop, tuple[Node, ...]], Node] = lambda one, body: replace(one, body=body),
 ) -> Program:
-    """Return the program with every affine expression, access and loop replaced."""
+    """Return the program with each index expression, access and loop replaced by what the functions return for
+    it.
+    """
 
     def tile(one: Access) -> Access:
         return access(replace(one, start=tuple(map(affine, one.start))))

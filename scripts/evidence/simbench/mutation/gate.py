@@ -1,9 +1,10 @@
-"""Run the evaluation's gates on a reduced program, with their data sets, floors and tolerances.
+"""Run the checks of the evaluation's gates on a reduced program, with the gates' data sets, noise floors and
+tolerances.
 
-The trials are those of the search gate, and those of the strict gate for an expensive reference: the fewest that a win
-has to pass. The oracle is the program itself in float64, and the floor is its noise in float32, as for a workload
-without a reference. Another table shows that each kernel agrees with its reference. Seeds are fixed, so a table can be
-reproduced.
+The trials are those of the search gate, and those of the strict gate where a reference is expensive: the fewest
+that a winner has to pass. The expected results are those of the program itself in float64, and the floor is its
+noise in float32, as for a workload without a reference. Another table shows that each kernel agrees with its
+reference. Seeds are fixed, so that a table can be made again.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ _MAX_BYTES = 8 << 30
 
 
 class FixedSeeds(Seeds):
-    """Seeds derived from the trial's name."""
+    """Source of seeds that follow from the trial's name."""
 
     def seed(self, name: str) -> int:
-        """Return the number of a trial: always the same for the same name."""
+        """Return the seed of a trial: always the same for the same name."""
         return zlib.crc32(name.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of one trial on a program."""
+    """Result of running one program in one trial."""
 
     complaint: str = ""
     """Reason why the program does not pass; empty if it passes."""
@@ -56,7 +57,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One prepared trial, for programs that should give the same results as the kernel."""
+    """A prepared trial, for programs whose results should equal those of the kernel."""
 
     workload: Workload
     trial: Trial
@@ -68,7 +69,7 @@ class Bench:
     """Bytes of the kernel's own outputs, computed in the program's own order."""
 
     def result(self, program: Program) -> Result:
-        """Run a program in this trial and return the result."""
+        """Run a program in this trial, and return what came of it."""
         try:
             results = _run(program, self.arrays, self.trial)
         except (KernelFailure, ArithmeticError) as error:
@@ -85,16 +86,18 @@ class Bench:
 
 
 def _multiple(error: Errors, floor: Errors) -> float:
-    """Return the greatest of the error measures, each as a multiple of that of float32 arithmetic."""
+    """Return the largest of the error measures, each as a multiple of the same measure of float32 arithmetic."""
     pairs = zip(error.plain(), floor.plain(), strict=True)
     return max(0.0 if not ours else ours / least if least else float("inf") for ours, least in pairs)
 
 
 class Preparation:
-    """Prepare the trials of one reduced kernel."""
+    """Maker of the trials of one reduced kernel."""
 
     def __init__(self, workload: Workload, kernel: Reduced) -> None:
-        """Take the whole kernel's ``workload``; data is drawn as it declares, for the smaller program's arguments."""
+        """Prepare for the reduced program ``kernel``. Its data are drawn as ``workload``, that of the whole
+        kernel, declares.
+        """
         self._workload, self._program = kernel.workload(workload), kernel.program
         self._dtypes = [kernel.program.buffers[number].dtype for number in kernel.program.outputs]
         self._written: list[Any] = []
@@ -102,13 +105,15 @@ class Preparation:
 
     @property
     def trials(self) -> list[Trial]:
-        """Return the trials that a candidate must pass to count as a win."""
+        """Return the trials that a candidate has to pass to be a winner."""
         seeds = FixedSeeds()
         trials = [search_trial(seeds), *strict_trials(self._workload, seeds, expensive=True)]
         return [trial for trial in trials if not is_banded(trial.variant)]
 
     def bench(self, trial: Trial) -> Bench | str:
-        """Return a prepared trial, or a text with the reason why the trial would decide nothing."""
+        """Return a prepared trial; or, as text, the reason why the trial can not tell right from wrong
+        programs.
+        """
         with np.errstate(all="ignore"):
             inputs = kernel_inputs(self._workload, inputs_of(self._workload, trial.seed, trial.variant))
             arrays = [one for one in inputs if isinstance(one, np.ndarray)]
@@ -130,7 +135,7 @@ class Preparation:
 
 
 def illegal(program: Program) -> str:
-    """Return the reason why the program would be refused before it runs; empty if it would run."""
+    """Return why a program is refused before it runs; empty if it may run."""
     claim = false_claim(program)
     if claim is not None:
         return claim.message
@@ -147,5 +152,5 @@ def _run(program: Program, arrays: Sequence[Array], trial: Trial) -> list[Array]
 
 
 def _inside(result: Array, written: Any) -> Array:
-    """Return the result with zeros where the reduced program writes nothing; values that a mistake writes there remain."""
+    """Return a result with zeros where neither the reduced program nor a mutant of it writes."""
     return np.where(written | ~np.isnan(result.astype(np.float64)), result, np.zeros((), result.dtype))

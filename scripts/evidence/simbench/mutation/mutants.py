@@ -1,8 +1,9 @@
-"""Make programs with one mistake each, to measure whether a check of results notices it.
+"""Make programs with one mistake each (mutants), to measure whether a check of results notices the mistake.
 
-Each operator makes a small error of a kind that people and models make. Mutants that are equivalent by construction are
-not made: instructions swapped that share no buffer, a copy dropped that is never read, a loop shortened that runs once.
-Every other mutant either breaks a rule (:func:`acceld.nki.verify.verifier.verify`) or should change an output.
+Each operator makes a small mistake of a kind that people and models make. Mutants that are certainly equivalent
+are not made: exchanged instructions that share no buffer, a dropped copy that is never read, a shortened loop
+that runs once. Every other mutant breaks a rule (:func:`acceld.nki.verify.verifier.verify`) or should change an
+output.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scripts.evidence.simbench.mutation.editing import Maker
 
 
 class Mutant(NamedTuple):
-    """A mutant: ``name`` is the operator, ``line`` the kernel's line that is now wrong."""
+    """A program with one mistake. ``name`` is the operator that made it, ``line`` the line that is now wrong."""
 
     name: str
     line: int
@@ -42,7 +43,7 @@ OPERATORS: Mapping[str, Callable[[Program], list[Maker]]] = {
 
 
 def mutants(program: Program, seed: int = 0, limit: int | None = None) -> Iterator[Mutant]:
-    """Yield up to ``limit`` mutants, the operators in rotation, the places in an order given by ``seed``."""
+    """Yield at most ``limit`` mutants, from the operators in turn, at places in an order that ``seed`` decides."""
     source = random.Random(seed)
     lanes: list[tuple[str, list[Maker]]] = []
     for name, operator in OPERATORS.items():

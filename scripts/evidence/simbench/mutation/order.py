@@ -1,4 +1,6 @@
-"""Make mistakes in order: an instruction or an edge tile left out, two instructions exchanged."""
+"""Make mistakes in the order of a program: an instruction or an edge tile is left out, or two instructions
+exchanged.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def _live(program: Program) -> set[int]:
 
 
 def instruction_dropped(program: Program) -> list[Maker]:
-    """Leave out an instruction."""
+    """Return makers of mutants in which an instruction is left out."""
     live = _live(program)
 
     def dropped(position: int, line: int) -> Change:
@@ -43,7 +45,7 @@ def instruction_dropped(program: Program) -> list[Maker]:
 
 
 def loop_short(program: Program) -> list[Maker]:
-    """Make a loop one iteration shorter, as if the edge tile were forgotten."""
+    """Return makers of mutants in which a loop has one iteration less, as if the edge tile were forgotten."""
 
     def shortened(number: int, line: int) -> Change:
         def visit(body: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -64,7 +66,7 @@ def loop_short(program: Program) -> list[Maker]:
 
 
 def order_swapped(program: Program) -> list[Maker]:
-    """Exchange two neighboring instructions, one of which uses the other's result."""
+    """Return makers of mutants in which an instruction is exchanged with its neighbor that uses its result."""
     made: list[Maker] = []
 
     def swap(parent: tuple[int, ...], index: int) -> Change:

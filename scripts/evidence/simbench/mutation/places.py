@@ -1,4 +1,4 @@
-"""Make mistakes in the place of data: indices, loop variables, masks."""
+"""Make mistakes in where data are: indices, loop variables, masks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def _shifted(access: Access, dim: int, by: int) -> Access:
 
 
 def _moved_dims(access: Access) -> list[int]:
-    """Return the dimensions in which the tile or a loop moves, so that a shift reads other data."""
+    """Return the dimensions in which a tile has several elements or moves with a loop: a shift there reads
+    other data.
+    """
     return [
         d
         for d, start in enumerate(access.start)
@@ -25,7 +27,7 @@ def _moved_dims(access: Access) -> list[int]:
 
 
 def index_shift(program: Program) -> list[Maker]:
-    """Shift an operand's start by one, forward or back, in one dimension."""
+    """Return makers of mutants in which the start of an operand is one more or one less in one dimension."""
     return [
         partial(with_operand, program, position, instruction, number, _shifted(tile, dim, by))
         for position, instruction, number, tile in tiles(program)
@@ -35,7 +37,7 @@ def index_shift(program: Program) -> list[Maker]:
 
 
 def loop_variable_forgotten(program: Program) -> list[Maker]:
-    """Forget a loop variable in one index."""
+    """Return makers of mutants in which one index lacks a loop variable."""
     trips = {number: loop.trips for number, loop in program.loops.items()}
     return [
         partial(with_operand, program, position, instruction, number, _without_term(tile, dim, loop))
@@ -61,7 +63,7 @@ def _masked(program: Program) -> Iterator[tuple[int, Instruction, int]]:
 
 
 def mask_removed(program: Program) -> list[Maker]:
-    """Leave out one condition of a mask."""
+    """Return makers of mutants in which a mask lacks one condition."""
     return [
         partial(
             with_instruction,
@@ -74,7 +76,7 @@ def mask_removed(program: Program) -> list[Maker]:
 
 
 def mask_edge(program: Program) -> list[Maker]:
-    """Make a mask one element too narrow or too wide."""
+    """Return makers of mutants in which a mask is one element too narrow or too wide."""
 
     def edged(instruction: Instruction, k: int, by: int) -> Instruction:
         mask = tuple(Pattern(one.base + by, one.coefs) if n == k else one for n, one in enumerate(instruction.mask))

@@ -1,7 +1,8 @@
-"""List reasons why a mutant that passes every trial is harmless, although its outputs differ from those of the kernel.
+"""List why certain mutants are harmless, although they pass every trial with outputs that differ from the
+kernel's.
 
-A reason is accepted only if the errors support it: on no trial may an error of the mutant exceed 1.5 times the kernel's
-own in float32, or the larger multiple that the reason states.
+A reason counts only if the errors agree: in no trial may an error of the mutant exceed 1.5 times the error of
+the kernel itself in float32, or the larger multiple that the reason states.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _ALLOWED = {_NARROW: 2.5}
 
 
 def reason(workload: str, fate: Fate) -> str:
-    """Return the reason with the mutant's error; empty if there is no reason, or the error is too large for it."""
+    """Return why a mutant is harmless, with its error. Empty if no reason is listed, or if the error is too
+    large for it.
+    """
     words = REASONS.get((workload, fate.operator, fate.operation))
     if words is None or fate.noise > _ALLOWED.get(words, NO_WORSE):
         return ""

@@ -1,9 +1,10 @@
-"""Make a kernel's program cheap to execute: the same instructions on the last iterations of its loops, on smaller
-arrays.
+"""Make a kernel's program cheap to execute: the same instructions, for the last iterations of its loops and
+smaller arrays.
 
-A loop is cut to its last two iterations if the other iterations only write other parts of the outputs, or buffers that
-no remaining instruction reads. Then each array is cut to the index range that is still used. The result is a program
-for smaller arguments. Apart from the blocking of products, it computes a part of the kernel's own results.
+A loop is cut to its last two iterations if its other iterations only write other parts of the outputs, or
+buffers that no remaining instruction reads. Then each array is cut to the index range that is still used. The
+result is a program for smaller arguments. It computes a part of the kernel's own results, except that products
+may be blocked otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ STORES = 4
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """A smaller program; ``boxes`` are the parts of the kernel's arguments that it takes."""
+    """A reduced program. Its arguments are parts of the kernel's arguments; ``boxes`` has the index ranges of
+    these parts.
+    """
 
     program: Program
     boxes: tuple[tuple[slice, ...], ...]
@@ -37,13 +40,13 @@ class Reduced:
     """Descriptions of the parts that were cut."""
 
     def arguments(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the smaller program's arguments, cut from those of the kernel."""
+        """Return the arguments of the reduced program, cut from the kernel's."""
         return [np.ascontiguousarray(array[box]) for array, box in zip(arrays, self.boxes, strict=True)]
 
     def workload(self, whole: Workload) -> Workload:
-        """Return the kernel's workload with the arguments of the smaller program, drawn in the kernel's layout.
+        """Return the kernel's workload with the arguments of the reduced program, drawn in the kernel's layout.
 
-        Relations between inputs that are stated in another layout are left out.
+        Relations between inputs are left out if they are stated in another layout.
         """
         boxes = iter(self.boxes)
         arguments = tuple(
@@ -60,7 +63,7 @@ def _shape(box: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def reduced(program: Program) -> Reduced:
-    """Return the smaller program; the program itself if it can not be cut."""
+    """Return the reduced program of a kernel; the whole program if it can not be reduced."""
     if _indirect(program):
         return whole(program)
     small = _sliced(program)
@@ -77,7 +80,7 @@ def reduced(program: Program) -> Reduced:
 
 
 def whole(program: Program) -> Reduced:
-    """Return the program uncut."""
+    """Return the whole program in the form of a reduced one."""
     return Reduced(program, tuple((slice(None),) * len(program.buffers[n].outer_shape) for n in program.inputs))
 
 
@@ -88,7 +91,9 @@ def _indirect(program: Program) -> bool:
 
 
 def _droppable(program: Program, loop: Loop) -> bool:
-    """Return True if only the last iterations are needed for the outputs that they write, whatever the data."""
+    """Tell whether the last iterations of a loop compute the outputs that they write without the other
+    iterations, for any data.
+    """
     if loop.trips <= KEPT or loop.kind not in (LoopKind.AFFINE, LoopKind.SEQUENTIAL):
         return False
     for number, uses in all_uses(program).items():
@@ -107,13 +112,13 @@ def _droppable(program: Program, loop: Loop) -> bool:
 
 
 def _moves(loop: Loop) -> Callable[[Use], bool]:
-    """Return a test for accesses that move with the loop: they lie elsewhere in each iteration."""
+    """Return a function that tells whether an access is elsewhere in each iteration of the loop."""
     return lambda use: any(coef for start in use.access.start for one, coef in start.terms if one == loop.id)
 
 
 def _idle(program: Program, loop: Loop, writes: Sequence[Use], reads: Sequence[Use]) -> bool:
-    """Return True if no remaining read can see a first iteration's write: their index ranges are disjoint in some
-    dimension.
+    """Tell whether no remaining read sees what an early iteration writes, because their index ranges are
+    disjoint in a dimension.
     """
     if not reads:
         return True
@@ -128,7 +133,7 @@ def _idle(program: Program, loop: Loop, writes: Sequence[Use], reads: Sequence[U
 
 
 def _cut(program: Program, number: int) -> Program:
-    """Return the program with the last iterations of one loop only."""
+    """Return the program with only the last iterations of the loop with this number."""
     gone = program.loops[number].trips - KEPT
 
     def affine(value: Affine) -> Affine:
@@ -141,7 +146,7 @@ def _cut(program: Program, number: int) -> Program:
 
 
 def _sliced(program: Program) -> Program:
-    """Return a program without loops cut to its last few stores and the instructions that they need."""
+    """Return a program without loops, cut to its last few stores and the instructions that these need."""
     if program.loops or any(instruction.op == "barrier" for instruction, _ in program.walk()):
         return program
     body = [node for node in program.body if isinstance(node, Instruction)]

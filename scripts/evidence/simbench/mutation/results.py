@@ -1,4 +1,4 @@
-"""Keep the outcomes of each kernel's mutants in a file, as they are found."""
+"""Keep what became of each kernel's mutants in a file, which is written as results come."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Outcomes of one kernel's mutants."""
+    """Outcomes of the mutants of one kernel."""
 
     kernel: str
     program: str
@@ -61,12 +61,12 @@ class Report:
 
     @property
     def alarms(self) -> list[Fate]:
-        """Return the equivalent programs that were refused."""
+        """Return the equivalent programs that were refused, which are false alarms."""
         return [one for one in self.rewrites if one.fate in (REFUSED, WRONG)]
 
 
 def read(path: Path) -> dict[str, Report]:
-    """Return the reports in a file, by kernel; none if there is no file."""
+    """Return the reports in a file by kernel; empty if there is no file."""
     if not path.is_file():
         return {}
     raw = json.loads(path.read_text(encoding="utf-8"))
@@ -80,7 +80,7 @@ def write(path: Path, reports: Mapping[str, Report]) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file such that a reader never sees it incomplete."""
+    """Write a file so that a reader sees the old text or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
@@ -112,7 +112,7 @@ def _row(name: str, reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def operator_table(reports: Sequence[Report]) -> Table:
-    """Return a row for each operator, of mutants and of equivalent programs."""
+    """Return a table with a row for each operator that makes mutants or equivalent programs."""
     mutants, rewrites = ([one for r in reports for one in group(r)] for group in (_mutants, _rewrites))
     table: Table = []
     for name in dict.fromkeys(one.operator for one in mutants):
@@ -137,7 +137,9 @@ def _rewrites(report: Report) -> tuple[Fate, ...]:
 
 
 def _counts(of: Sequence[Fate]) -> dict[str, int]:
-    """Count the mutants by outcome. ``wrong on another``: the search gate's data set did not show it."""
+    """Return the number of mutants by outcome. ``wrong on another`` means that the data set of the search gate
+    did not show the mistake.
+    """
     fates = Counter(one.fate for one in of)
     later = sum(one.fate == WRONG and not one.by.startswith(f"{FIRST}:") for one in of)
     return {

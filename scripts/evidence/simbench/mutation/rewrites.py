@@ -1,4 +1,4 @@
-"""Make equivalent programs that are written differently. Refusing one is a false alarm."""
+"""Make programs that are written differently and equivalent. A check that refuses one gives a false alarm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _COMMUTATIVE = frozenset("add multiply max min".split())
 
 
 def rewrites(program: Program, seed: int = 0) -> Iterator[Mutant]:
-    """Yield one program of each kind that the program has a place for, at a place given by ``seed``."""
+    """Yield one equivalent program of each kind for which the program has a place. ``seed`` decides between
+    several places.
+    """
     source = random.Random(seed)
     for name, kind in KINDS.items():
         makers = kind(program)
@@ -30,7 +32,7 @@ def rewrites(program: Program, seed: int = 0) -> Iterator[Mutant]:
 
 
 def operands_commuted(program: Program) -> list[Maker]:
-    """Write a + b as b + a."""
+    """Return makers of programs in which a + b is written as b + a."""
 
     def commuted(position: int, one: Instruction) -> Change:
         return with_instruction(program, position, replace(one, srcs=one.srcs[::-1]))
@@ -43,7 +45,9 @@ def operands_commuted(program: Program) -> list[Maker]:
 
 
 def neighbors_exchanged(program: Program) -> list[Maker]:
-    """Exchange two neighboring instructions if neither writes a buffer that the other uses."""
+    """Return makers of programs with two neighboring instructions exchanged, neither of which writes what the
+    other uses.
+    """
     made: list[Maker] = []
 
     def exchanged(first: Instruction, second: Instruction) -> Change:
@@ -77,7 +81,7 @@ def _apart(a: Instruction, b: Instruction) -> bool:
 
 
 def loop_reversed(program: Program) -> list[Maker]:
-    """Run independent iterations from the last to the first."""
+    """Return makers of programs in which a loop with independent iterations runs backward."""
 
     def turned(loop: Loop) -> Change:
         def affine(value: Affine) -> Affine:
@@ -90,7 +94,7 @@ def loop_reversed(program: Program) -> list[Maker]:
 
 
 def loop_split(program: Program) -> list[Maker]:
-    """Write a loop of 2 n iterations as n times two."""
+    """Return makers of programs in which a loop of 2 n iterations is written as n iterations of two."""
     new = max(program.loops, default=0) + 1
 
     def parted(loop: Loop) -> Change:
@@ -117,7 +121,9 @@ def _deeper(scope: tuple[int, ...], loop: int, inner: int) -> tuple[int, ...]:
 
 
 def _plain_loops(program: Program, least: int) -> list[Loop]:
-    """Return loops with independent iterations whose first iteration no instruction treats differently."""
+    """Return the loops with independent iterations, in which no instruction treats the first iteration
+    differently.
+    """
     asked = {
         loop
         for instruction, _ in program.walk()

@@ -1,4 +1,4 @@
-"""Try a kernel's mutants, and equivalent programs, on the evaluation's gates."""
+"""Run a kernel's mutants, and equivalent programs, through the checks of the gates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class _Suspect:
-    """A program under trial."""
+    """A mutant or equivalent program, and the results of its trials so far."""
 
     mutant: Mutant
     fate: Fate
@@ -49,7 +49,7 @@ class _Suspect:
     tried: int = 0
 
     def take(self, bench: Bench) -> None:
-        """Run one trial and record its result."""
+        """Run the program in one trial, and record the result."""
         result = bench.result(self.mutant.program)
         self.tried += 1
         self.same = self.same and result.same
@@ -59,7 +59,7 @@ class _Suspect:
 
 
 class _Tally:
-    """One kernel whose mutants are under trial."""
+    """One kernel, with the mutants that are being tried."""
 
     def __init__(self, label: str, kernel: Kernel, *, limit: int, seed: int) -> None:
         self._started = time.process_time()
@@ -74,19 +74,19 @@ class _Tally:
 
     @property
     def cpu_s(self) -> float:
-        """Return the processor time since this kernel was started."""
+        """Return the processor time in seconds since work on this kernel began."""
         return time.process_time() - self._started
 
     @property
     def open(self) -> list[_Suspect]:
-        """Return the programs on which a further trial can change the outcome."""
+        """Return the programs whose outcome a further trial can still change."""
         wrong = [one for one in self.wrong if not one.fate.fate]
         right = [one for one in self.right if not one.fate.fate]
         settled = not wrong and self.tried >= ENOUGH and all(one.same for one in right)
         return [] if settled or self.cpu_s > KERNEL_S else [*wrong, *right]
 
     def take(self, trial: Trial) -> None:
-        """Run one trial on all mutants that no trial has noticed yet."""
+        """Run one trial on each mutant that no earlier trial has noticed."""
         bench = self.preparation.bench(trial)
         if isinstance(bench, str):
             self.notes.append(f"{trial.name} decides nothing: {bench}")
@@ -129,7 +129,7 @@ class _Tally:
 
 
 def tally(label: str, kernel: Kernel, say: Say, *, limit: int = LIMIT, seed: int = SEED) -> Report:
-    """Make up to ``limit`` mutants of a kernel, and report the check that notices each."""
+    """Make at most ``limit`` mutants of a kernel, and report which check notices each."""
     made = _Tally(label, kernel, limit=limit, seed=seed)
     say(f"{label}: cut {'; '.join(made.small.loops) or 'nothing'} ({made.cpu_s:.1f} s)")
     for trial in made.preparation.trials:

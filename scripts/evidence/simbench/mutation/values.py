@@ -1,4 +1,4 @@
-"""Make mistakes in the computation: operations, operands, constants, narrow types."""
+"""Make mistakes in what is computed: operations, operands, constants, narrow types."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _NOT_COMMUTATIVE = frozenset(("subtract", "divide", "power", "mod", "fmod", "les
 
 
 def dtype_lowered(program: Program) -> list[Maker]:
-    """Keep a float32 tensor on chip in bfloat16."""
+    """Return makers of mutants in which a float32 tensor on the chip is bfloat16."""
 
     def lowered(number: int, line: int) -> Change:
         buffers = tuple(replace(one, dtype="bfloat16") if one.id == number else one for one in program.buffers)
@@ -65,7 +65,7 @@ def dtype_lowered(program: Program) -> list[Maker]:
 
 
 def operands_swapped(program: Program) -> list[Maker]:
-    """Write a - b as b - a."""
+    """Return makers of mutants in which a - b is written as b - a."""
     return [
         partial(with_instruction, program, position, replace(instruction, srcs=instruction.srcs[::-1]))
         for position, instruction in instructions(program)
@@ -76,7 +76,7 @@ def operands_swapped(program: Program) -> list[Maker]:
 
 
 def op_swapped(program: Program) -> list[Maker]:
-    """Replace an operation or a function by another of the same kind."""
+    """Return makers of mutants in which an operation or function is replaced by another of the same kind."""
     return [
         partial(with_attribute, program, position, instruction, key, _OP_SWAPS[value])
         for position, instruction in instructions(program)
@@ -86,7 +86,7 @@ def op_swapped(program: Program) -> list[Maker]:
 
 
 def flag_flipped(program: Program) -> list[Maker]:
-    """Invert a flag: a reversed operand, a negation or an accumulation."""
+    """Return makers of mutants in which a flag is inverted: a reversed operand, a negation or an accumulation."""
     made: list[Maker] = []
     for position, instruction in instructions(program):
         for key, value in instruction.attrs:
@@ -104,7 +104,7 @@ def flag_flipped(program: Program) -> list[Maker]:
 
 
 def constant_changed(program: Program) -> list[Maker]:
-    """Make an immediate one percent larger, or 0.01 if it is zero."""
+    """Return makers of mutants in which an immediate is one percent larger; 0.01 in place of 0."""
     return [
         partial(with_operand, program, position, instruction, number, operand * 1.01 if operand else 0.01)
         for position, instruction in instructions(program)

@@ -1,7 +1,8 @@
-"""Measure coverage of nki-samples: the kernels that trace and agree with our references.
+"""Measure coverage of nki-samples: which kernels can be traced and agree with acceld's own references.
 
-The kernels come from checkouts of aws-neuron/nki-samples and are not part of this project. Arguments, references and
-tolerances are ours. A kernel that needs Python objects as arguments gets a short driver of ours.
+The kernels come from checkouts of aws-neuron/nki-samples and are not part of this project. Arguments,
+references and tolerances are acceld's. A kernel that takes Python objects is called by a short driver of
+acceld.
 """
 
 from scripts.evidence.simbench.samples.tables import CHECKOUTS, SKIPPED

@@ -10,7 +10,9 @@ from scripts.evidence.simbench.samples.trials import NARROW, Case
 
 
 def _mx_data(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, Array, Array]:
-    """Return values that microscaled float8 holds exactly, their packed form, and the exponents of each 8 x 4 block."""
+    """Return values that microscaled float8 can hold exactly, their packed form, and the exponent of each 8 x 4
+    block.
+    """
     raw = (rng.choice([-1, 1], (rows, columns)) * rng.uniform(1, 1.75, (rows, columns))).astype(E5M2)
     packed = np.ldexp(raw.astype(np.float64), 15).astype(E5M2)  # the block's greatest exponent, as a quantizer does it
     scales = rng.integers(100, 108, (rows // 8, columns // 4)).astype(np.uint8)
@@ -19,7 +21,9 @@ def _mx_data(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, 
 
 
 def _mx_product(a: Array, b: Array) -> Array:
-    """Make products of [K, 4 M] and [K, 4 N], where four neighbors of a row belong to one position of the contraction."""
+    """Return the product of [K, 4 M] and [K, 4 N], where four neighbors in a row are one position of the
+    contraction.
+    """
     left, right = (x.reshape(x.shape[0], -1, 4).transpose(0, 2, 1).reshape(4 * x.shape[0], -1) for x in (a, b))
     return left.T @ right
 
@@ -42,7 +46,7 @@ def _mx_copied(rng: np.random.Generator) -> Made:
 
 
 def _mx(name: str, arguments: str, types: str) -> str:
-    """Make a driver that passes packed types, which can not be arguments."""
+    """Return the text of a driver that passes packed types to a kernel, because these can not be arguments."""
     return f"""\
 import nki
 import nki.language as nl
@@ -63,7 +67,7 @@ _ROWS = (
 
 
 def cases(file: str) -> tuple[Case, ...]:
-    """Return cases of the tutorial's kernels, from ``file`` of a checkout."""
+    """Return the cases of the tutorial's kernels in ``file`` of a checkout."""
     return tuple(
         Case(file, f"kernel_{name}", make, NARROW, chip="trn3", api="nki", driver=_mx(name, arguments, types))
         for name, make, arguments, types in _ROWS

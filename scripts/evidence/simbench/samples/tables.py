@@ -1,4 +1,4 @@
-"""List the kernels of each checkout of nki-samples that are tried, and those that are not."""
+"""List which kernels of each checkout of nki-samples are tried, and which are not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ STAGES = dict.fromkeys("v3 v4 v5 v6 v7 v8 v8a v9 v10 v11".split(), 512) | {"v1":
 
 
 def _cases(folder: str, *rows: tuple[str, str, Maker, float, tuple[int, ...]]) -> tuple[Case, ...]:
-    """Return rows of file, function, arguments, tolerance and launch grid."""
+    """Return cases from rows of file, function, maker of arguments and results, tolerance and launch grid. The
+    files are in ``folder``.
+    """
     return tuple(Case(f"{folder}/{file}", entry, make, tolerance, grid) for file, entry, make, tolerance, grid in rows)
 
 

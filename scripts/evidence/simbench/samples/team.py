@@ -76,7 +76,7 @@ def _experts(rng: np.random.Generator) -> Made:
 
 
 def _team(module: str, name: str, arguments: str) -> str:
-    """Make a driver that passes arguments which a command line can not."""
+    """Return the text of a driver that passes a kernel arguments which a command line can not."""
     names = ", ".join(one for one in arguments.split(", ") if one.isidentifier())
     return f"""\
 from neuronxcc import nki

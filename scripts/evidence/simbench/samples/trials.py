@@ -22,7 +22,7 @@ EXACT, NARROW, FP8_LOSS = 2e-6, 2e-2, 6e-2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel. ``make`` draws its arguments and computes the expected results."""
+    """One kernel of nki-samples. ``make`` draws its arguments and computes the results it should give."""
 
     file: str
     entry: str
@@ -46,7 +46,7 @@ class Result:
 
 
 def results(folder: Path, cases: Sequence[Case]) -> list[Result]:
-    """Trace, verify, execute and compare each case of a checkout; yield the results."""
+    """Trace, verify, execute and compare the cases of a checkout, and return what became of each."""
     return [_result(folder, case) for case in cases if (folder / case.file).is_file()]
 
 
@@ -89,7 +89,7 @@ def _result(folder: Path, case: Case) -> Result:
 
 
 def unpacked_scales(out: Array) -> list[Array]:
-    """Return quantized rows, and the float32 scale stored in the bytes behind each row."""
+    """Return the quantized rows, and the float32 scale that is stored in the bytes after each row."""
     tail = np.ascontiguousarray(out[..., -4:]).view(np.uint8)
     return [out[..., :-4], np.ascontiguousarray(tail).view(np.float32)]
 

@@ -330,7 +330,7 @@ def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     "words, message",
     [
         (["--module", "a:B", "--reference", "r.py"], "a kernel, a reference or a module"),
-        (["--reference", "r.py", "--init", "a=1"], "name the module too"),
+        (["--reference", "r.py", "--init", "a=1"], "no module is named"),
         (["--module", "a:B", "--init", "width"], "is not NAME=VALUE"),
     ],
 )
@@ -345,7 +345,7 @@ def test_init_says_what_does_not_go_together(
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["a:B", "--seq", "4", "--decode"], "--seq, --decode is for a config.json"),
+        (["a:B", "--seq", "4", "--decode"], "--seq, --decode works only with a config.json"),
         (["config.json", "--arg", "x=4x8:float32"], "--arg describes a module, and config.json is a config.json"),
         (["a:B", "--init", "width"], "is not NAME=VALUE"),
     ],
@@ -410,4 +410,4 @@ def test_import_of_kernelbench_needs_a_folder_with_problems(
     assert main(["import", "kernelbench", "."]) == 2
     assert "has no problem of KernelBench" in capsys.readouterr().err
     assert main(["import", "a", "b"]) == 2
-    assert "import takes one source" in capsys.readouterr().err
+    assert "import takes exactly one source" in capsys.readouterr().err
