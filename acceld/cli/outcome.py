@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from acceld import figures
 from acceld.cli.output import print_pairs, say
 from acceld.model import OWN_ORACLE, Source
+from acceld.proposers.rules.records import reason_at
 from acceld.report.endings import applying, deciding, next_steps, why
 from acceld.roofline import peak_source
 
@@ -121,8 +123,8 @@ def _refused(refusals: list[dict[str, Any]], most: int) -> str:
     shown = []
     for one in refusals[:most]:
         title, reason = one["title"] or one["rule"] or "no code", one["reason"].splitlines()[0]
-        place = title.rpartition(", ")[2]  # a title ends with its line number, which the reason may repeat
-        shown.append(f"{title}: {reason.removeprefix(f'{place}: ')}")
+        ending = re.search(r", line (\d+)$", title)  # a rule's title ends with its line, which the reason may repeat
+        shown.append(f"{title}: {reason_at(int(ending[1]), reason) if ending else reason}")
     count = sum(one["count"] for one in refusals)
     return "\n".join([f"{figures.many(count, 'proposal')} without code, such as", *shown])
 

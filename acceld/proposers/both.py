@@ -12,7 +12,7 @@ from acceld.figures import duration
 from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Plan
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Proposer, SummaryRequest
 from acceld.proposers.rules.proposer import RulesProposer
-from acceld.proposers.rules.records import Site
+from acceld.proposers.rules.records import Site, reason_at
 from acceld.proposers.rules.tuner import Tuned
 
 TOLD = 6
@@ -24,12 +24,12 @@ SEQUENCES = 2
 
 
 class BothProposer:
-    """Let rules make plans 0, 2, 4 ... of a parent, and models the others.
+    """Let rules make plans 0, 2, 4 ... of a parent, and models plans 1, 3, 5 ...
 
     When rules have no more plans, models plan alone. Rules come first, so that with few candidates left every parent
-    still gets its best rewrites. Rules that tune whole sequences make only one plan for a parent, because that plan
-    already includes the gains of further rewrites. Notes for the planner and the executor list the changes that rules
-    would make, and the places where rules refuse, with reasons. Models alone do repairs, first kernels and insights.
+    still gets its best rewrites. Rules that tune whole sequences make one plan for a parent only: that plan already
+    has the gains of further rewrites. Planner and executor are told which changes the rules would make, and where and
+    why rules refuse. Only models repair, write first kernels and find insights.
     """
 
     name = "both"
@@ -40,11 +40,14 @@ class BothProposer:
         self.rules = rules
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return a first kernel written by models; None if they gave no code."""
+        """Return a first kernel that a model wrote; None if no model gave code."""
         return await self.models.first(request)
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan made by rules or by models. Rules make a crossover if they made all steps of the partner."""
+        """Return a plan made by rules or by models; None if neither has a further plan.
+
+        Rules make the plan of a crossover if rules made every step of the partner.
+        """
         crossed = await self.rules.crossed(request)
         if crossed is not None:
             return crossed
@@ -56,7 +59,9 @@ class BothProposer:
         return await self.models.plan(replace(request, notes=(*request.notes, *notes)))
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the attempt of the proposer that made the plan."""
+        """Return an attempt by the proposer that made the plan: rules for a rule's plan, else models. None means that
+        there is no further attempt.
+        """
         if request.plan.rule:
             return await self.rules.attempt(request)
         plan = request.plan
@@ -64,15 +69,17 @@ class BothProposer:
         return await self.models.attempt(replace(request, plan=replace(plan, text=reported)))
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return a repair made by models."""
+        """Return a kernel repaired by models; None if models do not repair it."""
         return await self.models.fix(request)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return an insight found by models."""
+        """Return an insight found by models; None if they find none."""
         return await self.models.summarize(request)
 
     async def _notes(self, request: PlanRequest | AttemptRequest) -> tuple[str, ...]:
-        """Return what rules found on the parent, as notes for models."""
+        """Return lines for a model's prompt: the rewrites that rules would make on the parent, and the places where
+        rules refuse.
+        """
         applicable, refused = await self.rules.findings(request.parent, request.problem)
         notes = list(_timed(await self.rules.tuned(request.parent, request.problem), request.parent))
         if applicable:
@@ -81,14 +88,15 @@ class BothProposer:
         if refused:
             notes.append("Rewrite rules refuse the following. A kernel without these obstacles is rewritten further:")
             notes += [
-                f"- line {site.line}: {_named(site)}, because of this: {site.precondition}" for site in refused[:TOLD]
+                f"- line {site.line}: {_named(site)}, because of this: {reason_at(site.line, site.precondition)}"
+                for site in refused[:TOLD]
             ]
         return tuple(notes)
 
 
 def _timed(tuned: Sequence[Tuned], parent: Candidate) -> Iterator[str]:
-    """Yield lines on the latencies that the fastest sequences of rewrites reach by simulation. A model's plan has to
-    gain more.
+    """Yield lines with the simulated latencies of the fastest sequences of rewrites, so that a model plans for more
+    than these.
     """
     latency_us = parent.evaluation.latency_us if parent.evaluation else None
     if not tuned or not latency_us:

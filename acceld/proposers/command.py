@@ -1,7 +1,7 @@
-"""Use a person's own program as proposer: it runs in a new folder and edits the kernel in it.
+"""Use a person's own program as proposer: acceld writes the kernel into a new folder, and the program edits it there.
 
 Each attempt is stored as a call before the program starts, with its cost limit reserved in the budget. The program's
-result is stored before it is used. The edited kernel is evaluated like any other source. The program itself runs with
+result is stored before acceld uses it. The edited kernel is evaluated like any other source. The program itself has
 the rights of the person who started acceld.
 """
 
@@ -57,7 +57,7 @@ COSTS = ("total_cost_usd", "cost_usd")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Hold the end of a program: its exit code (None if it was stopped), its output, and its run time in seconds."""
+    """How a program ended: its exit code (None if it was stopped), its output, and its run time in seconds."""
 
     code: int | None
     output: str
@@ -65,8 +65,9 @@ class Ended:
 
 
 def command_words(configured: str) -> list[str]:
-    """Return the words of the configured command line, which is a template's name or a line. Raise ConfigError if it
-    can not be used.
+    """Return the program and its arguments from the setting ``run``, which is a template's name or a command line.
+
+    Raise ConfigError for an empty setting, an unclosed quote or an unknown placeholder.
     """
     line = TEMPLATES.get(configured.strip(), configured)
     try:
@@ -89,7 +90,7 @@ def command_words(configured: str) -> list[str]:
 
 
 class CommandProposer:
-    """Use a program as executor. The program decides itself what to change."""
+    """Let a program write the attempts. The plans say only that the program decides what to change."""
 
     name = "command"
     abilities = PROPOSERS[name]
@@ -119,7 +120,9 @@ class CommandProposer:
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan that says only that the program decides; its ``data`` holds what the program is told."""
+        """Return a plan without content: it says that the program decides. ``data`` of the plan holds what the program
+        is told. None means that the parent has all its plans.
+        """
         evaluation = request.parent.evaluation
         reported = {
             "profile": f"{standing(evaluation)}\n\n"
@@ -146,8 +149,8 @@ class CommandProposer:
         )
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return an attempt with the kernel that the program left; without code if the program changed nothing or was
-        stopped.
+        """Return an attempt with the kernel that the program left in its folder. If the program changed nothing or was
+        stopped, the attempt has the reason and no code.
         """
         plan, kernel = request.plan, request.parent.kernel
         files = self._files(request.problem, kernel, plan, request.partner)
@@ -184,7 +187,7 @@ class CommandProposer:
         return None
 
     async def _called(self, question: CompletionRequest, key: str, files: Mapping[str, str], kernel: Kernel) -> str:
-        """Run the program and record its cost. Return the kernel that it left; empty if it left no usable kernel."""
+        """Run the program, record its cost, and return the kernel that it left; "" if it left no usable kernel."""
         run = question.tags["run"]
         cap = None if self._settings.usd is None else Decimal(str(self._settings.usd))
         reservation = await self._purse.reserve(run if isinstance(run, int) else None, cap, question.role)
@@ -301,10 +304,10 @@ class CommandProposer:
 
 
 async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
-    """Run a program in a folder, without input, and return how it ended.
+    """Run a program in a folder with an empty standard input, and return how it ended.
 
-    Its whole process group is killed after ``limit_s`` seconds, or when the program ends. Raise ConfigError if there is
-    no such program.
+    The program's whole process group is killed after ``limit_s`` seconds, or when the program itself ends. Raise
+    ConfigError if the program can not be started.
     """
     started = time.monotonic()
     printed = await asyncio.to_thread(tempfile.TemporaryFile)
@@ -340,7 +343,7 @@ async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
 
 
 def reported_usd(output: str) -> Decimal | None:
-    """Return the cost that a program reports in the last JSON object of its output; None if it reports no cost."""
+    """Return the USD that the last JSON object in a program's output states as cost; None if it states no cost."""
     for line in reversed(output.strip().splitlines()[-200:]):
         try:
             reported = json.loads(line)
@@ -355,7 +358,7 @@ def reported_usd(output: str) -> Decimal | None:
 
 
 def read_kernel(path: Path) -> str:
-    """Return the text of a file; empty if the file is missing, too long, a link, or not text."""
+    """Return the text of a kernel file; "" if the file is missing, too long, a link, or not text."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

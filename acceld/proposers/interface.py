@@ -32,7 +32,7 @@ class ProblemArgument:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Hold the facts that a proposer may know about the optimized workload."""
+    """What a proposer may know about the workload that is optimized."""
 
     workload: str
     description: str
@@ -51,7 +51,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPlan:
-    """A plan that was carried out on the way to a kernel."""
+    """One step of a kernel's history: a plan that was carried out on the way from the baseline to the kernel."""
 
     title: str
     text: str
@@ -63,7 +63,7 @@ class AppliedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Partner:
-    """The second parent of a crossover."""
+    """The second parent of a crossover: a kernel whose gain a plan brings into the first parent."""
 
     candidate: Candidate
     steps: tuple[AppliedPlan, ...]
@@ -72,7 +72,7 @@ class Partner:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Request for plan number ``index`` for one parent. One request gives one plan."""
+    """Request for plan number ``index`` (from 0) for one parent. Each request gives one plan."""
 
     problem: Problem
     run: int
@@ -105,7 +105,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRequest:
-    """Request for attempt number ``index`` at one plan."""
+    """Request for attempt number ``index`` (from 0) at one plan."""
 
     problem: Problem
     plan: Plan
@@ -118,7 +118,9 @@ class AttemptRequest:
 
 @dataclass(frozen=True, slots=True)
 class FirstRequest:
-    """Request for a first kernel written from the reference alone. From step 1 on it asks for a repair of that kernel."""
+    """Request for a first kernel, written from the reference alone. At ``step`` 1 and later it asks for a repair of
+    the kernel of the step before.
+    """
 
     problem: Problem
     run: int
@@ -149,7 +151,9 @@ class FixRequest:
 
 @dataclass(frozen=True, slots=True)
 class RewritePair:
-    """A slow and a fast kernel, of which one was made from the other, to find an insight from."""
+    """A slow kernel and a fast kernel of which one was made from the other. The summarizer draws an insight from the
+    pair.
+    """
 
     slow: Candidate
     fast: Candidate
@@ -165,7 +169,7 @@ class RewritePair:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """Request for one insight."""
+    """Request to the summarizer for one insight from a pair of kernels."""
 
     problem: Problem
     run: int
@@ -175,11 +179,11 @@ class SummaryRequest:
 
 
 class Proposer(Protocol):
-    """Interface of everything that fills the four roles.
+    """Interface of everything that plans, writes, repairs and summarizes.
 
-    Expected failures, such as a model without an answer, are values: no plan, no code, None. BudgetError pauses the
-    run. LLMError means that a call failed after it was retried and recorded: it costs one plan or one attempt and, if
-    it is ``lasting``, pauses the run.
+    A failure that is expected, such as a model that gives no answer, is a value: no plan, no code, None. BudgetError
+    pauses the run. LLMError means that a call failed after it was retried and recorded. It costs one plan or one
+    attempt; if the error is ``lasting``, it pauses the run.
     """
 
     name: str
@@ -190,11 +194,13 @@ class Proposer(Protocol):
         ...
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan (with id 0); None if this proposer has no further plan for the parent."""
+        """Return a plan with id 0, because it is not stored yet; None if there is no further plan for the parent."""
         ...
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return an attempt; None if there is no further attempt at this plan."""
+        """Return an attempt, with a kernel or with the reason why there is no code; None after the plan's last
+        attempt.
+        """
         ...
 
     async def fix(self, request: FixRequest) -> Attempt | None:

@@ -40,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_file:
         assert found is not None
         path = baseline_of(found, api)
+    from acceld.proposers.rules.records import reason_at
     from acceld.proposers.rules.suggested import refused, suggested
 
     shapes, dtypes = (found.kernel_shapes, found.kernel_dtypes) if found else ((), ())
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  expected: {low:.0f} to {high:.0f} % less time ({one['reason']})")
         print(_indented(one["diff"]) + "\n")
     for place in places:
-        print(f"{path}:{place['line']}: {place['rule']} refuses: {place['reason']}")
+        print(f"{path}:{place['line']}: {place['rule']} refuses: {reason_at(place['line'], place['reason'])}")
     print(end="", flush=True)
     say(
         f"{figures.many(len(suggestions), 'suggestion')}, {figures.many(len(places), 'place')} refused; nothing was changed. acceld optimize tries and checks them."

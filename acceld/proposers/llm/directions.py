@@ -1,4 +1,4 @@
-"""Give each planner of a kernel another direction, in the change classes of the kernel's language."""
+"""Tell each planner of a kernel to look at another class of changes first, so that their plans differ."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ CLASSES: Mapping[str, Mapping[str, str]] = {"nki": NKI, "nki_legacy": NKI, "trit
 
 
 def change_classes(api: str) -> tuple[str, ...]:
-    """Return the names of the change classes for kernels of an API."""
+    """Return the names of the classes of changes (``fusion``, ``tile_width`` ...) for kernels of an API."""
     return (*CLASSES.get(api, NKI), MIXED)
 
 
 def direction(api: str, index: int) -> str:
-    """Return a sentence for planner number ``index`` on what to look at first.
+    """Return the sentence that tells planner number ``index`` which class of changes to look at first.
 
-    The planners are given the classes in turn; before each round one planner is free to choose.
+    The planners get the classes in turn. Before each round of classes one planner may choose freely.
     """
     classes = CLASSES.get(api, NKI)
     place = index % (len(classes) + 1)

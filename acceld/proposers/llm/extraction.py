@@ -27,7 +27,7 @@ _INSIGHT_ID = re.compile(r"\bi(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The text of a kernel found in an answer; or None, with the reason why there is none."""
+    """The kernel that was found in an answer. Without a kernel, ``text`` is None and the reason is given."""
 
     text: str | None
     reason: str = ""
@@ -61,12 +61,12 @@ def without_thoughts(answer: str) -> str:
 
 
 def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base: str = "") -> Extracted:
-    """Return the kernel in an answer: the last complete code block with a kernel, or ``base`` changed by the answer's
+    """Return the kernel in an answer: the last complete code block with a kernel, or ``base`` after the answer's
     edits.
 
-    ``entry`` is the function that the kernel must define (empty: any). A complete block that seems to define it but
-    does not parse is returned too, because its evaluation then names the line. ``cut_off`` is True if the answer ended
-    at its token limit.
+    ``entry`` is the function that the kernel must define; "" allows any function. A complete block that seems to
+    define ``entry`` but does not parse is returned too, because its evaluation then names the line. ``cut_off`` is
+    True if the answer ended at its token limit.
     """
     answer = without_thoughts(answer)
     if not answer.strip():
@@ -90,9 +90,10 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base:
 
 
 def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
-    """Return the kernel ``base`` after the edits, in order.
+    """Return the kernel ``base`` after the edits, in order; no text and the reason if an edit does not fit.
 
-    The lines that an edit searches for must occur exactly once in the kernel; blanks at line ends do not matter.
+    The lines that an edit searches for must occur exactly once in the kernel. Blanks at the ends of lines do not
+    count.
     """
     lines = [line.rstrip() for line in base.splitlines()]
     for number, edit in enumerate(edits, 1):
@@ -109,8 +110,8 @@ def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
 
 
 def parse_plan(answer: str, classes: Collection[str]) -> PlanText | None:
-    """Return the plan in an answer; None if the answer has only a header. A class that is not in ``classes`` becomes
-    mixed.
+    """Return the plan in an answer; None if the answer has only a header. A change class that is not in ``classes``
+    becomes ``mixed``.
     """
     title, change_class = "", "mixed"
     cited: tuple[int, ...] = ()
@@ -135,7 +136,7 @@ def parse_plan(answer: str, classes: Collection[str]) -> PlanText | None:
 
 
 def parse_insight(answer: str) -> InsightText | None:
-    """Return the insight in an answer; None for ``NONE``, and for answers without a title or a strategy."""
+    """Return the insight in an answer; None for the answer ``NONE``, or without a title or a strategy."""
     answer = without_thoughts(answer).strip()
     if re.fullmatch(r"\W*none\W*", answer, re.IGNORECASE):
         return None
@@ -155,7 +156,7 @@ def parse_insight(answer: str) -> InsightText | None:
 
 
 def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
-    """Yield the text of each fenced block in order, and True if its fence was closed."""
+    """Yield each fenced block in order: its text, and True if a closing fence ends it."""
     lines: list[str] = []
     mark = ""
     for line in answer.splitlines():
@@ -173,7 +174,9 @@ def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
 
 
 def _defines(text: str, entry: str) -> bool | None:
-    """Return True if the text defines ``entry``; None if it seems to but does not parse as Python, as C never does."""
+    """Return whether a text defines ``entry``. None means that it seems to, but does not parse as Python; C never
+    parses.
+    """
     try:
         tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

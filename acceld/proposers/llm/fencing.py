@@ -1,7 +1,9 @@
-"""Make text from outside safe for a prompt: cleaned, shortened, and fenced with a delimiter that nobody can predict.
+"""Make text from outside safe for a prompt: clean it, shorten it, and fence it with a delimiter that nobody can
+predict.
 
-Kernel sources, logs, notes, insights and models' own plans are data. The delimiter is a keyed hash of everything that
-it fences. So no text can contain it on purpose, and equal data gives an equal prompt, which a provider can cache.
+Kernel sources, logs, notes, insights and models' own plans are data. The delimiter is a keyed hash of all the texts
+that it fences, so that no text can contain it on purpose. Equal data gives an equal prompt, which a provider can
+cache.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ def cleaned(text: str) -> str:
 
 
 def capped(text: str, cap: int) -> str:
-    """Return the text if it has at most ``cap`` characters; otherwise its beginning and its end, with a note on what is
-    missing.
+    """Return at most about ``cap`` characters of a text: all of a short text; of a longer one the beginning and the
+    end, with a note on what is missing.
     """
     if len(text) <= cap:
         return text
@@ -46,7 +48,7 @@ def capped(text: str, cap: int) -> str:
 
 
 def delimiter(secret: bytes, data: Iterable[Data]) -> str:
-    """Return twenty hexadecimal digits that occur in none of the texts."""
+    """Return twenty hexadecimal digits, a keyed hash of the texts, that occur in none of the texts."""
     texts = [cleaned(entry.text) for entry in data]
     for attempt in range(1000):
         digest = hashlib.blake2b(key=secret[:64], digest_size=10)
@@ -60,6 +62,6 @@ def delimiter(secret: bytes, data: Iterable[Data]) -> str:
 
 
 def fenced(data: Data, mark: str) -> str:
-    """Return the text between two lines with the delimiter ``mark``."""
+    """Return the data's text, cleaned and shortened, between two lines with the delimiter ``mark``."""
     body = capped(cleaned(data.text), data.cap)
     return f"<<<{mark} {cleaned(data.label)}\n{body}\n{mark}>>>"

@@ -18,8 +18,8 @@ LINE = 120
 
 @lru_cache(maxsize=64)
 def knowledge_of(api: str, chip: str, mistakes: str, level: KnowledgeLevel) -> str:
-    """Return the facts that all kernels of a language and chip share: figures, mistakes and, at the level ``full``, all
-    calls.
+    """Return the facts in every prompt for a language and a chip: the chip's figures and frequent mistakes. At the
+    level ``full`` they include all calls.
     """
     if level == "none":
         return ""
@@ -31,7 +31,8 @@ def knowledge_of(api: str, chip: str, mistakes: str, level: KnowledgeLevel) -> s
 
 @lru_cache(maxsize=256)
 def calls_of(api: str, chip: str, source: str, level: KnowledgeLevel) -> str:
-    """Return the facts about the calls in ``source`` and related calls; about all calls if ``source`` has none.
+    """Return the facts about the calls that ``source`` uses, and about related calls. For a source without calls,
+    return the facts about all calls.
 
     The text is empty if :func:`knowledge_of` gives these facts already, or if the level includes no facts about calls.
     """
@@ -66,10 +67,10 @@ def _wrapped(facts: Iterable[str]) -> list[str]:
 
 
 def _device_lines(what: str, api: str, chip: str, argument: str) -> list[str]:
-    """Return the facts that a chip's device provides, as lines; [] if it provides none.
+    """Return lines with the facts that a chip's device provides; [] if the device provides none.
 
-    ``what`` is the field of the device record that names the function for these facts. That function is called with
-    ``argument``.
+    ``what`` names the field of the device record that has the path of a function. That function gets ``argument`` and
+    returns the facts.
     """
     for device in ALL_DEVICES:
         place: str = getattr(device, what)

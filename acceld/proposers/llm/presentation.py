@@ -65,7 +65,9 @@ BUSY_SHARE = 0.8
 
 
 def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
-    """Return lines on the arithmetic that the gate allows on float32 values, and on what it would gain on the chip."""
+    """Return lines that say with which precision the gate lets a kernel compute float32 values, and what less
+    precision would gain on the chip.
+    """
     if precision is Precision.FP32_STRICT:
         return "Every product and sum of float32 values must stay in float32."
     if precision is Precision.ANY_WITHIN_TOLERANCE:
@@ -86,10 +88,10 @@ def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
 
 
 def profile_lines(profile: Profile | None, seed: int | None = None, source: str = "") -> str:
-    """Return a profile as a planner reads it: latency, engines and counters, then the hot spots of ``source``.
+    """Return a profile as lines for a planner: latency, engines and counters, then the hot spots of ``source``.
 
     Each engine and counter has a line. The order of these lines is drawn from ``seed``, so that each planner sees
-    another emphasis. Zeros are left out. Engines work at the same time, so their shares do not add up to 100 %.
+    something else first. Zeros are left out. Engines work at the same time, so their shares do not add up to 100 %.
     """
     if profile is None:
         return "(no profile)"
@@ -139,7 +141,7 @@ def _critical_path(profile: Profile, text: Sequence[str]) -> list[str]:
 
 
 def _share(busy_us: float, latency_us: float | None) -> str:
-    """Return a busy time and its share of the latency, as text."""
+    """Return a busy time in microseconds and its share of the latency, as text."""
     return duration(busy_us) + (f", {100.0 * busy_us / latency_us:.0f} % of the latency" if latency_us else "")
 
 
@@ -157,8 +159,8 @@ def _readable(name: str, value: float) -> str:
 
 
 def _derived(profile: Profile) -> dict[str, float]:
-    """Return counters that are computed from others as neuron-profile defines them (AWS Neuron documentation, profile
-    schema).
+    """Return counters, by name, that follow from other counters of the profile. The definitions are those of
+    neuron-profile (AWS Neuron documentation, profile schema).
     """
     found: dict[str, float] = {}
     latency_us, counters = profile.latency_us, profile.counters
@@ -179,7 +181,7 @@ def _derived(profile: Profile) -> dict[str, float]:
 
 
 def standing(evaluation: Evaluation | None) -> str:
-    """Return a text on the kernel's speed and its bottleneck."""
+    """Return a text that says how fast a kernel is and what limits its speed."""
     profile = evaluation.profile if evaluation else None
     if evaluation is None or profile is None:
         return "It has not been timed."
@@ -225,7 +227,7 @@ def difference(before: str, after: str, label: str = "kernel") -> str:
 
 
 def tried_lines(plans: Sequence[Plan], outcomes: Mapping[int, str]) -> str:
-    """Return the titles of earlier plans, newest last. Each title occurs once, with all its outcomes."""
+    """Return the titles of earlier plans, the newest last. Equal titles are one line, with all their outcomes."""
     found: dict[str, list[str]] = {}
     for plan in plans:
         came = found.setdefault(plan.title or plan.text[:TITLE_CHARS], [])
@@ -257,7 +259,7 @@ PLACES = 4
 
 
 def _held(insight: Insight) -> str:
-    """Return a text on the places (chip, workload, API) at which an insight held, those with most rewrites first."""
+    """Return where an insight held (chip, workload, API) as text; the places with most rewrites come first."""
     places = sorted(insight.held, key=lambda place: -place.times)
     shown = [
         f"{place.chip} {place.workload.rpartition('/')[2]} ({place.api}, {place.source}"

@@ -1,11 +1,11 @@
-"""Load prompt files from folders, check them, and render them strictly.
+"""Read prompt files from folders, check them, and fill in their placeholders.
 
-A file consists of TOML front matter between ``+++`` lines, a system text, a line ``<!-- user -->`` and a user text.
-Placeholders are ``{{name}}``. The placeholders in the text, those that the front matter lists and those that a caller
-gives must be the same; otherwise PromptError is raised. Rendering is one pass, so braces in inserted text stay as they
-are.
+A file has TOML front matter between ``+++`` lines, a system text, a line ``<!-- user -->`` and a user text.
+Placeholders are written ``{{name}}``. The names in the text, the names in the front matter's ``placeholders`` and the
+names of the given values must be the same; otherwise PromptError is raised. Inserted text is not searched for
+placeholders, so braces in it stay as they are.
 
-``prompts/<api>/<name>.md`` takes precedence over ``prompts/shared/<name>.md``, and a user's folder over acceld's own.
+``prompts/<api>/<name>.md`` is used before ``prompts/shared/<name>.md``, and a user's folder before acceld's own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A rendered prompt."""
+    """A prompt with all values filled in."""
 
     system: str
     user: str
@@ -49,7 +49,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class PromptFile:
-    """A prompt file that was read and checked."""
+    """A prompt file that was read and passed its checks."""
 
     path: Path
     settings: Mapping[str, str]
@@ -59,8 +59,8 @@ class PromptFile:
 
     @classmethod
     def load(cls, path: Path) -> PromptFile:
-        """Return the prompt file at ``path``. Raise PromptError if it is malformed, or if its placeholders differ from
-        its list.
+        """Return the prompt file at ``path``. Raise PromptError if it is malformed, or if its text has other
+        placeholders than its front matter lists.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -79,11 +79,11 @@ class PromptFile:
         return cls(path, settings, frozenset(listed), system.strip(), user.strip())
 
     def render(self, values: Mapping[str, str | Data], secret: bytes = b"") -> Prompt:
-        """Return the prompt with ``values`` in place of the placeholders, data fenced.
+        """Return the prompt with ``values`` in place of the placeholders. Values from outside (``Data``) are fenced.
 
-        The delimiter of the system text depends only on the data in that text. So the system text stays the same while
-        the user text changes, and a provider's prompt cache stays valid. Raise PromptError if a value is missing, or if
-        the prompt has no placeholder for it.
+        The fence of the system text depends only on the data in that text. So the system text stays the same while the
+        user text changes, and a provider's prompt cache stays valid. Raise PromptError if a placeholder has no value,
+        or if a value has no placeholder.
         """
         _match(self.path, set(self.placeholders), set(values), "the values that the prompt is given")
 
@@ -107,7 +107,7 @@ class PromptFile:
 
 
 class PromptLibrary:
-    """The prompts in one or more folders. For each prompt, the first folder that has its file is used."""
+    """The prompts in one or more folders. If several folders have a prompt's file, the first folder's file is used."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folders)
@@ -120,7 +120,7 @@ class PromptLibrary:
         self._newer = newer
 
     def begin(self, iteration: int) -> None:
-        """Begin an iteration: from now on the prompts offered last are used."""
+        """Switch to the prompts that were offered last, because an iteration begins."""
         if iteration != self._iteration and self._newer is not None:
             self._folders, self._loaded, self._newer = self._newer._folders, dict(self._newer._loaded), None
         self._iteration = iteration
@@ -143,7 +143,9 @@ class PromptLibrary:
         return self.get(api, "mistakes").system
 
     def language(self, api: str) -> PromptFile:
-        """Return the prompt file on the language itself, whose settings have its ``name`` and code ``fence``."""
+        """Return the prompt file that describes an API's language. Its settings give the language's ``name`` and code
+        ``fence``.
+        """
         found = self.get(api, "language")
         missing = {"name", "fence"} - set(found.settings)
         if missing:

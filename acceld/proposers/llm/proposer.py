@@ -1,8 +1,9 @@
-"""Fill the roles with models: planner, executor, fixer, summarizer.
+"""Fill the roles planner, executor, fixer and summarizer with models.
 
 The system text is the same for all calls on one parent, whichever role asks, so that a provider can cache it. The user
-text differs by role, order of counters and insights, earlier tries and number of the proposal. This gives variety to
-models that take no sampling parameters. All random choices come from the request's seed.
+text differs: by role, by the order of counters and insights, by earlier plans, and by the number of the plan or
+attempt. So models that take no sampling parameters give different answers too. All random choices come from the
+request's seed.
 """
 
 from __future__ import annotations
@@ -83,10 +84,10 @@ Tags = dict[str, int | str]
 
 
 class LLMProposer:
-    """Fill the four roles with models.
+    """Ask models for plans, kernels, repairs and insights.
 
-    BudgetError and LLMError are raised to the caller. A failed call of the summarizer only means that there is no
-    insight, unless the failure is ``lasting``.
+    BudgetError and LLMError are raised to the caller. If a call of the summarizer fails, there is only no insight; a
+    ``lasting`` failure is raised here too.
     """
 
     name = "llm"
@@ -107,10 +108,10 @@ class LLMProposer:
     ) -> None:
         """Prepare the proposer.
 
-        ``plans`` is the number of plans for each parent; without ``planner`` the executor works straight from the
-        kernel. ``knowledge`` is the level of facts in prompts. ``shares`` returns with which share each model of a role
-        is drawn in an iteration, for roles that draw by gain. ``accuracy`` returns a text on the accuracy that the gate
-        demands of a result; empty until it is known.
+        ``plans`` is the number of plans for each parent. Without ``planner`` the executor gets no plan, and changes
+        the kernel as it likes. ``knowledge`` says how many facts prompts have. ``shares`` returns the share with which
+        each model of a role is drawn in an iteration, for roles that draw models by gain. ``accuracy`` returns a text
+        on the accuracy that the gate demands, "" until that is known.
         """
         self._accuracy = accuracy
         self._client = client
@@ -135,7 +136,7 @@ class LLMProposer:
         self._bench, self._tool_caps, self._price = bench, caps, price
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return one plan; None if the answer holds none."""
+        """Return one plan from the planner's answer; None if the answer has no plan."""
         self._prompts.begin(request.iteration)
         if not self._planner:
             return self._no_plan(request)
@@ -197,7 +198,7 @@ class LLMProposer:
         )
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return the text of a first kernel; None if the model gave no code or the repairs' budget is used up."""
+        """Return the text of a first kernel; None if the model gave no code, or if the money for repairs is used up."""
         values = self._problem_values(request.problem, request.blank)
         earlier = [
             f"version {number}: {result.status}\n{failure_lines(result, text)}\n\n{text}"
@@ -228,7 +229,7 @@ class LLMProposer:
         return Plan(request.run, request.iteration, request.parent.id, request.index, text, NO_PLAN, partner=partner)
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return an attempt with a kernel for the plan; without code, it has the reason."""
+        """Return the executor's attempt at a plan: a kernel, or the reason why its answer has no code."""
         plan, parent = request.plan, request.parent
         values = self._problem_values(request.problem, parent.kernel)
         values |= {
@@ -250,7 +251,9 @@ class LLMProposer:
         return Attempt(plan=plan.id, index=request.index, text=text, reason=reason)
 
     async def _worked(self, bench: Workbench, request: AttemptRequest, values: Values, tags: Tags) -> Completion:
-        """Return the executor's final answer after it has used tools. Each of its turns is a call like any other."""
+        """Let the executor use tools, and return its final answer. Each turn of the executor is a call that is
+        recorded and paid like any other.
+        """
         spent, done = Spent(), list[str]()
         while True:
             used_up = spent.exceeds(self._tool_caps)
@@ -278,13 +281,15 @@ class LLMProposer:
             spent.add(answer.usage, self._cost_usd(answer.usage, request.seed), time.monotonic() - started_s)
 
     def _cost_usd(self, usage: Usage, seed: int) -> float | None:
-        """Return the cost of tokens at the executor's most expensive model; None if some price is not known."""
+        """Return what the used tokens cost at most, in USD: the price of the executor's most expensive model. None if
+        the price of one of its models is not known.
+        """
         prices = [self._price(name, usage.input_tokens) for name in self._roles.of("executor").order(seed)]
         known = [price.cost_usd(usage) for price in prices if price is not None]
         return float(max(known)) if known and len(known) == len(prices) else None
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return an attempt with a repaired kernel; None if the repairs' budget is used up."""
+        """Return the fixer's attempt at a repair; None if the money for repairs is used up."""
         plan, parent, failed = request.plan, request.parent, request.failed
         values = self._problem_values(request.problem, parent.kernel)
         earlier = [
@@ -340,7 +345,9 @@ class LLMProposer:
         return Insight(parsed.title, parsed.strategy, parsed.slow, parsed.fast, pair.speedup, kind)
 
     def _problem_values(self, problem: Problem, kernel: Kernel) -> Values:
-        """Return the values for the context that all roles share. A kernel without text is left out."""
+        """Return the values of the placeholders that all roles' prompts share: workload, kernel, facts. An empty
+        kernel is left out.
+        """
         language = self._prompts.language(problem.api)
         mistakes = self._prompts.mistakes(problem.api)
         limit = "float32 rounding" if problem.tolerance is None else f"{problem.tolerance:g}"
@@ -359,16 +366,17 @@ class LLMProposer:
         }
 
     def _level(self, api: str) -> KnowledgeLevel:
-        """Return the level of facts for an API: ``full`` in place of ``calls`` where all models have a prompt cache.
+        """Return how many facts prompts for an API have: ``full`` in place of ``calls`` if all models have a prompt
+        cache.
 
-        Only with all calls of NKI is the part that all problems share long enough for providers that cache from 4,096
-        tokens on, and a cached token costs a tenth.
+        Some providers cache only prompts of 4,096 tokens and more. The part that all problems share is that long only
+        with all calls of NKI. A cached token costs a tenth.
         """
         return "full" if self._knowledge == "calls" and self._roles.all_warmed and api in API_CHIPS else self._knowledge
 
     def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
-        """Return the form that an answer must have: a whole file or, for a long kernel, edits of the kernel called
-        ``base`` in the prompt.
+        """Return the text that tells a model what to answer: a whole file, or for a long kernel edits of the kernel
+        that the prompt calls ``base``.
         """
         fence = self._prompts.language(api).settings["fence"]
         whole = f"Answer with the complete file in one ```{fence} block. It is used as it stands."
@@ -392,8 +400,8 @@ class LLMProposer:
         name: str = "",
         answer: Completion | LLMEmpty | LLMInterrupted | None = None,
     ) -> tuple[str | None, str]:
-        """Return (text of a kernel, ""), or (None, the reason). If the answer holds no kernel, the model is asked once
-        more.
+        """Return (text of a kernel, ""), or (None, reason) without a kernel. A model whose answer has no kernel is
+        asked once more.
 
         Raise LLMError if the call failed, so that the search can ask again later.
         """
@@ -441,12 +449,12 @@ class LLMProposer:
         behind: tuple[str, Values] | None = None,
         longer: bool = False,
     ) -> Completion:
-        """Return one answer, of the model that the seed selects or, if that model does not answer, of another model of
-        the role.
+        """Return one answer of the model that the seed selects. If that model does not answer, ask the role's other
+        models.
 
-        ``behind`` is the name of a prompt that follows the question, with its values: on a faulty answer, or on tools.
-        With ``longer`` the answer may have twice as many tokens, because an earlier answer was cut off. Raise LLMError
-        if no model of the role answered; ``lasting`` if further calls would fail too.
+        ``behind`` names a second prompt, with its values, that is put after the question: about a faulty answer, or
+        about tools. With ``longer`` the answer may have twice as many tokens, because an earlier answer was cut off.
+        Raise LLMError if no model of the role answered; the error is ``lasting`` if further calls would fail too.
         """
         salt = str(tags["run"]).encode()
         prompt = self._prompts.get(api, name or role).render(values, salt)
@@ -484,7 +492,7 @@ class LLMProposer:
         raise failure
 
     def _count(self, role: Role, error: LLMError) -> None:
-        """Count a failed call of a role. After ``HOPELESS`` failures in a row ``error`` becomes lasting."""
+        """Count a failed call of a role. After ``HOPELESS`` failures in a row, mark ``error`` as lasting."""
         self._failed_in_a_row[role] += 1
         failed = self._failed_in_a_row[role]
         if failed >= HOPELESS and not error.lasting:
@@ -492,8 +500,8 @@ class LLMProposer:
             error.message = f"{failed} calls of the {role} in a row failed, the last so: {error.message}"
 
     async def _warmed(self, request: CompletionRequest, prompt: Prompt) -> Completion:
-        """Return the answer to a request. The first call with a system text goes ahead of others, to fill the
-        provider's cache.
+        """Return the answer to a request. The first call with a system text is made alone, and other calls with this
+        text wait for its end, so that they find the text in the provider's cache.
         """
         if request.batch or request.model not in self._roles.warmed:
             return await self._client.complete(request)
@@ -523,7 +531,7 @@ def _pair_speedup(pair: RewritePair) -> str:
 
 
 def _told(plan: Plan) -> str:
-    """Return a plan as executor and fixer read it: its title, if the planner gave one, and its text."""
+    """Return a plan as the executor and the fixer read it: title, if the planner gave one, and text."""
     has_title = plan.title and plan.title != NO_PLAN and not plan.text.startswith(plan.title.rstrip("…"))
     return f"{plan.title}\n\n{plan.text}" if has_title else plan.text
 
@@ -533,10 +541,10 @@ def _tags(plan: Plan, **more: int) -> Tags:
 
 
 def _partner(introduction: str, parent: Candidate, partner: Candidate, steps: Sequence[AppliedPlan] = ()) -> Data:
-    """Return the second parent of a crossover as data for a prompt: latency, steps, and code.
+    """Return the second parent of a crossover as data for a prompt: latency, steps and code.
 
-    The code of both parents together is at most as long as one kernel may be. If there is hardly room for the partner's
-    code, it is left out.
+    The code of both parents together is at most as long as one kernel may be. If hardly any room is left, the code of
+    the second parent is left out.
     """
     parts = [standing(partner.evaluation)]
     if steps:
@@ -548,5 +556,5 @@ def _partner(introduction: str, parent: Candidate, partner: Candidate, steps: Se
 
 
 def _optional(introduction: str, label: str, text: str) -> str | Data:
-    """Return the text as data with an introduction; empty if there is no text."""
+    """Return a text as data with an introduction; "" if ``text`` is empty."""
     return Data(f"{label}: {introduction}", text, 12 * NOTE_CHARS) if text else ""

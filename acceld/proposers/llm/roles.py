@@ -29,7 +29,9 @@ class RoleModels:
             raise ValueError("a role has at least one model, and weights greater than 0")
 
     def order(self, seed: int, shares: Mapping[str, float] | None = None) -> tuple[str, ...]:
-        """Return the model drawn from ``seed`` by share or weight, followed by the other models as substitutes."""
+        """Return the role's models in the order in which to ask them: one drawn from ``seed`` by ``shares`` (default:
+        the weights), then the others as substitutes.
+        """
         names = [name for name, _ in self.models]
         weights = [weight if shares is None else shares[name] for name, weight in self.models]
         first = random.Random(seed).choices(names, weights)[0]
@@ -38,7 +40,7 @@ class RoleModels:
 
 @dataclass(frozen=True, slots=True)
 class RoleTable:
-    """The models of all roles. A role without models uses those of another role."""
+    """The models of every role. For a role without models of its own, those of another role are used."""
 
     planner: RoleModels
     executor: RoleModels
@@ -61,7 +63,7 @@ class RoleTable:
 
     @property
     def all_warmed(self) -> bool:
-        """True if every model is in ``warmed``."""
+        """True if every model has a prompt cache that a first call fills (``warmed`` has its name)."""
         return self.warmed.issuperset(self.names)
 
     @property

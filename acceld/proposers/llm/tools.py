@@ -1,7 +1,9 @@
-"""Offer tools to an executor inside one attempt, as blocks of its answer, so that they work with every provider.
+"""Let an executor use tools inside one attempt. A call of a tool is a block in its answer, so tools work with every
+provider.
 
-``check`` runs on a data set that no gate uses. No result of a tool decides anything: the final answer is evaluated like
-any other source. Results depend only on the question, so a continued run never asks the same question twice.
+The tool ``check`` runs a kernel on a data set that no gate uses. No tool's result decides anything: the final answer
+is evaluated like any other source. A tool's result depends only on the question, so that a continued run asks no model
+the same question twice.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool in an answer."""
+    """One call of a tool that an answer contains."""
 
     name: str
     text: str
@@ -47,7 +49,9 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Spent:
-    """Hold the turns, tokens, seconds and USD that an attempt has used. ``usd`` is None after a call whose price was not known."""
+    """What an attempt has used so far: turns, tokens, seconds and USD. ``usd`` is None once a call's price was not
+    known.
+    """
 
     turns: int = 0
     tokens: int = 0
@@ -62,7 +66,7 @@ class Spent:
         self.usd = None if self.usd is None or usd is None else self.usd + usd
 
     def exceeds(self, caps: ToolsConfig) -> str:
-        """Return which limit is used up, as text; empty if none is."""
+        """Return which limit of ``caps`` is used up, as text; "" if every limit leaves room."""
         if self.turns >= caps.turns:
             return f"{caps.turns} turns"
         if self.tokens >= caps.tokens:
@@ -75,7 +79,7 @@ class Spent:
 
 
 def tool_calls(answer: str) -> list[ToolCall]:
-    """Return the tool calls in an answer, at most MOST_BLOCKS."""
+    """Return the calls of tools in an answer, in order, at most ``MOST_BLOCKS``."""
     return [ToolCall(name, text) for name, text in _BLOCK.findall(answer)][:MOST_BLOCKS]
 
 
@@ -85,7 +89,7 @@ def without_tools(answer: str) -> str:
 
 
 class Workbench:
-    """Run the tools for one run. ``evaluate`` is the daemon's evaluator."""
+    """Carry out calls of tools for one run. ``evaluate`` is the daemon's evaluator."""
 
     def __init__(
         self,
@@ -108,7 +112,7 @@ class Workbench:
         )
 
     async def use(self, call: ToolCall, parent: Kernel) -> str:
-        """Return a tool's answer for the model. The answer to a wrong call says what is wrong with it."""
+        """Return a tool's answer as text for the model. A call with a mistake is answered with what is wrong."""
         if call.name not in TEXTS:
             return f"there is no tool {call.name}; there are {', '.join(TEXTS)}"
         if call.name == "look_up":

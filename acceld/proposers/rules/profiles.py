@@ -1,4 +1,4 @@
-"""Compute figures of a profile by which rules rank their findings: busy engines, spills, reloads."""
+"""Compute figures of a profile by which rules rank the places they find: busy engines, spills, reloads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def busy_share(profile: Profile | None, engine: str) -> float:
 
 
 def path_share(profile: Profile | None, line: int, engine: str) -> float:
-    """Return the share of the critical path that a line takes of an engine; 0 without a simulated profile."""
+    """Return the share of the latency (0 to 1) that a source line spends on an engine along the critical path; 0
+    without a simulated profile.
+    """
     steps = profile.details.get("critical_path", ()) if profile is not None else ()
     whole = sum(step["us"] for step in steps)
     own = sum(step["us"] for step in steps if step["line"] == line and step["engine"] == engine)
@@ -23,18 +25,18 @@ def path_share(profile: Profile | None, line: int, engine: str) -> float:
 
 
 def idle_share(profile: Profile) -> float:
-    """Return the share of the latency in which the busiest engine is idle. More overlap of engines can save no more
-    than that.
+    """Return the share of the latency (0 to 1) in which the busiest engine is idle. Engines that overlap more can save
+    no more than this.
     """
     return max(0.0, 1.0 - max((busy_share(profile, name.lower()) for name in profile.engines_us), default=0.0))
 
 
 def hidden_share(profile: Profile, first: Collection[int], rest: Collection[int]) -> float | None:
-    """Return the share of the latency that the busiest engine waits, and would not if the lines ``first`` ran an iteration
-    before the lines ``rest``; None if the profile does not say for which lines it waits.
+    """Return the share of the latency that software pipelining may save: the waits of the busiest engine that end if
+    the lines ``first`` run one iteration before the lines ``rest``.
 
-    What ``rest`` needs of ``first`` is then ready. While one line of ``rest`` waits for another, the engine has its work
-    in ``first``.
+    None if the profile does not say for which lines the engine waits. After the change, the results that ``rest``
+    needs from ``first`` are ready. While one line of ``rest`` waits for another, the engine works on ``first``.
     """
     found = profile.details.get("binding")
     if not found or not profile.latency_us:
@@ -53,7 +55,9 @@ def spilled(profile: Profile | None) -> bool:
 
 
 def reloads(profile: Profile | None) -> bool:
-    """Return True if more bytes are read from HBM than the kernel's loads ask for, because values did not stay on chip."""
+    """Return True if a kernel reads more bytes from HBM than its loads ask for, because values did not stay on the
+    chip.
+    """
     if profile is None:
         return False
     read, written = (profile.counters.get(name, 0) for name in ("hbm_read_bytes", "written_read_bytes"))

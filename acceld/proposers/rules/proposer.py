@@ -1,4 +1,6 @@
-"""Propose without a model: plans are places in a kernel where rules apply, attempts are the variants of a rewrite."""
+"""Propose without a model. A plan is a place in a kernel where a rule applies; its attempts are the variants of the
+rule's rewrite.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ Dtypes = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A place in a kernel and the rule that applies or refuses there, as ``acceld suggest`` shows them."""
+    """A place in a kernel, and the rule that applies there or refuses, as ``acceld suggest`` shows them."""
 
     site: Site
     rule: Rule
@@ -57,17 +59,17 @@ def suggestions(
     profile: Profile | None = None,
     entry: str = "",
 ) -> list[Suggestion]:
-    """Return everything that the rules would change in a kernel, best first.
+    """Return every place in a kernel where a rule applies, the most promising first.
 
-    ``shapes`` are the shapes of the kernel's arguments in order (None for scalars), and ``dtypes`` their dtypes;
-    without them less can be proved. Raise RuleRefused if the source can not be read.
+    ``shapes`` are the shapes of the kernel's arguments in order (None for a scalar), ``dtypes`` their dtypes. Without
+    them rules can prove less, and find fewer places. Raise RuleRefused if the source can not be read.
     """
     return _findings(source, api, shapes, dtypes, profile, entry)[0]
 
 
 def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = "") -> list[Suggestion]:
-    """Return the places that match a rule's pattern but at which the rule refuses. The reason is the place's
-    ``precondition``.
+    """Return the places in a kernel that match a rule's pattern but at which the rule refuses. The site's
+    ``precondition`` holds the reason.
     """
     return _findings(source, api, shapes, dtypes, None, entry)[1]
 
@@ -84,7 +86,7 @@ def rewrite(
 def _findings(
     source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None, entry: str
 ) -> tuple[list[Suggestion], list[Suggestion]]:
-    """Return the places where the rules of an API apply, best first, and the places where they refuse."""
+    """Return (places where the rules of an API apply, the most promising first; places where rules refuse)."""
     kernel = read(source, api, shapes, dtypes, entry)
     applicable: list[Suggestion] = []
     refused: list[Suggestion] = []
@@ -105,10 +107,10 @@ def moves(
     entry: str = "",
     only: str = "",
 ) -> list[Move]:
-    """Return every rewrite of a kernel as a move, most promising first; [] if the source can not be read.
+    """Return every single rewrite of a kernel as a move, the most promising first; [] if the source can not be read.
 
-    ``profile`` is the kernel's profile. Without one the moves are the same, but their order is based on less. ``only``
-    names a rule: other rules then give no moves.
+    A ``profile`` of the kernel changes only the order: more is known about what a move saves. ``only`` names the one
+    rule whose moves are wanted; "" means all rules.
     """
     reread = partial(read, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
     rules = [rule for rule in all_rules() if api in rule.apis and only in ("", rule.name)]
@@ -133,7 +135,9 @@ def moves(
 
 
 def _everywhere(rule: Rule, source: str, reread: Callable[[str], Source]) -> str | None:
-    """Return the kernel after the rule's first variant at one place after another; None if the rule applies nowhere."""
+    """Return the kernel after a rule has changed every place that it finds, each by its first variant; None if the
+    rule changes nothing.
+    """
     text = source
     for _ in range(_MOST_PLACES):
         made = (
@@ -171,8 +175,8 @@ class RulesProposer:
     abilities = PROPOSERS[name]
 
     def __init__(self, *, order_seed: int | None = None) -> None:
-        """Prepare the proposer. With ``order_seed`` places are taken in a random order drawn from it, instead of the
-        most promising first.
+        """Prepare the proposer. With ``order_seed`` the places come in a random order drawn from this seed; without,
+        the most promising first.
         """
         self._order_seed = order_seed
         self._reading = asyncio.Lock()
@@ -183,9 +187,11 @@ class RulesProposer:
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan for place number ``index`` among the places that no earlier plan took, most promising first.
+        """Return the plan for place number ``index`` among the places that no earlier plan took; None if there is no
+        such place.
 
-        Places at which a rule refuses come last. An attempt at such a plan has no code, only the reason.
+        The most promising places come first, and places at which a rule refuses last. An attempt at a refused place
+        has no code, only the reason.
         """
         crossed = await self.crossed(request)
         if crossed is not None:
@@ -217,8 +223,8 @@ class RulesProposer:
     async def crossed(self, request: PlanRequest) -> Plan | None:
         """Return a plan that repeats the partner's rewrites on the parent, as far as they apply there.
 
-        None means that there is no partner, that models made one of its steps, that nothing applies, or that an earlier
-        plan is the same.
+        None means one of four things: there is no partner, a model made one of the partner's steps, no step applies,
+        or an earlier plan is the same.
         """
         partner = request.partner
         if partner is None or not all(step.rewrites for step in partner.steps):
@@ -243,22 +249,20 @@ class RulesProposer:
         )
 
     async def _is_worth_a_plan(self, request: PlanRequest, crossed: Kernel) -> bool:
-        """Return True if a crossover may be faster than its parent. Without a clock that can not be excluded, so the
-        result is True.
+        """Return True if a crossover may be faster than its parent. This class times nothing, so every crossover may
+        be.
         """
         return True
 
     async def findings(self, parent: Candidate, problem: Problem) -> tuple[list[Site], list[Site]]:
-        """Return the places where rules apply to a kernel, best first, and the places where they refuse. Both are empty
-        for an unreadable kernel.
+        """Return (places where rules apply to a kernel, the most promising first; places where they refuse). Both
+        lists are empty if the kernel can not be read.
         """
         applicable, refused = await self._find(parent, problem)
         return [one.site for one in applicable], [one.site for one in refused]
 
     async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
-        """Return the sequences of rewrites whose latency is known, fastest first; [] here, because these rules time
-        nothing.
-        """
+        """Return timed sequences of rewrites, fastest first. This class times nothing, so it returns []."""
         return []
 
     async def _find(self, parent: Candidate, problem: Problem) -> tuple[list[Suggestion], list[Suggestion]]:
@@ -278,8 +282,8 @@ class RulesProposer:
             return self._found[key]
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the kernel after variant number ``index`` of the plan's rewrite; for a sequence of rewrites, after all
-        of them.
+        """Return the parent's kernel after variant number ``index`` of the plan's rewrite; for a plan of several
+        rewrites, after all of them. None after the last variant.
         """
         if "steps" in request.plan.data:
             return await self._sequence_applied(request)
@@ -297,7 +301,9 @@ class RulesProposer:
         return Attempt(request.plan.id, request.index, text)
 
     async def _sequence_applied(self, request: AttemptRequest) -> Attempt | None:
-        """Return an attempt with the kernel after all rewrites of the plan, one after another."""
+        """Return an attempt with the kernel after all rewrites of the plan, in order. It has no code if one of them
+        does not apply any more.
+        """
         if request.index > 0:
             return None
         kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
@@ -322,7 +328,7 @@ class RulesProposer:
 
 
 class TunedRules(RulesProposer):
-    """Propose whole sequences of rewrites: the fastest that a tuner found. Each plan has one attempt."""
+    """Propose the fastest sequences of rewrites that a tuner found by simulated latency. Each plan has one attempt."""
 
     def __init__(
         self,
@@ -335,11 +341,10 @@ class TunedRules(RulesProposer):
         within_s: float | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        """Prepare the proposer, which times at most ``limit`` kernels for each parent, by the tuner's strategy
-        ``strategy``.
+        """Prepare the proposer. For each parent it times at most ``limit`` kernels, by the tuner's ``strategy``.
 
-        ``time`` returns a kernel's simulated latency. A parent gets at most ``most`` plans, all in one iteration; with
-        None there is no such limit. ``within_s`` is the time that the run has left. Tuning a parent takes at most half
+        ``time`` returns a kernel's simulated latency. A parent gets at most ``most`` plans, all in one iteration; None
+        means no limit. ``within_s`` is the time in seconds that the run has left. Tuning one parent takes at most half
         of the time left, so that the results can still be evaluated.
         """
         super().__init__()
@@ -349,9 +354,10 @@ class TunedRules(RulesProposer):
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan for sequence number ``index`` among the sequences that no earlier plan took, fastest first.
+        """Return the plan for sequence number ``index`` among the sequences that no earlier plan took, fastest first;
+        None if there is no such sequence.
 
-        Sequences that are too slow for the beam are left out.
+        Sequences whose kernel is too slow for the beam are left out.
         """
         crossed = await self.crossed(request)
         if crossed is not None:
@@ -406,7 +412,7 @@ class TunedRules(RulesProposer):
         ]
 
     def _over(self) -> Callable[[], bool]:
-        """Return a function that returns True as soon as half of the time that is left now has passed."""
+        """Return a function that tells whether half of the time that the run has left at this moment has passed."""
         if self._ends is None:
             return lambda: False
         ends = (self._now() + self._ends) / 2
@@ -414,7 +420,7 @@ class TunedRules(RulesProposer):
 
 
 def found_again(find: Callable[..., list[Move]]) -> Again:
-    """Return a function that finds a step in another kernel, among the moves of the step's rule."""
+    """Return a function that finds, in another kernel, the moves of the rule that made a step."""
     return lambda text, step: find(text, only=step.partition(" ")[0])
 
 

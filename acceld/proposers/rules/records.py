@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ Source = Any
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to rewrite a place; it becomes an attempt. ``parameters`` are data that JSON can hold."""
+    """One way to carry out a rewrite at a place, such as one of several tile widths. It becomes an attempt;
+    ``parameters`` can be written as JSON.
+    """
 
     name: str
     parameters: Mapping[str, int | str] = field(default_factory=dict)
@@ -25,7 +28,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in a kernel where a rule applies or refuses."""
+    """A place in a kernel's source where a rule applies or refuses, described for people and for the search."""
 
     rule: str
     line: int
@@ -43,7 +46,9 @@ class Site:
 
 
 def rewrite_name(rule: str, variant: str, line: int, key: str) -> str:
-    """Return the name of a rewrite. The same rewrite of another kernel at the same line has the same name."""
+    """Return the name of a rewrite, such as ``widen_tiles 1024 columns, line 12``. Kernels that have the place at the
+    same line share the name.
+    """
     return f"{rule} {variant}, line {line}{key and f' ({key})'}"
 
 
@@ -59,10 +64,22 @@ def rewrites_of(plan: Plan, attempt: int) -> tuple[str, ...]:
     return (rewrite_name(plan.rule, variants[attempt]["name"], plan.line, str(plan.data.get("key", ""))),)
 
 
+def reason_at(line: int, reason: str) -> str:
+    """Return the reason of a refusal for a reader who already knows that the rule refuses at ``line``.
+
+    A reason may begin with the line of the obstacle, such as ``line 15: i is a sequential_range``. For another
+    ``line`` the text becomes ``prevented by line 15: i is a sequential_range``; for line 15 the number is left out.
+    """
+    found = re.match(r"line (\d+): ", reason)
+    if found is None:
+        return reason
+    return reason[found.end() :] if int(found[1]) == line else f"prevented by {reason}"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place that a rule found in a kernel, and the function that rewrites it; ``rewrite`` is None where the rule
-    refuses.
+    """A site together with the function that rewrites the kernel there. ``rewrite`` is None if the rule refuses at the
+    site.
     """
 
     site: Site
@@ -71,7 +88,9 @@ class Place:
 
 
 class Rule(ABC):
-    """A rewrite of a kernel's source that has a reason in the hardware. Rules see kernels, never workloads."""
+    """One kind of rewrite of a kernel's source, useful for a documented reason in the hardware. A rule sees kernels,
+    never workloads.
+    """
 
     name: str
     reason: str
@@ -92,8 +111,8 @@ class Rule(ABC):
 
     @abstractmethod
     def find(self, kernel: Source, profile: Profile | None) -> Iterator[Place]:
-        """Yield the places in ``kernel`` where the rule applies, with proved preconditions, and those where it refuses,
-        with reasons.
+        """Yield each place in ``kernel`` that matches the rule's pattern: where the preconditions are proved, with the
+        rewrite; elsewhere, with the reason to refuse.
         """
 
     def found(
@@ -111,10 +130,10 @@ class Rule(ABC):
         return Place(Site(self.name, line, precondition, plan, variants, benefit, gain_percent, key), rewrite)
 
     def promise(self, site: Site, profile: Profile | None) -> float:
-        """Return the share of the latency that a rewrite at ``site`` is expected to save.
+        """Return the share of the latency (0 to 1) that a rewrite at ``site`` is expected to save.
 
-        It is the site's benefit times the busy share of the busiest engine that the rule relieves. If the profile does
-        not have these engines, as on other devices, it is the benefit.
+        This is the site's benefit times the busy share of the busiest engine in ``relieves``. If the profile has none
+        of these engines, as on other devices, it is the benefit alone.
         """
         known = [name.lower() for name in profile.engines_us] if profile is not None else []
         relieved = [engine for engine in self.relieves if any(engine in name for name in known)]
@@ -123,8 +142,8 @@ class Rule(ABC):
         return site.benefit * min(1.0, max(busy_share(profile, engine) for engine in relieved))
 
     def refused(self, line: int, reason: str, wish: str, key: str = "") -> Place:
-        """Return a place where the rule refuses: ``wish`` describes the change that it does not make, ``reason`` says
-        why.
+        """Return a place where the rule refuses. ``wish`` is the change that the rule would have made, ``reason`` why
+        it does not.
         """
         plan = f"{wish}. What keeps it: {reason}."
         return Place(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
@@ -142,8 +161,8 @@ class Rule(ABC):
         gain_percent: tuple[float, float] = (0.0, 10.0),
         key: str = "",
     ) -> Place:
-        """Return a place where the rule applies; if ``obstacle`` is not empty, a place where it refuses for that
-        reason.
+        """Return a place where the rule applies, or, for an ``obstacle`` that is not "", a place where the rule
+        refuses with the obstacle as reason.
         """
         if obstacle:
             return self.refused(line, obstacle, wish, key)
@@ -155,12 +174,15 @@ class Rule(ABC):
         return [one.site for one in self.find(kernel, profile) if one.rewrite is not None]
 
     def refusals(self, kernel: Source) -> list[Site]:
-        """Return the places that match the rule's pattern but at which it refuses, with the reason as ``precondition``."""
+        """Return the places that match the rule's pattern but at which the rule refuses. The site's ``precondition``
+        holds the reason.
+        """
         return [one.site for one in self.find(kernel, None) if one.rewrite is None]
 
     def apply(self, kernel: Source, site: Site, variant: Variant) -> str:
-        """Return the kernel's new source after ``variant`` at ``site``. Raise RuleRefused with the reason if the rule
-        refuses.
+        """Return the kernel's new source after ``variant`` at ``site``.
+
+        Raise RuleRefused with the reason if the rule refuses at the site, or does not find the site or the variant.
         """
         for one in self.find(kernel, None):
             if (one.site.line, one.site.key) != (site.line, site.key):

@@ -1,4 +1,6 @@
-"""Apply every rewrite rule to a kernel and report the changes, for ``acceld suggest`` and coding agents."""
+"""Try every rewrite rule on a kernel and report the changes with their diffs, for ``acceld suggest`` and coding
+agents.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ def suggested(
     *,
     entry: str = "",
 ) -> list[dict[str, Any]]:
-    """Return one entry for each place where a rule applies, with the diff of its first variant that can be carried out.
+    """Return one entry for each place where a rule applies. Its diff shows the first variant that can be carried out.
 
-    ``shapes`` are the shapes of the arguments if a workload gives them (None for scalars), and ``dtypes`` their dtypes;
-    with them more can be proved. ``entry`` is the kernel's name, if the source has several functions. Raise UsageError
-    if ``only`` names no rule.
+    ``shapes`` are the shapes of the arguments, if a workload gives them (None for a scalar), ``dtypes`` their dtypes;
+    with them rules can prove more. ``entry`` is the kernel's name, if the source has several functions. Raise
+    UsageError if ``only`` names no rule.
     """
     named = {rule.name: rule for rule in all_rules()}
     if only is not None and only not in named:
@@ -59,7 +61,7 @@ def suggested(
 def refused(
     text: str, api: str, only: str | None = None, shapes: Shapes = (), dtypes: Dtypes = (), *, entry: str = ""
 ) -> list[dict[str, Any]]:
-    """Return one entry for each place at which a rule refuses: rule, line, and the reason."""
+    """Return one entry for each place at which a rule refuses: ``rule``, ``line`` and ``reason``."""
     return [
         {"rule": one.site.rule, "line": one.site.line, "reason": one.site.precondition}
         for one in refusals(text, api, shapes, dtypes, entry)

@@ -1,10 +1,11 @@
-"""Tune sequences of rewrites by simulated latency alone, without data.
+"""Find fast sequences of rewrites by simulated latency alone, without running kernels on data.
 
-A tuner goes from kernel to kernel by moves (rewrites). It times thousands of kernels, each program once, and returns
-the fastest sequences. The kernels' results are checked later, when they are candidates like any other. The strategies
-look ahead: a step that makes a kernel slower is kept, and may be extended later. A step that writes a loop out, such as
-software pipelining, hides places from later moves. So a kernel's moves include those of earlier kernels of its sequence,
-after which the later steps are made again.
+A tuner goes from kernel to kernel by moves: each move is one rewrite. It times thousands of kernels, but each program
+once, and returns the fastest sequences. The kernels' results are checked later, when they are candidates like any
+other. The strategies look ahead: a step that makes a kernel slower is kept, because a later step may pay for it. A
+step that writes a loop out, such as software pipelining, hides places from later moves. So a kernel also gets moves of
+the earlier kernels of its sequence; such a move is made on the earlier kernel, and the later steps are made again
+after it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _GENERATION = 24
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A rewrite that can be applied to a kernel."""
+    """One rewrite that can be applied to a kernel: rule, variant and place, or a rule at all its places."""
 
     step: str
     """Name of the move; equal for the same move on another kernel."""
@@ -65,7 +66,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A kernel that a move makes, and the steps that lead to it from the tuner's first kernel."""
+    """The kernel that a move makes, and the steps that lead to it from the kernel with which the tuner began."""
 
     text: str
     steps: tuple[str, ...]
@@ -76,7 +77,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Hold the result of a move that was tried."""
+    """The result of one move that the tuner tried."""
 
     new: Tuned | None = None
     """The new kernel; None if it can not be timed, or if its program was timed before."""
@@ -97,7 +98,7 @@ class TimedProgram:
 
 @dataclass(eq=False)
 class Tuned:
-    """A kernel, and the steps that lead to it from the tuner's first kernel (the root)."""
+    """A timed kernel, and the steps that lead to it from the kernel with which the tuner began (the root)."""
 
     text: str
     steps: tuple[str, ...]
@@ -123,18 +124,18 @@ class Tuned:
 
     @property
     def is_open(self) -> bool:
-        """True if some of the kernel's moves may not have been tried."""
+        """True if the kernel may have moves that were not tried yet."""
         return self.moves is None or len(self.tried) < len(self.moves)
 
     @property
     def waits(self) -> bool:
-        """True as long as a kernel that is as fast is extended in place of this one."""
+        """True while another kernel of the same latency, made from this one, gets the further moves instead."""
         return self.tie is not None and (self.tie.is_open or self.tie.waits)
 
     @property
     def reachable_us(self) -> float:
-        """Latency that later moves may reach: the geometric mean of the kernel's latency and the busy time of its
-        busiest engine.
+        """Latency in microseconds that later moves may reach: the geometric mean of the kernel's latency and the busy
+        time of its busiest engine.
         """
         profile = self.timed.profile
         busiest = max(profile.engines_us.values(), default=0.0) if profile is not None else 0.0
@@ -150,7 +151,7 @@ Again = Callable[[str, str], Sequence[Move]]
 
 
 class Tuner:
-    """Time kernels that sequences of moves lead to, up to a given number."""
+    """Make kernels by sequences of moves, and time up to a given number of them."""
 
     def __init__(
         self,
@@ -164,10 +165,9 @@ class Tuner:
     ) -> None:
         """Prepare the tuner.
 
-        ``again`` finds a step in another kernel; without it, it is found among all moves of that kernel.
-
-        ``limit`` is the number of kernels to time; a kernel or program that was timed before does not count. Nothing
-        more is timed once ``is_over`` returns True.
+        ``limit`` is the number of kernels to time. A kernel or program that was timed before does not count. Nothing
+        more is timed once ``is_over`` returns True. ``again`` finds a step in another kernel; without ``again``, all
+        moves of that kernel are searched.
         """
         self._clock, self._moves, self.is_over = clock, moves, is_over
         self._again = again or (lambda text, step: moves(text, None))
@@ -187,9 +187,9 @@ class Tuner:
         return self._keep(Tuned(text, (), (), timed)) if timed is not None else None
 
     async def moves(self, one: Tuned) -> Sequence[Move]:
-        """Return the moves of a kernel, best first. They are searched for only once.
+        """Return the moves of a kernel, the most promising first. They are computed once.
 
-        After its own moves come those of earlier kernels of its sequence that a later step hides.
+        Behind the kernel's own moves come moves of the earlier kernels of its sequence that a later step hides.
         """
         if one.moves is None:
             own = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
@@ -197,8 +197,10 @@ class Tuner:
         return one.moves
 
     async def made(self, one: Tuned, place: int) -> Made | None:
-        """Return what the move at a position makes of a kernel; None if the move or a later step is refused, or if the
-        kernel is known already. Such a move counts as tried.
+        """Return the kernel that the move at position ``place`` makes.
+
+        None means that a rule refuses the move or a later step, or that this kernel was made before. Such a move
+        counts as tried.
         """
         move = (await self.moves(one))[place]
         if place not in one.made:
@@ -222,9 +224,9 @@ class Tuner:
         return Made(text, steps, (*on.rules, *(one.rule for one in follow)), on)
 
     async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Outcome]:
-        """Try moves, each given as (kernel, position of the move), within the limit, and time the new kernels.
+        """Make and time new kernels, as far as the limit allows, and return the outcome of each try.
 
-        Return the outcome of each.
+        A try is (kernel, position of the move among its moves).
         """
         begun = []
         found = [Outcome()] * len(tries)
@@ -259,15 +261,17 @@ class Tuner:
         return self.seen.setdefault(one.timed.program_sha256, one)
 
     def fastest(self, count: int | None = None) -> list[Tuned]:
-        """Return the fastest kernels with different programs. Of equally fast kernels, the one with fewer steps comes
-        first.
+        """Return the fastest kernels with different programs, at most ``count``. Of equally fast kernels, the kernel
+        with fewer steps comes first.
         """
         return sorted(self.seen.values(), key=_rank)[:count]
 
 
 def repeated(text: str, wanted: Sequence[str], find: Again) -> tuple[str, list[Move]]:
-    """Return the kernel after those of the ``wanted`` rewrites that apply, one after another, and the moves that were
-    made. A rewrite is the one of the same name at the nearest line.
+    """Repeat the rewrites ``wanted`` on another kernel, in order, as far as they apply; return the new kernel and the
+    moves that were made.
+
+    A rewrite is found again by its name; of several places, the place at the nearest line is taken.
     """
     made: list[Move] = []
     for name in wanted:
@@ -292,7 +296,9 @@ def _line_of(step: str) -> int:
 
 
 def _hidden(one: Tuned, own: Sequence[Move]) -> list[Move]:
-    """Return the moves of earlier kernels of a sequence that the step after them hides or writes out several times."""
+    """Return moves of earlier kernels of a sequence that the kernel itself no longer has, because a later step hides
+    their place or writes it out several times.
+    """
     found: list[Move] = []
     later, after = own, one
     while (on := after.parent) is not None:
@@ -318,15 +324,17 @@ def _reach(one: Tuned) -> tuple[float, int, str]:
 
 
 async def promise(tuner: Tuner, root: Tuned) -> None:
-    """Try each rule once on the root, then repeatedly the moves that promise the least latency on the fastest kernels.
+    """Try each rule once on the root. Then repeatedly try the moves with the least promised latency on the fastest
+    kernels.
 
-    A move promises its kernel's latency less the share that its rule is expected to save: at first the rule's stated
-    benefit, later more and more what the rule's moves have saved or lost so far. So a kernel with only weak moves is
-    not preferred to a slower one with a promising move. Each further move of a rule on the same kernel promises less,
-    because a rule's moves tend to save the same time. For each set of rules, one kernel at a time is extended.
+    The promised latency of a move is its kernel's latency less the share that the rule is expected to save. At first
+    this share is the rule's stated benefit; later it is more and more what the rule's moves have saved or lost so far.
+    So a slower kernel with a promising move is preferred to a kernel with weak moves only. Each further move of one
+    rule on the same kernel promises less, because a rule's moves tend to save the same time. Of the kernels that the
+    same set of rules made, one at a time is extended.
 
-    Every other move is chosen as if a kernel took less time the less its busiest engine has to do. Such a kernel may be
-    slow only because its engines wait for each other, which a later step can change.
+    Every other move is chosen by another rank: a kernel counts as faster, the less its busiest engine has to do. Such
+    a kernel may be slow only because its engines wait for each other, and a later step can change that.
     """
     saved: defaultdict[str, list[float]] = defaultdict(list)
     firsts: dict[str, int] = {}
@@ -349,10 +357,10 @@ async def _promising(
     rank: Callable[[Tuned], tuple[float, int, str]],
     taken: Sequence[tuple[Tuned, int]],
 ) -> list[tuple[Tuned, int]]:
-    """Return the untried moves that promise the least latency, at most a few of each kernel. A move to a kernel that is
-    known already, such as an exchange back, is left out.
+    """Return the untried moves with the least promised latency, at most a few of each kernel. A move to a kernel that
+    the tuner knows, such as a loop exchanged back, is left out.
 
-    ``saved`` has the shares of the latency that each rule's moves have saved or lost so far.
+    ``saved`` has, for each rule, the shares of the latency that its moves have saved or lost so far.
     """
     texts = {made.text for one, place in taken if (made := await tuner.made(one, place)) is not None}
     chosen: list[tuple[Tuned, int]] = []
@@ -386,9 +394,10 @@ async def _promising(
 def _front(tuner: Tuner, rank: Callable[[Tuned], tuple[float, int, str]]) -> list[Tuned]:
     """Return the fastest kernels with untried moves, one for each set of rules.
 
-    A kernel is left out if one more move gave a kernel that is as fast: a tie is kept for free, because it may open a
-    later gain. The same rules at other places or in another order give nearly equal kernels. These would leave no room for a kernel
-    that is slower now but one step from a large gain.
+    The same rules at other places or in another order give nearly equal kernels. One kernel for each set leaves room
+    for a kernel that is slower now, but one step from a large gain. A kernel is left out if one more move gave an
+    equally fast kernel: that kernel is extended instead, because its extra step costs nothing and may allow a later
+    gain.
     """
     found: dict[frozenset[str], Tuned] = {}
     for one in sorted(tuner.seen.values(), key=rank):
@@ -398,9 +407,9 @@ def _front(tuner: Tuner, rank: Callable[[Tuned], tuple[float, int, str]]) -> lis
 
 
 async def evolve(tuner: Tuner, root: Tuned) -> None:
-    """Change kernels drawn from the fastest ones, by one to three moves or by the steps of another kernel.
+    """Change kernels drawn from the fastest ones, by one to three random moves or by the steps of another kernel.
 
-    The search ends when the tuner's limit is reached, or when four rounds in a row found nothing to time.
+    The search ends at the tuner's limit, or after four rounds in a row that gave no new kernel to time.
     """
     idle = 0
     while tuner.left > 0 and idle < 4:
@@ -418,9 +427,10 @@ async def evolve(tuner: Tuner, root: Tuned) -> None:
 
 
 async def _one_step(tuner: Tuner, lines: Sequence[tuple[Tuned, Sequence[str]]]) -> list[tuple[Tuned, Sequence[str]]]:
-    """Take the first wish of each sequence, all at the same time, and return the sequences that continue.
+    """Make the first wished step of each sequence, all at the same time, and return the sequences that have steps
+    left.
 
-    A wish is the name of a step; an empty wish means any move. A wish that the kernel does not offer is skipped.
+    A wish is the name of a step; "" means any move. A wish that the kernel does not offer is skipped.
     """
     tries: list[tuple[Tuned, int]] = []
     taken: list[Sequence[str]] = []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from acceld.cli.main import main
+from acceld.proposers.rules.records import reason_at
 from acceld.workloads import workload
 
 
@@ -43,3 +45,18 @@ def test_what_can_not_be_suggested_is_refused_with_a_message(
     ):
         assert main(["suggest", *words]) != 0
         assert complaint in capsys.readouterr().err
+
+
+def test_a_refusal_says_what_a_second_line_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suggest", "mamba", "--rule", "widen_tiles"]) == 0
+    refused = [line for line in capsys.readouterr().out.splitlines() if " refuses: " in line]
+    assert any(
+        "widen_tiles refuses: prevented by line 26: tensor_tensor_scan is not element-wise" in one for one in refused
+    )
+    assert not any(re.search(r"refuses: line \d+:", one) for one in refused)
+
+
+def test_a_reason_names_the_line_of_the_obstacle_only_if_it_is_another_line() -> None:
+    assert reason_at(13, "line 15: i is a sequential_range") == "prevented by line 15: i is a sequential_range"
+    assert reason_at(15, "line 15: i is a sequential_range") == "i is a sequential_range"
+    assert reason_at(13, "line 15 reads x too") == "line 15 reads x too"

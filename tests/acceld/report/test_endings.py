@@ -97,6 +97,17 @@ def test_the_reasons_of_the_rules_are_shown_when_they_are_the_result(capsys: pyt
     assert capsys.readouterr().out.count("Hoist, line") == 5
 
 
+def test_a_shown_reason_says_what_a_second_line_is(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = [
+        {"title": "hoist work, line 13", "rule": "hoist_work", "reason": f"line {line}: i is a loop", "count": 1}
+        for line in (13, 15)
+    ]
+    print_outcome(TIED | SAME | {"counts": NONE, "refusals": refused}, None, "acceld.db")
+    printed = capsys.readouterr().out
+    assert "hoist work, line 13: i is a loop" in printed
+    assert "hoist work, line 13: prevented by line 15: i is a loop" in printed
+
+
 @pytest.mark.parametrize("change", [{"improved": True}, {"state": "running"}, {"state": "paused"}])
 def test_a_win_and_a_run_that_goes_on_need_no_excuse(change: dict[str, Any]) -> None:
     assert why(TIED | change) == ""

@@ -158,7 +158,7 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     for one in work:
         problem = _problem(kernel, loop, one, banks, own, tiles)
         if problem:
-            return f"line {one.line}: {problem}"
+            return problem if problem.startswith("line ") else f"line {one.line}: {problem}"
     problem = understood([*before, *after])
     if problem:
         return problem
