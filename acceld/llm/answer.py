@@ -1,4 +1,4 @@
-"""Finish an answer of any API: return a completion, or raise the error that says why there is none."""
+"""Turn a received answer of any API into a completion, or into the error that says why there is none."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from acceld.llm.usage import used as used_by
 
 
 def finished(request: CompletionRequest, watch: DeadlineWatch, name: str, answer: Received) -> Completion:
-    """Return the finished answer of the model called ``name``; if it reported no tokens, they are estimated.
+    """Return the completed answer of the model called ``name``. If the provider reported no tokens, they are
+    estimated.
 
-    :raises LLMError: the answer has no text, was withheld or broke off. The error has the tokens used.
+    :raises LLMError: the answer has no text, was withheld, or broke off. The error carries the tokens used.
     """
     text, reasoning, stopped = "".join(answer.text), "".join(answer.reasoning), answer.stopped
     error: LLMError | None = None

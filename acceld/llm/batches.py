@@ -1,8 +1,8 @@
 """Offer a provider's batch mode as a client: requests are collected, sent together, and answered within a day.
 
-Batches are cheaper than single calls, and slower. Before it waits, the client stores the batch's questions and then its
-id at the provider. A daemon that was killed finds the batch in the journal, and asks the provider for it before it
-sends a question again. So no batch is bought twice.
+Batches are cheaper than single calls, and slower. Before the client waits, it stores the batch's questions and then
+the batch's id at the provider. If the daemon is killed, the next one finds the batch in the journal, and asks the
+provider for it before sending a question again. So no batch is paid for twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FUZZ_S = 60.0
 
 
 class BatchJournal(Protocol):
-    """Record of batches. Every write is durable when it returns."""
+    """Interface of the stored record of batches. Every write is durable when it returns."""
 
     async def open_batches(self, model: str) -> list[OpenBatch]:
         """Return the batches of a model whose answers are not all stored."""
@@ -51,10 +51,10 @@ class BatchJournal(Protocol):
 
 
 class BatchProvider(Protocol):
-    """One model's batch mode. Raises LLMError and never an SDK's own errors."""
+    """Interface of one model's batch mode. Methods raise LLMError, and never an SDK's own errors."""
 
     async def send(self, token: str, requests: Mapping[str, CompletionRequest]) -> str:
-        """Send requests by their keys. Return the provider's id of the batch."""
+        """Send requests, given by their keys, as one batch. Return the provider's id of the batch."""
         ...
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
@@ -64,7 +64,7 @@ class BatchProvider(Protocol):
         ...
 
     async def answers(self, batch: str) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return raw answers by key once the batch has ended; None before."""
+        """Return the raw answers by key; None while the batch still runs."""
         ...
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
@@ -89,7 +89,7 @@ class _Followed:
 
 @dataclass(slots=True)
 class _Gathering:
-    """Requests that will be sent together."""
+    """Requests that are collected for the next batch."""
 
     requests: dict[str, CompletionRequest] = field(default_factory=dict)
     sent: asyncio.Event = field(default_factory=asyncio.Event)
@@ -97,8 +97,8 @@ class _Gathering:
 
 
 class Batcher:
-    """Use one model's batch mode. A request waits for its batch to end; :meth:`settled` reports that its answer is
-    stored.
+    """Use one model's batch mode. A request waits for its batch to end. The caller then calls :meth:`settled` once the
+    answer is stored.
     """
 
     def __init__(
@@ -112,7 +112,9 @@ class Batcher:
         retry: RetryPolicy | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Send a batch ``quiet_s`` after its last request, and check every ``poll_s`` whether it has ended."""
+        """Prepare the client. It sends a batch ``quiet_s`` seconds after the batch's last request, and asks every
+        ``poll_s`` seconds whether a batch has ended.
+        """
         self._model = model
         self._provider = provider
         self._journal = journal
@@ -127,9 +129,9 @@ class Batcher:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def complete(self, request: CompletionRequest, key: str) -> Completion:
-        """Return the answer to one question, from a batch that is under way or from the next one.
+        """Return the answer to one question, from a batch that has the question already or from the next batch.
 
-        :raises LLMError: the batch could not be sent or ended without this answer.
+        :raises LLMError: the batch could not be sent, or ended without this answer.
         """
         while True:
             followed = (await self._known()).get(key)
@@ -147,13 +149,13 @@ class Batcher:
             return replace(self._provider.read(request, raw[key]), latency_s=time.monotonic() - started_s)
 
     def holds(self, key: str) -> bool:
-        """Return True if a question is in a batch that was or may have been sent, so that its answer can be fetched
+        """Return True if a batch that was or may have been sent has the question, so that its answer can be fetched
         later.
         """
         return self._followed is not None and key in self._followed
 
     async def settled(self, key: str) -> None:
-        """Record that the outcome of a question is stored."""
+        """Record that the answer to a question, or its failure, is stored."""
         followed = (self._followed or {}).pop(key, None)
         if followed is None:
             return
@@ -169,7 +171,9 @@ class Batcher:
         await self._provider.close()
 
     async def _known(self) -> dict[str, _Followed]:
-        """Return running batches by question. The first call includes those of an earlier daemon."""
+        """Return the running batch of each question by its key. The first call reads the batches of earlier daemons
+        from the journal.
+        """
         async with self._loading:
             if self._followed is None:
                 self._followed = {}
@@ -241,7 +245,7 @@ class Batcher:
         return await asyncio.shield(followed.answers)
 
     async def _found(self, followed: _Followed) -> bool:
-        """Ask the provider for a batch that may have been sent. Return True if it exists."""
+        """Ask the provider for a batch that may have been sent. Return True if the provider has it."""
         batch = followed.known
         async with followed.finding:
             if followed.known.batch:
@@ -265,7 +269,7 @@ class Batcher:
             return False
 
     async def _wait(self, batch: OpenBatch) -> Mapping[str, Mapping[str, Any]]:
-        """Wait until the batch has ended, and keep asking after errors of the provider."""
+        """Wait for the end of a batch, and return its raw answers. After an error of the provider, go on asking."""
         while True:
             try:
                 found = await self._provider.answers(batch.batch)

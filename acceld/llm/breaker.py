@@ -1,7 +1,8 @@
-"""Break the circuit of a model that fails repeatedly: pause its calls, then let one call probe it.
+"""Stop calling a model that fails repeatedly: pause its calls, then let one call (the probe) test whether it works
+again.
 
 While the circuit is open, callers wait and do not fail, because a search can not go on without the model. They fail
-only after several probes in a row found the model still down.
+only after several probes in a row failed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ State = Literal["closed", "open", "probing"]
 
 @dataclass(frozen=True)
 class BreakerSettings:
-    """Limits after which calls pause or fail."""
+    """After how many failures calls pause, and after how many failed probes they fail."""
 
     failures_to_open: int = 5
     open_s: float = 60.0
@@ -27,10 +28,10 @@ class BreakerSettings:
 
 
 class Breaker:
-    """One circuit per model.
+    """The circuit breaker of one model.
 
     A caller does ``probe = await enter()``, then exactly one of ``succeeded()``, ``failed(error, probe)`` and
-    ``abandoned(probe)``. A rate limit does not count as a failure; the limiter slows down for it.
+    ``abandoned(probe)``. A rate limit does not count as a failure, because the limiter slows down for it.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class Breaker:
         self._settled = asyncio.Event()
 
     async def enter(self) -> bool:
-        """Wait until a request may be sent. Return True if the request is the probe that decides for all waiting
-        requests.
+        """Wait until a request may be sent. Return True if this request is the probe, on whose result all waiting
+        requests depend.
 
-        :raises LLMCircuitOpen: after ``probes_to_give_up`` failed probes.
+        :raises LLMCircuitOpen: ``probes_to_give_up`` probes have failed.
         """
         while True:
             if self.state == "closed":
@@ -76,14 +77,16 @@ class Breaker:
                 await self._settled.wait()
 
     def succeeded(self) -> None:
-        """Record an answer: the circuit closes."""
+        """Record an answer, which closes the circuit."""
         self.state = "closed"
         self._failures = 0
         self._failed_probes = 0
         self._settled.set()
 
     def failed(self, error: LLMError, probe: bool) -> None:
-        """Record a failed request. An error that only concerns this request counts as an answer."""
+        """Record a failed request. An error about the request alone shows that the model answers, so it counts as an
+        answer.
+        """
         if isinstance(error, LLMRateLimited):
             self.abandoned(probe)
         elif not isinstance(error, LLMUnavailable | LLMTimedOut):
@@ -98,8 +101,8 @@ class Breaker:
                 self._open()
 
     def abandoned(self, probe: bool) -> None:
-        """Record a call that ended without an answer because it was cancelled. If it was the probe, the next caller
-        probes.
+        """Record a call that was cancelled before its answer. If the call was the probe, the next caller becomes the
+        probe.
         """
         if probe:
             self.state = "open"

@@ -1,9 +1,9 @@
-"""Make paid calls: each is reserved in the budget and stored before it is sent, and stored again before its answer is
-used.
+"""Make paid calls, so that no money is spent above a cap and no answer is paid for twice.
 
-The order of one call: look for a stored answer, reserve the worst case, store the intent, send the request, store the
-outcome, settle the budget, return the answer. A daemon that is killed in between loses at most the running calls, and
-asks no stored question again. Calls in a batch are not lost: they stay open until the batch is fetched.
+The order of one call: look for a stored answer, reserve the worst case in the budget, store the intent, send the
+request, store the outcome, book the cost, return the answer. A daemon that is killed in between loses at most the
+running calls, and asks no stored question again. Calls in a batch are not lost: they stay open until the batch's
+answers are fetched.
 """
 
 from __future__ import annotations
@@ -33,27 +33,30 @@ class RoleBudgetError(BudgetError):
 
 
 class Reservation(Protocol):
-    """Money set aside for one call."""
+    """Money set aside in the budget for one call."""
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """Replace the reserved amount by the actual cost; None if the price is unknown."""
+        """Book the call's cost in place of the reserved amount; None books an unknown cost."""
         ...
 
 
 class Purse(Protocol):
-    """Interface that reserves money before a call. The daemon uses :class:`acceld.search.budget.Budget`."""
+    """Interface of the budget from which money is reserved. The daemon uses :class:`acceld.search.budget.Budget`."""
 
     async def reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> Reservation:
-        """Set the worst case aside, waiting while other calls' reservations may still be returned.
+        """Reserve the most that a call can cost. Wait as long as other calls may still return parts of their
+        reservations.
 
         :raises RoleBudgetError: the role's own cap would be exceeded.
-        :raises BudgetError: another cap would be exceeded, or the price is unknown under a cap.
+        :raises BudgetError: another cap would be exceeded, or the price is unknown and there is a cap.
         """
         ...
 
 
 class Calls:
-    """Offer all models of a daemon as one client that records every call. A request's ``model`` is acceld's name."""
+    """Offer all models of a daemon as one client, and record every call. ``model`` of a request is the name in
+    acceld.toml.
+    """
 
     def __init__(
         self,
@@ -119,7 +122,9 @@ class Calls:
             )
 
             async def on_send(before: int) -> None:
-                """Count a failed request, which may be billed, and reserve money for the next request."""
+                """Before a further request of the call: count the earlier request, which failed but may be billed, and
+                reserve money for the next.
+                """
                 nonlocal reservation, booked
                 if not before:
                     await self._ledger.sent(call)
@@ -183,7 +188,9 @@ class Calls:
 
     @staticmethod
     def _of_failure(meter: Meter, error: LLMError | BudgetError) -> Usage:
-        """Return the usage of a failed call, including the newest request if the client has not counted it."""
+        """Return the tokens of a failed call. They include those of its last request, even if the client did not
+        report that one.
+        """
         if isinstance(error, LLMError) and not meter.booked:
             meter.failed(error)
         return meter.lost
@@ -200,7 +207,7 @@ class Calls:
 
 
 async def _finish(write: Awaitable[None]) -> None:
-    """Wait until a write has finished, even while the caller is being cancelled, because the write records a cost."""
+    """Wait for a write to finish, even if the caller is cancelled meanwhile, because the write records a cost."""
     task = asyncio.ensure_future(write)
     try:
         await asyncio.shield(task)
@@ -210,7 +217,7 @@ async def _finish(write: Awaitable[None]) -> None:
 
 
 def _possible(price: Price | None, cost: Decimal | None, usage: Usage) -> Decimal | None:
-    """Return what a call may have cost at most; None if the price is unknown."""
+    """Return the greatest amount in USD that a call may have cost; None if the price is unknown."""
     return None if price is None or cost is None else cost + price.uncertain_usd(usage)
 
 

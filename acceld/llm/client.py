@@ -1,4 +1,4 @@
-"""Define the interface of a model."""
+"""Define the interface of a model, and the records of its requests and answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROLES: tuple[Role, ...] = ("planner", "executor", "fixer", "summarizer")
 
 @dataclass(slots=True)
 class Received:
-    """An answer while its pieces arrive."""
+    """What has arrived of an answer so far."""
 
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
@@ -38,25 +38,27 @@ class Received:
 
 
 class Progress(Protocol):
-    """Interface that follows one call; :class:`acceld.llm.meter.Meter` if money is counted."""
+    """Interface of an object that is told of each request of a call: :class:`acceld.llm.meter.Meter` where money is
+    counted.
+    """
 
     async def sending(self, answer: Received) -> None:
-        """Report that a request is sent now. The client will fill ``answer`` with its answer.
+        """Report that a request is about to be sent. The client fills ``answer`` as pieces arrive.
 
         :raises BudgetError: there is no money for the request.
         """
         ...
 
     def failed(self, error: Exception) -> None:
-        """Report that the newest request failed. Another one may follow."""
+        """Report that the last request failed. The client may send another one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lengths by which the tokens of a call are estimated if the provider does not report them.
+    """Usual lengths, from which the tokens of a call are estimated if the provider does not report them.
 
-    Kernel source and English prose have between 3 and 4 characters a token. A low figure overestimates the tokens.
+    Kernel source and English prose have between 3 and 4 characters a token. The low figure overestimates the tokens.
     """
 
     prompt_chars_per_token: float = 3.3
@@ -67,7 +69,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """Prompt and parameters of one call of a model."""
+    """One question to a model: prompt, parameters, and its place in the search."""
 
     role: Role
     model: str

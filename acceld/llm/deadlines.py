@@ -1,4 +1,4 @@
-"""Watch the deadlines of one request: for its first piece, between pieces, and in all."""
+"""Watch the deadlines of one request: until its first piece, between two pieces, and for the whole answer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from acceld.llm.settings import Deadlines
 
 
 class DeadlineWatch:
-    """``async with DeadlineWatch(deadlines, model) as watch``; call ``piece(text)`` for each piece of the answer.
+    """End a request that misses a deadline: ``async with DeadlineWatch(deadlines, model) as watch``.
 
-    If a deadline passes inside the block, the block ends with :class:`LLMTimedOut`, which names the deadline and has
-    the visible text so far.
+    Call ``piece(text)`` for each piece of the answer. If a deadline passes, the block ends with :class:`LLMTimedOut`,
+    which names the deadline and has the visible text so far.
     """
 
     def __init__(self, deadlines: Deadlines, model: str, *, streamed: bool = True) -> None:

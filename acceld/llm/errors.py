@@ -69,7 +69,9 @@ class LLMError(AcceldError):
 
     @property
     def may_be_retried(self) -> bool:
-        """True if the same request may be sent again: a temporary fault came before the answer began."""
+        """True if the same request may be sent again, because the fault is temporary and no part of the answer had
+        arrived.
+        """
         return self.retryable and not self.started
 
 
@@ -88,14 +90,14 @@ class LLMUnavailable(LLMError):
 
 
 class LLMCircuitOpen(LLMUnavailable):
-    """The model failed several times in a row, and the probes failed, too."""
+    """The model failed several times in a row, and later test calls (probes) failed too."""
 
     retryable = False
     outcome = "circuit_open"
 
 
 class LLMTimedOut(LLMError, DeadlineError):
-    """A named deadline passed."""
+    """One of the deadlines of a request passed; ``deadline`` names it."""
 
     outcome = "timed_out"
 
@@ -105,7 +107,7 @@ class LLMTimedOut(LLMError, DeadlineError):
 
     @property
     def may_be_retried(self) -> bool:
-        """True if the connection was silent; False if the total time is used up."""
+        """True if the connection stayed silent; False if the time for the whole answer is used up."""
         return self.deadline != "total_s" and not self.started
 
 
@@ -116,21 +118,21 @@ class LLMInterrupted(LLMError):
 
 
 class LLMRefused(LLMError, CredentialError):
-    """The key is missing, wrong or lacks the permission."""
+    """The key is missing, wrong, or has no permission for the request."""
 
     outcome = "refused"
     lasting = True
 
 
 class LLMQuotaExceeded(LLMError, CredentialError):
-    """The account has no credit left."""
+    """The account has no credit left, or its own spending limit is reached."""
 
     outcome = "quota_exceeded"
     lasting = True
 
 
 class LLMBadRequest(LLMError):
-    """The provider can not serve this request, now or later."""
+    """The provider refuses this request, and would refuse it again."""
 
     outcome = "bad_request"
 
@@ -143,7 +145,7 @@ class LLMUnknownModel(LLMBadRequest):
 
 
 class LLMUnsupportedParameter(LLMBadRequest):
-    """The endpoint does not accept one of the settings."""
+    """The endpoint does not accept one of the request's settings; ``parameter`` names it."""
 
     outcome = "unsupported_parameter"
 

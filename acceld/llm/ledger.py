@@ -1,4 +1,4 @@
-"""Define the ledger of calls: the intent is stored before a call is made, the outcome before its answer is used."""
+"""Define the ledger of paid calls. An intent is stored before a call is sent, its outcome before the answer is used."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from acceld.model_calls import CallIntent, CallOutcome
 
 
 class Ledger(Protocol):
-    """Record of calls. Both writes are durable when they return."""
+    """Interface of the stored record of calls. Every write is durable when it returns."""
 
     async def answer(self, key: str) -> CallOutcome | None:
-        """Return the stored answer to an identical request, so that it is never paid for twice."""
+        """Return the stored outcome of an identical question, so that no answer is paid for twice; None if there is
+        none.
+        """
         ...
 
     async def intend(self, intent: CallIntent) -> int:
-        """Store the intent. Return the call's id."""
+        """Store the intent to make a call, and return the call's id."""
         ...
 
     async def sent(self, call: int) -> None:
-        """Record that the call's first request is sent now, so that it may be billed from now on."""
+        """Record that the call's first request is about to be sent. From now on the call may be billed."""
         ...
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:
-        """Store the outcome."""
+        """Store a call's outcome: its answer or its error, tokens and cost."""
         ...
 
 
@@ -38,7 +40,7 @@ class MemoryLedger:
         self.marked: set[int] = set()
 
     async def answer(self, key: str) -> CallOutcome | None:
-        """Return the stored answer to an identical request."""
+        """Return the stored outcome of an identical question; None if there is none."""
         for call, intent in self.intents.items():
             outcome = self.outcomes.get(call)
             if intent.key == key and outcome is not None and outcome.outcome == "answered":
@@ -46,17 +48,17 @@ class MemoryLedger:
         return None
 
     async def intend(self, intent: CallIntent) -> int:
-        """Store the intent. Return the call's id."""
+        """Store the intent to make a call, and return the call's id."""
         call = len(self.intents) + 1
         self.intents[call] = intent
         return call
 
     async def sent(self, call: int) -> None:
-        """Record that the call's first request is sent."""
+        """Record that the call's first request is about to be sent."""
         self.marked.add(call)
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:
-        """Store the outcome."""
+        """Store a call's outcome."""
         self.outcomes[call] = outcome
 
 
@@ -70,7 +72,9 @@ def prompt_sha256(request: CompletionRequest) -> str:
 
 
 def question_key(request: CompletionRequest) -> str:
-    """Return the hash (hex) of the question: its place in the run, the model, and the prompt."""
+    """Return the hash (hex) of a question: its place in the run, the model and the prompt. Equal keys mean equal
+    questions.
+    """
     digest = hashlib.sha256(prompt_sha256(request).encode())
     for name, value in sorted(request.tags.items()):
         digest.update(f"{name}={value}\0".encode())

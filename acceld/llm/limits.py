@@ -1,7 +1,8 @@
-"""Limit one model's simultaneous calls, requests a minute and tokens a minute, fairly between owners. The limits are
-exact: no window of ``WINDOW_S`` seconds has more requests or tokens than allowed. Waiting callers are served one owner
-(a run) after another; the callers of one owner are served in order of arrival. No caller overtakes one that waits for
-tokens.
+"""Limit one model's simultaneous calls, requests a minute and tokens a minute, and share them fairly among runs.
+
+The limits are exact: no window of ``WINDOW_S`` seconds has more requests or tokens than allowed. Each caller has an
+owner (a run). Owners are served in turn, and the callers of one owner in order of arrival. No caller overtakes another
+that waits for tokens.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ WINDOW_S = 60.0
 
 
 class Clock(Protocol):
-    """Interface of monotonic seconds and timers; the running event loop by default."""
+    """Interface of a clock with timers; by default the running event loop."""
 
     def time(self) -> float:
-        """Return the time in seconds."""
+        """Return a monotonic time in seconds."""
         ...
 
     def call_later(self, delay_s: float, callback: Callable[[], None], /) -> object:
@@ -45,13 +46,13 @@ class Limits:
 
 @dataclass
 class Slot:
-    """Permission to send one request. ``settle`` replaces the reserved tokens by the used tokens."""
+    """Permission to send one request."""
 
     started_s: float
     tokens: int
 
     def settle(self, tokens: int) -> None:
-        """Record the tokens that the call used."""
+        """Count the tokens that the call used, in place of the tokens reserved for it."""
         self.tokens = tokens
 
 
@@ -72,7 +73,7 @@ class LimiterStatistics:
 
 
 class Limiter:
-    """Grant slots: ``async with limiter.slot(tokens, owner) as slot``."""
+    """Grant permission for calls: ``async with limiter.slot(tokens, owner) as slot``."""
 
     def __init__(self, limits: Limits, clock: Clock | None = None) -> None:
         self.limits = limits
@@ -85,9 +86,10 @@ class Limiter:
 
     @asynccontextmanager
     async def slot(self, tokens: int, owner: str = "") -> AsyncIterator[Slot]:
-        """Wait until the call may start, and yield its slot. ``tokens`` is the most that prompt and answer may use.
+        """Wait until a call may start, and yield its slot. ``tokens`` is the most that prompt and answer can use
+        together.
 
-        A call of more tokens than the limit runs alone, once no other call is in the window.
+        A call with more tokens than a minute allows starts once no other call is in the window, and runs alone.
         """
         waiter = _Waiter(tokens)
         self._waiting.setdefault(owner, deque()).append(waiter)
@@ -108,7 +110,7 @@ class Limiter:
             self._grant()
 
     def pause(self, seconds: float) -> None:
-        """Start no call for ``seconds``, because the provider asked for it."""
+        """Start no call for the next ``seconds``, because the provider asked to wait."""
         self._paused_until_s = max(self._paused_until_s, self._now() + seconds)
 
     def statistics(self) -> LimiterStatistics:

@@ -1,8 +1,7 @@
-"""Count the tokens of one call, so that its exact cost is stored.
+"""Count the tokens of one call over all its requests, so that its exact cost is stored.
 
-A call may take several requests: a request that passed its deadline is sent again, and both may be
-billed. The client reports
-each request before it is sent, with the answer that it fills. The ledger reads the sum.
+A call may take several requests: one that missed its deadline is sent again, and both may be billed. The client
+reports each request before it is sent, together with the record that the answer will fill. The ledger stores the sum.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from acceld.model_calls import Usage
 
 
 class Meter:
-    """Count the requests of one call. ``on_send`` is called before each request, with the number of earlier
-    requests.
+    """Count the requests of one call and their tokens. ``on_send`` is called before each request with the number of
+    earlier requests.
     """
 
     def __init__(self, request: CompletionRequest, on_send: Callable[[int], Awaitable[None]] | None = None) -> None:
@@ -32,7 +31,7 @@ class Meter:
         self._lost = Usage()
 
     async def sending(self, answer: Received) -> None:
-        """Report that a request is sent now. The client will fill ``answer`` with its answer.
+        """Count a request that is about to be sent. The client fills ``answer`` as pieces arrive.
 
         :raises BudgetError: there is no money for a further request.
         """
@@ -42,13 +41,13 @@ class Meter:
         self._answer, self.booked = answer, False
 
     def failed(self, error: Exception) -> None:
-        """Count the newest request as failed. Another request may follow."""
+        """Count the last request as failed. The client may send another one."""
         if isinstance(error, LLMError):
             self._lost = _sum(self._lost, self._of_failed(error))
         self._answer, self.booked = None, True
 
     def cut_off(self) -> Usage:
-        """Return the usage when the newest request was given up."""
+        """Return the tokens of a call whose last request was given up before its end."""
         answer = self._answer
         if answer is None:
             return self._lost
@@ -59,7 +58,7 @@ class Meter:
         return _sum(self._lost, replace(unseen, output_tokens=0, uncertain_output_tokens=most))
 
     def answered(self, usage: Usage) -> Usage:
-        """Return the usage of the whole call, whose newest request was answered."""
+        """Return the tokens of a call whose last request was answered; ``usage`` are the tokens of that request."""
         return _sum(self._lost, usage)
 
     @property
@@ -68,10 +67,11 @@ class Meter:
         return self._lost
 
     def _of_failed(self, error: LLMError) -> Usage:
-        """Return the tokens of a failed request: as reported, else by the pieces that arrived.
+        """Return the tokens of a failed request: as the provider reported them, else estimated from the pieces that
+        arrived.
 
-        A request that stayed silent until its deadline may have been answered unseen. So it counts with an answer of
-        usual length, and the difference to the longest possible answer is uncertain.
+        A request that stayed silent until its deadline may have been answered unseen. It counts with an answer of
+        usual length; the difference to the longest possible answer is counted as uncertain.
         """
         answer = self._answer or Received()
         if error.usage is not None:

@@ -1,4 +1,4 @@
-"""Combine a provider's client with one limiter, one circuit breaker and one retry layer."""
+"""Call one model through its provider's client, with one limiter, one circuit breaker and one layer of retries."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Model:
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Settings that the endpoint has refused. They are left out from then on."""
+        """Names of the settings that the endpoint refused. Later requests leave them out."""
         return getattr(self._client, "dropped", ())
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the answer. Its field ``retries`` counts the requests after the first one.
+        """Return the answer to a request. ``retries`` of the answer is the number of requests that failed before.
 
-        :raises LLMError: the last failure, with ``tries`` set.
+        :raises LLMError: the last failure; its ``tries`` is the number of requests.
         """
         prompt_tokens = estimated_tokens(request.system) + estimated_tokens(request.user) + OVERHEAD_TOKENS
         if prompt_tokens + request.max_output_tokens > self.settings.context_tokens:
@@ -110,9 +110,9 @@ def connect_batches(
     quiet_s: float = 10.0,
     poll_s: float = 30.0,
 ) -> Batcher:
-    """Return the batch mode of the model that ``settings`` describe; no connection is made yet.
+    """Return the client for the batch mode of a model. No connection is made yet.
 
-    :raises LLMRefused: the variable that should hold its key is not set.
+    :raises LLMRefused: the environment variable of the model's key is not set.
     """
     provider: BatchProvider
     if settings.provider not in ("openai", "anthropic"):
@@ -128,8 +128,8 @@ def connect_batches(
 
 
 def counter(settings: ModelSettings, environment: Mapping[str, str] | None = None) -> AnthropicClient | None:
-    """Return a client that counts prompts' tokens free of charge; None if the provider is not known to do so, or if
-    there is no key. Anthropic's documentation says that counting is free; OpenAI's does not say what it costs.
+    """Return a client that counts a prompt's tokens free of charge; None without a key, or for a provider that does
+    not say that counting is free. Anthropic's documentation says so, OpenAI's does not.
     """
     environment = os.environ if environment is None else environment
     if settings.provider != "anthropic" or not environment.get(settings.key_variable):
@@ -138,9 +138,9 @@ def counter(settings: ModelSettings, environment: Mapping[str, str] | None = Non
 
 
 def connect(settings: ModelSettings, environment: Mapping[str, str] | None = None) -> Model:
-    """Return the model that ``settings`` describe; no connection is made yet.
+    """Return the model that ``settings`` describe. No connection is made yet.
 
-    :raises LLMRefused: the variable that should hold its key is not set.
+    :raises LLMRefused: the environment variable of the model's key is not set.
     """
     for plugin in plugins.accepted("acceld.providers", lambda value: "" if callable(value) else "it can not be called"):
         if plugin.name == settings.provider:

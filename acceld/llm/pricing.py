@@ -1,8 +1,8 @@
-"""Look up prices of calls: first in the configuration, then in the table that ships with genai-prices.
+"""Look up the prices of calls: first in the configuration, then in the table of the package genai-prices.
 
-A model without a price has cost None, shown as ``?``; it is never counted as free. The price is stored with the call,
-so a later change of the table changes no history. Money is exact (Decimal); budgets count whole micro-dollars, rounded
-up.
+A call without a known price has the cost None, shown as ``?``, and is never counted as free. The price is stored with
+the call, so that a later change of the table changes no history. Amounts are exact (Decimal). Budgets count whole
+micro-dollars, rounded up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BATCH_SHARE = Decimal("0.5")
 
 @dataclass(frozen=True)
 class Price:
-    """USD per million tokens of each kind, as used for one call."""
+    """The price of one call: USD per million tokens, for each kind of token."""
 
     input: Decimal
     cached: Decimal
@@ -41,8 +41,8 @@ class Price:
     """``config`` or the price table and its version."""
 
     def cost_usd(self, usage: Usage) -> Decimal:
-        """Return the cost of one call in USD. Cached and cache-written tokens have their own prices; the other tokens
-        of the prompt have the input price.
+        """Return the cost of one call in USD. Tokens read from or written to the prompt cache have their own rates;
+        the other tokens of the prompt have the input rate.
         """
         fresh = usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens
         return (
@@ -53,18 +53,18 @@ class Price:
         ) / MILLION
 
     def uncertain_usd(self, usage: Usage) -> Decimal:
-        """Return the USD that a call may have cost beyond :meth:`cost_usd`, for tokens that were generated and not
-        received.
+        """Return the USD that a call may have cost in addition to :meth:`cost_usd`, for tokens that may have been
+        generated but were not received.
         """
         return usage.uncertain_output_tokens * self.output / MILLION
 
     def worst_cost_usd(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Return the cost in USD if the whole prompt is billed at its highest rate and the answer has its full length."""
+        """Return the greatest cost in USD: the whole prompt at its highest rate, and an answer of full length."""
         return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION
 
     def or_dearer(self, other: Price) -> Price:
-        """Return the higher rate of the two prices for each kind of token, for calls
-        to which either price may apply.
+        """Return a price with the higher of both rates for each kind of token, for a call to which either price may
+        apply.
         """
         return Price(
             max(self.input, other.input),
@@ -121,7 +121,7 @@ def micro_usd(usd: Decimal | float) -> int:
 
 
 class PriceBook:
-    """Look up prices. ``overrides`` is keyed by ``provider/model`` or by ``model`` alone."""
+    """The prices of all models. ``overrides`` has configured prices by ``provider/model``, or by ``model`` alone."""
 
     def __init__(self, overrides: Mapping[str, Price] | None = None) -> None:
         self._overrides = dict(overrides or {})
@@ -129,7 +129,7 @@ class PriceBook:
         self._source = ""
 
     def prepare(self) -> None:
-        """Load the table, which takes half a second, so call it off the event loop. A second call does nothing."""
+        """Load the table, unless it is loaded. This takes half a second, so do not call it on the event loop."""
         if not self._source:
             import genai_prices
 
@@ -137,10 +137,9 @@ class PriceBook:
             self._source = f"genai-prices {version('genai-prices')}"
 
     def price(self, provider: str, model: str, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown.
+        """Return the price of a call whose prompt has ``input_tokens`` tokens; None if it is unknown.
 
-        Some providers charge another rate for the whole call above a size of the prompt; ``input_tokens`` selects the
-        rate.
+        Some providers charge another rate for the whole call if the prompt is longer than a limit.
         """
         for key in (f"{provider}/{model}", model):
             if key in self._overrides:
@@ -163,7 +162,8 @@ def _lookup(provider: str, model: str) -> ModelPrice | None:
 
 
 def _flat(table: ModelPrice, input_tokens: int, source: str) -> Price | None:
-    """Return the rates for one prompt size; None if the table has no rate for input or output."""
+    """Return the table's rates for prompts of ``input_tokens`` tokens; None if it has no rate for input or for output.
+    """
     from genai_prices.types import TieredPrices
 
     def rate(name: str) -> Decimal | None:

@@ -10,7 +10,7 @@ from acceld.llm.settings import ModelSettings
 
 
 def anthropic_table() -> Mapping[str, str]:
-    """Return the last day of each model that Anthropic withdraws, as its SDK lists them."""
+    """Return the last day of service, by model, of the models that Anthropic's SDK lists as withdrawn."""
     from anthropic.resources.messages import messages
 
     table: Mapping[str, str] = vars(messages).get("DEPRECATED_MODELS", {})
@@ -18,8 +18,8 @@ def anthropic_table() -> Mapping[str, str]:
 
 
 def retirement(settings: ModelSettings) -> str:
-    """Return a warning that the model is withdrawn, with its date and its source; empty if no table lists
-    the model.
+    """Return a warning that a model is or will be withdrawn, with the date and its source; "" if no table lists the
+    model.
     """
     name = re.sub(r"-v\d+(:\d+)?$", "", settings.model.replace("@", "-"))
     name = name[max(0, name.find("claude")) :]

@@ -1,5 +1,5 @@
-"""Retry requests in one layer: with full jitter and Retry-After in every form, and only before any visible text has
-arrived.
+"""Send failed requests again, in one place only. Waits are random (full jitter) and respect Retry-After. No request is
+sent again once visible text has arrived.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Number of retries of one request, and the waits between them."""
+    """How often a request is sent again, and how long to wait before."""
 
     max_tries: int = 6
     """Limit on all requests of a call, including the first."""
@@ -35,10 +35,11 @@ class RetryPolicy:
     """
 
     def wait_s(self, tries: int, error: LLMError, rng: random.Random) -> float | None:
-        """Return the seconds to wait after ``tries`` failed requests, or None to give up.
+        """Return the seconds to wait after ``tries`` failed requests; None to give up.
 
-        Full jitter: uniform between 0 and ``min(cap_s, base_s * 2**(tries - 1))``, so that callers that failed at the
-        same time do not retry at the same time. A Retry-After is a lower bound, to which the same jitter is added.
+        The wait is uniform between 0 and ``min(cap_s, base_s * 2**(tries - 1))`` (full jitter), so that callers that
+        failed together do not retry together. If the provider gave a Retry-After, that time is waited first, and the
+        same jitter added.
         """
         if tries >= self.max_tries or not error.may_be_retried:
             return None
@@ -51,10 +52,10 @@ class RetryPolicy:
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Return the seconds that a response asks to wait: ``retry-after-ms``, ``retry-after`` in seconds or as an HTTP
-    date; else None.
+    """Return the seconds that a response asks to wait, from ``retry-after-ms``, or from ``retry-after`` in seconds or
+    as an HTTP date; None without a valid value.
 
-    A date in the past is 0. Invalid values are ignored.
+    A date in the past gives 0.
     """
     values = {name.lower(): value for name, value in headers.items()}
     try:
@@ -85,9 +86,9 @@ async def with_retries(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     on_wait: Callable[[LLMError, float], None] | None = None,
 ) -> tuple[T, int]:
-    """Send a request until it succeeds or may not be sent again. Return the answer and the number of requests.
+    """Send a request until it is answered or may not be sent again. Return (answer, number of requests).
 
-    :raises LLMError: the last failure, with ``tries`` set.
+    :raises LLMError: the last failure; its ``tries`` is the number of requests.
     """
     tries = timeouts = 0
     while True:

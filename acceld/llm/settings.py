@@ -1,4 +1,4 @@
-"""Describe one model, as configured."""
+"""Describe one model as the configuration sets it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Api = Literal["chat", "responses", "messages"]
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider of models: its APIs with the default first, and the environment variable of its key (empty without a
-    key).
+    """One provider of models: its APIs, the default first, and the name of the environment variable with its key (""
+    if it needs none).
     """
 
     apis: tuple[Api, ...]
@@ -58,7 +58,7 @@ NO_KEY = "not-needed"
 
 @dataclass(frozen=True)
 class Deadlines:
-    """The four waits of one request, in seconds."""
+    """The four deadlines of one request, in seconds."""
 
     connect_s: float = 10.0
     first_token_s: float = 300.0
@@ -77,7 +77,7 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class ServiceTier:
-    """A tier of service that requests ask for, and its price."""
+    """A tier of service that requests ask for, with the provider's prices for it."""
 
     name: str
     price: Price
@@ -181,15 +181,17 @@ class ModelSettings:
 
     @property
     def pricing_provider(self) -> str:
-        """Name of the provider in the price table; empty if only the configuration can have a price."""
+        """Name of the provider in the price table; "" if the table has no such provider and only the configuration can
+        give a price.
+        """
         return self.price_provider or (self.provider if self.base_url is None else "")
 
     def price_in(self, book: PriceBook, input_tokens: int = 0, tier: str | None = None) -> Price | None:
-        """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown.
+        """Return the price of a call whose prompt has ``input_tokens`` tokens; None if it is unknown.
 
-        ``tier`` is the tier of service that the answer reported. If it is empty, the answer reported
-        none, and the result has the higher rates of the standard tier and the requested tier. If it is None, there is
-        no answer yet, and the result is the price of the requested tier.
+        ``tier`` is the tier of service in the answer. None means that there is no answer yet: the result is the price
+        of the requested tier. "" means that the answer named no tier: the result has the higher rates of the standard
+        and the requested tier.
         """
         asked = self.tier
         if asked is not None and tier in (None, asked.name):
@@ -213,12 +215,12 @@ class ModelSettings:
         return self.key_env or usual
 
     def key(self, environment: Mapping[str, str] | None = None) -> str:
-        """Return the key from the environment.
+        """Return the key from the environment; "" if the endpoint needs none.
 
-        An endpoint given by ``base_url`` without ``key_env`` is assumed to need no key, and the provider's usual
-        key is not sent there. Without its usual key Azure is reached by Microsoft Entra ID.
+        An endpoint given by ``base_url`` without ``key_env`` is assumed to need no key, and the provider's usual key
+        is not sent there. If the usual key of Azure is not set, Microsoft Entra ID is used.
 
-        :raises LLMRefused: the variable is not set.
+        :raises LLMRefused: the key's variable is not set.
         """
         variable = self.key_variable
         if not variable:
@@ -236,13 +238,15 @@ class ModelSettings:
 
 
 def api_of(model: ModelConfig) -> Api:
-    """Return the API that a model is reached by: the configured API, else the first API of its provider."""
+    """Return the API by which a model is called: the configured one, else the first API of its provider."""
     known = PROVIDERS.get(model.provider)
     return model.protocol or (known.apis[0] if known else "chat")
 
 
 def _thinks_adaptively(model: ModelConfig, api: Api) -> bool:
-    """Return True if a Messages API is asked to think adaptively: its documentation's advice for current models."""
+    """Return True if the model is asked to choose the length of its thinking itself, as the Messages API's
+    documentation advises for current models.
+    """
     return api == "messages" and model.thinking != "off" and not model.thinking_tokens
 
 
@@ -269,7 +273,7 @@ def _tier(name: str, model: ModelConfig) -> ServiceTier | None:
 
 
 def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:
-    """Return ``Name: value`` lines as headers. Raises ConfigError for an invalid line."""
+    """Return the ``Name: value`` lines of a setting as headers. Raises ConfigError for an invalid line."""
     found: dict[str, str] = {}
     for line in lines:
         header, colon, value = line.partition(":")

@@ -1,4 +1,4 @@
-"""Count tokens without a tokenizer: an estimate for limits and forecasts, an upper bound for budgets."""
+"""Count tokens without a tokenizer: estimates for limits and forecasts, upper bounds for budgets."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def estimated_usage(request: CompletionRequest, answer: str) -> Usage:
 
 
 def unseen_usage(request: CompletionRequest) -> Usage:
-    """Return the tokens of a request that may have been answered although nothing of an answer arrived: an answer of
-    usual length, and as uncertain tokens those that the longest answer would have in addition.
+    """Return the tokens of a request of which nothing arrived, but which may have been answered. They are those of an
+    answer of usual length; the further tokens of the longest possible answer are uncertain ones.
     """
     output = min(request.lengths.answer_tokens, request.max_output_tokens)
     return replace(
@@ -46,7 +46,7 @@ def unseen_usage(request: CompletionRequest) -> Usage:
 
 
 class ObservedLengths:
-    """Lengths of one model's newest reported calls in one role."""
+    """The lengths of one model's latest calls in one role whose tokens the provider reported."""
 
     NEWEST = 32
     """Number of calls that count."""
@@ -67,7 +67,7 @@ class ObservedLengths:
 
     @property
     def lengths(self) -> Lengths:
-        """Return the lengths by which further calls are estimated: the defaults where nothing was reported."""
+        """Return the usual lengths by which further calls are estimated; the defaults for what no call has reported."""
         usual = Lengths()
         if not self._calls:
             return usual
@@ -80,7 +80,7 @@ class ObservedLengths:
 
 
 def used(request: CompletionRequest, answer: Received) -> Usage:
-    """Return the tokens of an answer, or of its part that arrived: as reported where that is possible, else estimated."""
+    """Return the tokens of an answer, or of its part that arrived: as the provider reported them, else estimated."""
     guess = replace(estimated_usage(request, "".join((*answer.reasoning, *answer.text))), tier=answer.tier)
     told = answer.usage
     if told is None:
@@ -102,7 +102,7 @@ def used(request: CompletionRequest, answer: Received) -> Usage:
 
 
 def most_input_tokens(request: CompletionRequest) -> int:
-    """Return an upper bound on the prompt's tokens: byte-level tokenizers never make more than
-    one token of a byte.
+    """Return an upper bound on the prompt's tokens: its number of bytes, because byte-level tokenizers never make more
+    than one token of a byte.
     """
     return len(request.system.encode()) + len(request.user.encode()) + OVERHEAD_TOKENS

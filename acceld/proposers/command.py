@@ -121,7 +121,7 @@ class CommandProposer:
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """Return a plan without content: it says that the program decides. ``data`` of the plan holds what the program
-        is told. None means that the parent has all its plans.
+        is told.
         """
         evaluation = request.parent.evaluation
         reported = {

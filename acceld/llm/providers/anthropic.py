@@ -1,7 +1,7 @@
 """Use Anthropic's Messages API through the official SDK: streamed, with prompt caching and thinking.
 
-Both parts of the system text are marked for the prompt cache: all calls of a run share the first, and all calls on one
-parent share both. No sampling parameters are sent: current models take none, so variety comes from the prompts.
+The system text has two parts, and each is marked for the prompt cache: all calls of a run share the first part, all
+calls on one parent both. No sampling parameters are sent, because current models take none.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ COUNTING_S = 20.0
 
 
 class AnthropicClient(SdkClient):
-    """One model behind the Messages API: Anthropic's own, or that of Amazon, Google's Vertex AI or Microsoft Foundry."""
+    """One model behind the Messages API of Anthropic, Amazon, Google's Vertex AI or Microsoft Foundry."""
 
     errors = ANTHROPIC
     optional = MappingProxyType({"thinking": "thinking", "output_config": "effort", "effort": "effort"})
 
     def refuse(self, parameter: str) -> None:
-        """Leave out the setting that a refusal names. A model that takes no fixed thinking budget thinks adaptively."""
+        """Leave out, from now on, the setting that the endpoint refused. A model that refuses a fixed thinking budget
+        is asked to think adaptively.
+        """
         is_thinking, adaptive = parameter.startswith("thinking"), self.settings.adaptive
         if is_thinking and self.settings.thinking_tokens and not adaptive and "thinking_tokens" not in self.refused:
             self.refused.add("thinking_tokens")
@@ -60,7 +62,7 @@ class AnthropicClient(SdkClient):
         return client
 
     def answer(self) -> _Answer:
-        """Return an answer that has not begun."""
+        """Return an empty record for an answer that will arrive."""
         return _Answer()
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
@@ -86,9 +88,9 @@ class AnthropicClient(SdkClient):
         return settings
 
     async def count(self, request: CompletionRequest) -> int:
-        """Return the tokens of a request's prompt as the provider counts them, which it does for nothing.
+        """Return the number of tokens of a request's prompt, as the provider counts them free of charge.
 
-        :raises LLMError: the provider did not count them in time.
+        :raises LLMError: the provider gave no number in time.
         """
 
         async def count() -> int:
@@ -111,7 +113,9 @@ class AnthropicClient(SdkClient):
         return finished(request, DeadlineWatch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
 
     async def pieces(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
-        """Yield the visible text of each event."""
+        """Send the request, fill ``answer``, and yield the visible text of each event: "" for reasoning, None for a
+        keep-alive.
+        """
         settings = self.body(request)
         if self.settings.extra_body:
             settings["extra_body"] = dict(self.settings.extra_body)
@@ -134,10 +138,10 @@ _ENDS = {"refusal": "content_filter", "max_tokens": "length"}
 
 
 class _Answer(Received):
-    """An answer while its pieces arrive."""
+    """What has arrived of an answer so far."""
 
     def message(self, data: Mapping[str, Any]) -> str:
-        """Return a whole answer at once."""
+        """Record a whole, unstreamed answer, and return its visible text."""
         self.request_id = str(data.get("id") or "")
         self._start(data)
         self._stop(data)
@@ -148,7 +152,7 @@ class _Answer(Received):
         return "".join(self.text)
 
     def event(self, data: Mapping[str, Any]) -> str | None:
-        """Return the visible text of one event; empty for reasoning, None for a keep-alive."""
+        """Record one event, and return its visible text: "" for reasoning, None for a keep-alive."""
         kind = data.get("type")
         if kind == "message_start":
             self._start(data.get("message") or {})
@@ -173,8 +177,8 @@ class _Answer(Received):
         self._count(message.get("usage") or {})
 
     def _count(self, usage: Mapping[str, Any]) -> None:
-        """Record the usage. Anthropic's input_tokens leave out cached and cache-written ones; ours count the whole
-        prompt.
+        """Record the tokens. Anthropic's ``input_tokens`` leave out tokens read from or written to the cache; acceld's
+        count the whole prompt.
         """
         before = self.usage or Usage()
         cached = usage.get("cache_read_input_tokens")

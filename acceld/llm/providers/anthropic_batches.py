@@ -14,16 +14,18 @@ from acceld.model_calls import OpenBatch
 
 
 class AnthropicBatches:
-    """The batch mode of one Anthropic model. Questions' keys are the requests' custom ids."""
+    """The batch mode of one Anthropic model. A question's key is the custom id of its request."""
 
     def __init__(self, client: AnthropicClient, *, poll_s: float = 30.0) -> None:
-        """Prepare the client. ``poll_s`` is how often :meth:`find` checks a batch that may be ours and has not ended."""
+        """Prepare the client. :meth:`find` asks every ``poll_s`` seconds whether a batch that may be the wanted one
+        has ended.
+        """
         self._client = client
         self._name = client.settings.name
         self._poll_s = poll_s
 
     async def send(self, token: str, requests: Mapping[str, CompletionRequest]) -> str:
-        """Start the batch, and return its id."""
+        """Send requests, given by their keys, as one batch. Return the batch's id."""
         extra = dict(self._client.settings.extra_body)
         listed: Any = [
             {"custom_id": key, "params": self._client.body(request) | extra} for key, request in requests.items()
@@ -36,9 +38,10 @@ class AnthropicBatches:
         return await translated(send, ANTHROPIC, self._name)
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """Return the batch that answers one of our questions.
+        """Return the id of the batch that answers one of the given batch's questions; None if there is none.
 
-        Batches have no names, so those of the same size are read, which is possible only after they have ended.
+        Batches have no names. So the answers of batches of the same size are read, which is possible only after a
+        batch has ended.
         """
 
         async def find() -> str | None:
@@ -57,7 +60,7 @@ class AnthropicBatches:
         return await translated(find, ANTHROPIC, self._name)
 
     async def answers(self, batch: str) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return results by their custom ids; None before the batch has ended."""
+        """Return the raw results by key; None while the batch still runs."""
         return await translated(lambda: self._results(batch), ANTHROPIC, self._name)
 
     async def _ended(self, batch: str) -> Mapping[str, Mapping[str, Any]]:
@@ -74,7 +77,7 @@ class AnthropicBatches:
         return {row.custom_id: row.result.model_dump() async for row in await batches.results(batch)}
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """Return the completion in one result. Raises LLMError if the request failed, expired or was canceled."""
+        """Return the completion in one raw result. Raises LLMError if the request failed, expired or was canceled."""
         kind = raw.get("type")
         if kind == "succeeded":
             return self._client.whole(request, raw["message"])

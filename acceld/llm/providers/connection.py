@@ -1,4 +1,4 @@
-"""Connect one model through an official SDK: set up at first use, one request a call, errors translated."""
+"""Connect one model through an official SDK. The SDK is loaded at first use, and its errors become LLMError."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class SdkClient(ABC):
-    """The base of the clients of all SDKs; :meth:`once` sends one request.
+    """Base class of the clients of all SDKs; :meth:`once` sends one request.
 
-    The SDKs' objects are ``Any`` here, because each provider has its own classes with the same methods.
+    The SDKs' objects have the type ``Any``, because each provider has its own classes with the same methods.
     """
 
     errors: ClassVar[Mapping[str, type[LLMError]]]
@@ -44,28 +44,34 @@ class SdkClient(ABC):
 
     @abstractmethod
     def load(self, common: dict[str, Any]) -> Any:
-        """Import and set up the SDK with the options common to all clients. Takes seconds, so it runs in a thread."""
+        """Import the SDK and return its client with the options ``common``. This takes seconds, so it runs in a
+        thread.
+        """
 
     @abstractmethod
     def body(self, request: CompletionRequest) -> dict[str, Any]:
-        """Return the body of one request, without the streaming flag."""
+        """Return the JSON body of one request, without the streaming flag."""
 
     @abstractmethod
     def answer(self) -> Received:
-        """Return an answer that has not begun."""
+        """Return an empty record for an answer that will arrive."""
 
     @abstractmethod
     def pieces(self, client: Any, request: CompletionRequest, answer: Any) -> AsyncIterator[str | None]:
-        """Yield the visible text of each event: empty for reasoning, None for a keep-alive."""
+        """Send the request, fill ``answer``, and yield the visible text of each event: "" for reasoning, None for a
+        keep-alive.
+        """
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the answer to one request, sent again without a setting that the endpoint refuses. Raises LLMError, and
-        never the SDK's own errors.
+        """Return the answer to one request. A setting that the endpoint refuses is left out, and the request sent
+        again. Raises LLMError, and never the SDK's own errors.
         """
         return await self.accepted(lambda: self.once(request))
 
     async def accepted(self, send: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``send`` returns, called again without each setting that the endpoint refuses."""
+        """Return the result of ``send``. If the endpoint refuses an optional setting, leave it out and call ``send``
+        again.
+        """
         while True:
             sent_without = len(self.refused)
             try:
@@ -77,17 +83,17 @@ class SdkClient(ABC):
                     raise
 
     def refuse(self, parameter: str) -> None:
-        """Leave out the setting that a refusal names, if it is optional."""
+        """Leave out the refused setting from now on, if it is optional."""
         if (name := self.optional.get(parameter.split(".")[0])) is not None:
             self.refused.add(name)
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Settings that the endpoint has refused. They are left out from then on."""
+        """Names of the settings that the endpoint refused. Later requests leave them out."""
         return tuple(sorted(self.refused))
 
     async def once(self, request: CompletionRequest) -> Completion:
-        """Return the answer to one request. Raises LLMError, and never the SDK's own errors."""
+        """Send one request once, and return the answer. Raises LLMError, and never the SDK's own errors."""
         client = await self.sdk()
         answer = self.answer()
         if request.progress is not None:
@@ -152,7 +158,7 @@ class SdkClient(ABC):
             ) from error
 
     def aws(self) -> dict[str, Any]:
-        """Return the region, profile or key with which Bedrock is reached: AWS's own chain finds the credentials.
+        """Return the region, profile or key for Amazon Bedrock. AWS's own chain of sources finds the credentials.
 
         :raises LLMRefused: the chain finds no credentials, or no region.
         """
@@ -201,7 +207,7 @@ class SdkClient(ABC):
         return {"azure_ad_token_provider": token}
 
     def google(self) -> dict[str, Any]:
-        """Return project, region and credentials with which Vertex AI is reached: Google's own chain finds all three.
+        """Return project, region and credentials for Vertex AI. Google's own chain of sources finds them.
 
         :raises LLMRefused: the chain finds no credentials, or no project.
         """

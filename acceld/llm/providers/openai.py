@@ -1,6 +1,6 @@
-"""Use any OpenAI-compatible endpoint through the official SDK: chat and responses, streamed.
+"""Use any OpenAI-compatible endpoint through the official SDK: the APIs chat and responses, streamed.
 
-One ``once`` is one request; retries, limits and money belong to :mod:`acceld.llm.model`.
+This module sends single requests; :mod:`acceld.llm.model` has retries and limits, :mod:`acceld.llm.calls` the money.
 """
 
 from __future__ import annotations
@@ -62,11 +62,13 @@ class OpenAIClient(SdkClient):
         return client
 
     def answer(self) -> _Answer:
-        """Return an answer that has not begun."""
+        """Return an empty record for an answer that will arrive."""
         return _Answer()
 
     def pieces(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
-        """Yield the visible text of each event."""
+        """Send the request, fill ``answer``, and yield the visible text of each event: "" for reasoning, None for a
+        keep-alive.
+        """
         if self.settings.api == "responses":
             return self._responses(client, request, answer)
         return self._chat(client, request, answer)
@@ -162,10 +164,10 @@ class OpenAIClient(SdkClient):
 
 
 class _Answer(Received):
-    """An answer of either API while its pieces arrive."""
+    """What has arrived of an answer of the chat or the responses API so far."""
 
     def _served(self, data: Mapping[str, Any]) -> None:
-        """Record the tier of service; ``auto`` says only that the provider chooses one."""
+        """Record the tier of service that the provider used. ``auto`` names no tier, so it is not recorded."""
         tier = str(data.get("service_tier") or "auto")
         self.tier = self.tier if tier == "auto" else tier
 
@@ -174,13 +176,13 @@ class _Answer(Received):
         return text
 
     def whole_chat(self, data: Mapping[str, Any]) -> str:
-        """Return the text of a whole chat answer."""
+        """Record a whole, unstreamed answer of the chat API, and return its visible text."""
         self.request_id = str(data.get("id") or self.request_id)
         self.chat_chunk(data)
         return self.chat_delta("message", data)
 
     def whole_response(self, data: Mapping[str, Any]) -> str:
-        """Return the text of a whole response."""
+        """Record a whole, unstreamed answer of the responses API, and return its visible text."""
         self.request_id = str(data.get("id") or self.request_id)
         self.response(data)
         parts = [part for entry in data.get("output") or () for part in entry.get("content") or ()]
@@ -189,7 +191,7 @@ class _Answer(Received):
         return self.visible("".join(str(part.get(field.get(part.get("type"), ""), "") or "") for part in parts))
 
     def chat_chunk(self, data: Mapping[str, Any]) -> None:
-        """Record the fields other than text in a chat chunk, or in a whole chat answer."""
+        """Record what a chunk of the chat API, or a whole answer, has besides text: id, model, tokens, tier."""
         self.model = data.get("model") or self.model
         self._served(data)
         usage = data.get("usage")
@@ -205,7 +207,7 @@ class _Answer(Received):
             )
 
     def chat_delta(self, field: str, data: Mapping[str, Any]) -> str:
-        """Return the visible text of a chat chunk's first choice, and record its reasoning and end."""
+        """Return the visible text of a chunk's first choice, and record its reasoning and its reason to end."""
         choices = data.get("choices") or [{}]
         delta = choices[0].get(field) or {}
         self.stopped = choices[0].get("finish_reason") or self.stopped
@@ -214,7 +216,7 @@ class _Answer(Received):
         return self.visible(str(delta.get("content") or delta.get("refusal") or ""))
 
     def response(self, data: Mapping[str, Any]) -> None:
-        """Record the end of a response: status, model, tokens."""
+        """Record what the end of a response says: status, model, tokens."""
         self.model = data.get("model") or self.model
         self._served(data)
         usage = data.get("usage")

@@ -27,7 +27,7 @@ class OpenAIBatches:
         self._name = client.settings.name
 
     async def send(self, token: str, requests: Mapping[str, CompletionRequest]) -> str:
-        """Upload the requests and start the batch. Return its id."""
+        """Upload the requests, given by their keys, as a file, and start a batch. Return the batch's id."""
         path: Any = PATHS[self._client.settings.api]
         extra = dict(self._client.settings.extra_body)
         lines = [
@@ -50,7 +50,7 @@ class OpenAIBatches:
         return await translated(send, OPENAI, self._name)
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """Return the batch whose metadata holds our token; None if there is none."""
+        """Return the id of the batch whose metadata has the given batch's token; None if there is none."""
 
         async def find() -> str | None:
             async for one in (await self._client.sdk()).batches.list(limit=100):
@@ -63,7 +63,7 @@ class OpenAIBatches:
         return await translated(find, OPENAI, self._name)
 
     async def answers(self, batch: str) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return the lines of the output and error files by their custom ids; None before the batch has ended."""
+        """Return the raw answers and errors by key; None while the batch still runs."""
 
         async def answers() -> Mapping[str, Mapping[str, Any]] | None:
             sdk = await self._client.sdk()
@@ -83,7 +83,7 @@ class OpenAIBatches:
         return await translated(answers, OPENAI, self._name)
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """Return the completion in one line. Raises LLMError if the request failed."""
+        """Return the completion in one raw answer. Raises LLMError if the request failed."""
         response = raw.get("response") or {}
         body, status = response.get("body") or {}, response.get("status_code")
         if status == 200:

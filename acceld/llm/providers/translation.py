@@ -1,7 +1,7 @@
-"""Translate exceptions of the SDKs into :mod:`acceld.llm.errors`, by tables.
+"""Translate the SDKs' exceptions into :mod:`acceld.llm.errors`, by tables from class names to errors.
 
-Rows are class names, looked up along an exception's ancestors, most specific first. So no SDK is imported to read the
-tables, and a subclass that an SDK adds later falls to its parent's row.
+The names of an exception's class and its base classes are looked up, the most specific first. So no SDK is imported
+for the tables, and a subclass that an SDK adds later gets the error of its base class.
 """
 
 from __future__ import annotations
@@ -155,11 +155,12 @@ def translate(
     started: bool = False,
     secret: str = "",
 ) -> LLMError | None:
-    """Return the LLMError for an exception; None if the provider did not cause it, so that it is raised unchanged.
+    """Return the LLMError for an exception; None if the exception does not come from the provider and must be raised
+    unchanged.
 
-    ``partial`` is the visible text that had arrived. ``started`` is True if any part of the answer had arrived: then a
-    temporary fault is an interruption, because a second request could be billed too. ``secret`` is removed from the
-    message.
+    ``partial`` is the visible text that had arrived. With ``started``, any part of the answer had arrived. Then a
+    temporary fault becomes an interruption, because a second request could be billed too. ``secret`` is removed from
+    the message.
     """
     kind = _row(error, table) or _row(error, TRANSPORT)
     if kind is None:
@@ -202,7 +203,7 @@ def translate(
 async def translated(
     work: Callable[[], Awaitable[T]], table: Mapping[str, type[LLMError]], model: str, secret: str = ""
 ) -> T:
-    """Return the result of ``work``. Raises LLMError in place of an SDK's own exceptions, without ``secret`` in its
+    """Return the result of ``work``. An SDK's exception is raised as LLMError, and ``secret`` is removed from its
     message.
     """
     try:
@@ -217,7 +218,7 @@ async def translated(
 
 
 def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
-    """Return the error for an error object inside an answer (one request's of a batch)."""
+    """Return the error that an error object inside an answer stands for, such as one request's in a batch."""
     inner = body.get("error")
     inner = inner if isinstance(inner, Mapping) else body
     fields = {name: str(inner[name]) for name in ("message", "code", "type") if inner.get(name) is not None}
@@ -227,7 +228,8 @@ def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMEr
 
 
 async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
-    """Return the whole answer of a gateway that does not stream although it was asked to; None for a stream.
+    """Return the answer of a gateway that sends it whole although a stream was asked for; None if the response is a
+    stream.
 
     :raises LLMError: the response is a web page (mostly from a proxy), an error, or not an answer.
     """
@@ -247,7 +249,7 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
 
 
 def _unconnected(error: BaseException) -> bool:
-    """Return True if no connection was made, so that nothing was sent."""
+    """Return True if no connection was made, so that the provider got nothing."""
     names = ("ConnectTimeout", "PoolTimeout", "ConnectError", "UnsupportedProtocol", "InvalidURL")
     return any(_is(cause, *names) for cause in (error, error.__cause__, error.__context__))
 
@@ -270,7 +272,9 @@ def _by_status(status: int) -> type[LLMError]:
 
 
 def _by_code(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
-    """Return the error for a status that stands in an answer's body, as gateways write it into a stream; else ``kind``."""
+    """Return the error for a status code inside an answer's body, where gateways write it in a stream; ``kind`` if
+    there is no such code.
+    """
     code = body.get("code", "")
     return _by_status(int(code)) if re.fullmatch("[45][0-9][0-9]", code) else kind
 
@@ -280,7 +284,7 @@ def _redirects(status: int | None) -> bool:
 
 
 def _words(error: BaseException, body: Mapping[str, str], status: int | None) -> str:
-    """Return what is said about a failure: the provider's words, or where no connection was made and why."""
+    """Return the text of a failure: the provider's own words, or to where no connection was made and why."""
     if _redirects(status):
         target = getattr(getattr(error, "response", None), "headers", {}).get("location", "another address")
         return f"the endpoint redirects to {target}, and nothing was sent there"
@@ -319,10 +323,10 @@ def _body(error: BaseException) -> dict[str, str]:
 
 
 def _refused_parameter(error: BaseException, body: Mapping[str, str]) -> str:
-    """Return the setting that a 400 or 422 refuses, from the field in which the provider names it; else ``""``.
+    """Return the name of the setting that an answer 400 or 422 refuses; "" if the answer names none.
 
-    OpenAI has ``param``; Azure leaves it null and quotes the name in the message; Mistral and others built on FastAPI
-    list ``detail`` entries with a location such as ``["body", "seed"]``.
+    OpenAI names it in ``param``. Azure leaves ``param`` null and quotes the name in the message. Mistral and others
+    built on FastAPI list ``detail`` entries with a location such as ``["body", "seed"]``.
     """
     raw = getattr(error, "body", None)
     detail = raw.get("detail") if isinstance(raw, Mapping) else None

@@ -57,13 +57,13 @@ class _Block:
 
     @property
     def rows(self) -> tuple[Statement, ...]:
-        """Declarations between the loops."""
+        """Declarations of tiles that stand directly in the loops around the loop over parts."""
         found = [item for loop in self.chain for item in loop.items if isinstance(item, Statement)]
         return tuple(one for one in found if one.kind == "declaration")
 
 
 class BlockColumns(Rule):
-    """Move a loop over parts of wide tiles outside, so that only one part of the tiles is made and kept at a time."""
+    """Move a loop over parts of wide tiles outside, so that only one part of each tile is made and kept at a time."""
 
     name = "block_columns"
     reason = (
@@ -78,8 +78,8 @@ class BlockColumns(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop over parts of tiles that are made before the loops around it; with the reason if it can not
-        move outside.
+        """Yield every loop that uses parts of tiles made before the loops around it; with the reason if the loop can
+        not move outside.
         """
         for parts in kernel.loops:
             block = _block(kernel, parts)
@@ -106,7 +106,9 @@ class BlockColumns(Rule):
 
 
 def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
-    """Return the loop ``parts`` with the wide tiles that it uses part by part; None if it uses no such tile."""
+    """Return the loop ``parts`` together with the wide tiles of which each iteration uses one part; None if there are
+    no such tiles.
+    """
     if parts.kind != "affine_range" or parts.trips is None or parts.trips < 2 or parts.parent is None:
         return None
     wide = _wide(kernel, parts)
@@ -134,7 +136,9 @@ def _holds_only(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
 
 
 def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
-    """Return the tiles in SBUF that a loop reads part by part and never writes, with the number of columns of a part."""
+    """Return, by name, the tiles in SBUF of which a loop reads one part in each iteration and that the loop never
+    writes; the value is the number of columns of a part.
+    """
     found: dict[str, int] = {}
     ours = written([parts])
     for one in parts.statements():
@@ -148,7 +152,9 @@ def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
 
 
 def _part_width(access: Access, parts: Loop) -> int:
-    """Return the distance in columns between parts if an access stays within its part; 0 otherwise."""
+    """Return by how many columns the access moves on with each iteration of ``parts``, if it stays within that width;
+    0 otherwise.
+    """
     last = last_index(access)
     if last is None or last.form is None:
         return 0
@@ -158,7 +164,9 @@ def _part_width(access: Access, parts: Loop) -> int:
 
 
 def _reach(dim: Dim, parts: Loop) -> tuple[int, int] | None:
-    """Return the least and greatest column that an index reaches in the first part; None if it depends on other loops."""
+    """Return (least, greatest) column that an index reaches in the first iteration of ``parts``; None if other loops
+    change the columns.
+    """
     assert dim.form is not None
     trips = {loop.variable: loop.trips for loop in parts.loops()}
     low = high = dim.form.constant
@@ -245,7 +253,9 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
 
 
 def _problem_of_use(kernel: KernelModule, block: _Block, name: str) -> str:
-    """Return the reason why part of a tile may be used outside the iteration of its part; empty if it is not."""
+    """Return the reason why another iteration than the part's own may use that part of the tile; empty if no other
+    iteration does.
+    """
     makers = set(flatten(block.makers))
     for one in (*kernel.writers(name), *kernel.readers(name)):
         if one in makers:
@@ -308,7 +318,8 @@ def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
 
 
 def _by_parts(kernel: KernelModule, block: _Block) -> str:
-    """Return the source with the columns of one part in what makes the tiles and in the stores."""
+    """Return the source in which the statements that make the tiles, and the stores, work on the columns of one part.
+    """
     edits, variable = Edits(kernel.source), block.parts.variable
     width = min(block.wide.values())
     own = written(block.makers) if kernel.api == "nki" else set()
@@ -340,7 +351,9 @@ def _by_parts(kernel: KernelModule, block: _Block) -> str:
 
 
 def _nested(kernel: KernelModule, chain: Sequence[Loop], parts: Loop, indent: str) -> str:
-    """Return the lines of the loops in ``chain``, in which the body of ``parts`` replaces the loop ``parts``."""
+    """Return the lines of the nested loops in ``chain``; the innermost holds the body of ``parts`` in place of the
+    loop ``parts`` itself.
+    """
     if not chain:
         return emitted(kernel, parts.items, indent, None, "")
     loop, *rest = chain

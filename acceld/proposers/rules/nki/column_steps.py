@@ -1,4 +1,5 @@
-"""Prove that a loop steps over the columns of tiles, and that each iteration works element-wise on columns of its own.
+"""Prove that the iterations of a loop step over the columns of tiles, and that each works element-wise on its own
+columns.
 
 :func:`narrowed` writes an access to part of the columns.
 """
@@ -59,7 +60,7 @@ class ColumnSteps:
 
 
 class _Part(Enum):
-    """Name the part of a buffer that an access touches from one step ``c`` to the next, for steps of 512 columns."""
+    """Which part of a buffer an access touches in step ``c`` of the loop, written for steps of 512 columns."""
 
     STEP = auto()
     """The columns of the step in a wider buffer: ``x[p, 512 * c + f]``."""
@@ -72,7 +73,7 @@ class _Part(Enum):
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
-    """Return the loop's steps over columns; or, as text, the reason why its steps can not be larger."""
+    """Return how a loop steps over columns; or, as text, the reason why one step can not take more columns."""
     where = f"line {loop.line}:"
     if loop.trips is None or loop.trips < 2 or loop.kind == "range":
         return f"{where} the number of iterations is not known, or it is Python's range: say affine_range of a number"
@@ -101,9 +102,8 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
 
 
 def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
-    """Return the number of columns of one step; None if it is not known.
-
-    It is the coefficient of the loop variable in an index with a range or slice.
+    """Return how many columns one step takes: the coefficient of the loop variable in an index with a range or slice.
+    None if the indices differ or have none.
     """
     found = set()
     for dim in (dim for statement in ops for access in accesses(statement) for dim in access.dims or ()):
@@ -152,7 +152,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
 
 
 def _only_rows(kernel: KernelModule, loop: Loop, mask: ast.expr) -> bool:
-    """Return True if a mask compares only row numbers, so that it is the same for all columns."""
+    """Return True if a mask depends on row numbers alone, so that it is equal in all columns."""
     if not isinstance(mask, ast.Compare) or len(mask.ops) != 1:
         return False
     sides = [kernel.affine(side) for side in (mask.left, mask.comparators[0])]
@@ -163,7 +163,9 @@ def _only_rows(kernel: KernelModule, loop: Loop, mask: ast.expr) -> bool:
 
 
 def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
-    """Return which part of a buffer an access with the indices ``dims`` touches; None if it is no part of a known kind."""
+    """Return the kind of part that an access with the indices ``dims`` touches in each step; None if it is of no kind
+    that can be widened.
+    """
     *places, last = dims
     if not places:
         return None  # in a buffer with one dimension the index may run over the partitions
@@ -199,7 +201,7 @@ def is_step_wide(dim: Dim, columns: int) -> bool:
 
 
 def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
-    """Return the reason why a buffer can not become wider; empty if every buffer can."""
+    """Return the reason why one of the loop's buffers can not become wider; empty if all can."""
     loop = steps.loop
     for name in sorted(steps.slots | steps.tiles):
         shape = kernel.buffers[name].declaration.args.get("shape")
@@ -224,7 +226,9 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
 
 
 def _slot(dims: Sequence[Dim] | None, loop: Loop) -> int | None:
-    """Return the position of the index that is the number of the step; None if there is none."""
+    """Return the position of the index that is the number of the step, as 0 in ``half[c, p, f]``; None without such an
+    index.
+    """
     return next((i for i, dim in enumerate(dims or ()) if dim.form and dim.form.coefficient(loop.variable) == 1), None)
 
 

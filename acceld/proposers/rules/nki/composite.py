@@ -28,7 +28,9 @@ class _Match:
 
 
 class CompositeActivation(Rule):
-    """Replace silu, sigmoid, rsqrt and scaled squares that are computed by exp, add, sqrt, reciprocal and multiply."""
+    """Replace exp, add, sqrt, reciprocal and multiply that together compute silu, sigmoid, rsqrt or a scaled square by
+    one activation.
+    """
 
     name = "composite_activation"
     reason = (
@@ -142,7 +144,7 @@ def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
 def _square(kernel: KernelModule, last: Statement) -> _Match | None:
     """Return the match of (x * number) * x that ends with ``last``; None if there is none.
 
-    The result is the square of x times the root of the number, which becomes the activation's scale.
+    The result equals the square of x times the root of the number. That root becomes the activation's scale.
     """
     pair = _product(kernel, last)
     if pair is None:
@@ -210,8 +212,8 @@ def _close(
 
 
 def _made_by(kernel: KernelModule, reader: Statement, access: Access) -> Statement | None:
-    """Return the last statement in the same loop body that makes the tile before ``reader`` reads it; None if there is
-    none.
+    """Return the statement that last writes the tile before ``reader`` reads it in the same loop body; None if there
+    is none.
     """
     before = [one for one in kernel.writers(access.name) if one.start < reader.start]
     made = before[-1] if before else None

@@ -34,9 +34,7 @@ class ConsumePsum(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every copy out of PSUM that is read by element-wise work only; with the reason if it can not be
-        removed.
-        """
+        """Yield every copy out of PSUM that only element-wise work reads; with the reason if the copy has to stay."""
         for copy in kernel.statements:
             readers = _element_wise_readers(kernel, copy)
             if readers:
@@ -56,14 +54,16 @@ class ConsumePsum(Rule):
 
 
 def _without(kernel: KernelModule, copy: Statement, readers: Sequence[Statement], _: Variant) -> str:
-    """Return the source without the copy, whose readers read PSUM."""
+    """Return the source without the copy; its readers read PSUM directly."""
     product, name = kernel.text(copy.reads["src"].node), copy.made.name
     texts = {reader: {a.node: product for a in reader.reads.values() if a.name == name} for reader in readers}
     return replaced(kernel, [copy], {one: changed(kernel, one.node, new) for one, new in texts.items()})
 
 
 def _element_wise_readers(kernel: KernelModule, copy: Statement) -> list[Statement]:
-    """Return the readers of a copy out of PSUM if all of them are element-wise; [] for other statements."""
+    """Return the statements that read a copy out of PSUM, if all are element-wise; [] otherwise, and for a statement
+    that is no such copy.
+    """
     if copy.op not in ("copy", "tensor_copy") or copy.kind != "op" or copy.target is None or copy.augmented:
         return []
     product = copy.reads.get("src")

@@ -40,7 +40,7 @@ _BANK_COLUMNS = 512
 
 @dataclass(frozen=True)
 class _Bank:
-    """Results of the products of one loop, which can lie side by side in a bank of PSUM."""
+    """How the results of one loop's products can lie side by side in one bank of PSUM."""
 
     name: str
     rows: int
@@ -75,22 +75,22 @@ class _Drain:
 
     @property
     def parts(self) -> tuple[int, int] | None:
-        """(Number of tiles, columns of each), if the work needs an axis for the iterations; None if all tiles lie side
-        by side.
+        """(Number of tiles, columns of each) if an index of its own must number the iterations in the work; None if
+        all tiles lie side by side.
         """
         beside = all(tile.axes == 2 for tile in self.tiles.values())
         return None if beside else (self.loop.trips or 1, self.columns)
 
     @property
     def together(self) -> int:
-        """The greatest number of iterations that divides the loop and whose results fit a bank of PSUM."""
+        """Number of iterations whose results share a bank of PSUM: the greatest that divides the loop and fits."""
         trips = self.loop.trips or 1
         most = min(trips, _BANK_COLUMNS // self.columns)
         return max(count for count in range(1, most + 1) if trips % count == 0)
 
 
 class DrainOnce(Rule):
-    """Let one instruction copy the results of several products out of PSUM, or do other element-wise work on them."""
+    """Let one instruction copy, or process element by element, the results of several products in PSUM."""
 
     name = "drain_once"
     reason = (
@@ -104,8 +104,8 @@ class DrainOnce(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop over products with work on their results; with the reason if several iterations can not be
-        taken together.
+        """Yield every loop that makes products and then works on their results; with the reason if the work of several
+        iterations can not be one instruction.
         """
         for loop in kernel.loops:
             found = _drain(kernel, loop)
@@ -131,8 +131,8 @@ class DrainOnce(Rule):
 
 
 def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
-    """Return the work that iterations of a loop could do together; the reason why they can not; None for a loop without
-    such work.
+    """Return the element-wise work that several iterations of a loop could do by one instruction; as text, the reason
+    why they can not; None for a loop without such work.
     """
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return None
@@ -173,8 +173,8 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
 
 
 def _cut(kernel: KernelModule, loop: Loop) -> tuple[tuple[Item, ...], tuple[Statement, ...], tuple[Item, ...]]:
-    """Return a loop's body in three parts: up to products, element-wise work that reads them, and the rest; the last place
-    where that is possible. The work is empty if there is none.
+    """Divide a loop's body: (items up to its products, element-wise work that reads the products, items after that
+    work). If several divisions are possible, the last counts. The work is empty if there is none.
     """
     items = [item for item in loop.items if substance([item])]
     for last in reversed(range(len(items))):
@@ -189,8 +189,8 @@ def _cut(kernel: KernelModule, loop: Loop) -> tuple[tuple[Item, ...], tuple[Stat
 
 
 def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], together: int) -> _Drain | str | None:
-    """Return what ``together`` iterations could do at once, once tiles that each declares for the rest of its body have a
-    place for each of them; or the reason why they can not.
+    """Return the work that ``together`` iterations could do by one instruction; as text, the reason why not. For this,
+    each tile in ``names``, which the body declares anew in every iteration, is given an element for each iteration.
     """
     number, trips = kernel.loops.index(loop), loop.trips or 1
     size = max(count for count in range(1, together + 1) if trips % count == 0)
@@ -265,7 +265,7 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
 
 
 def _group(dim: Dim, loop: Loop) -> Affine | None:
-    """Return ``a`` if an index is ``trips * a + variable``; None for other indices."""
+    """Return ``a`` if an index has the form ``trips * a + variable`` of the loop; None for other indices."""
     form, trips = dim.form, loop.trips or 1
     if form is None or dim.extent is not None or form.ranges or form.coefficient(loop.variable) != 1:
         return None
@@ -276,8 +276,8 @@ def _group(dim: Dim, loop: Loop) -> Affine | None:
 
 
 def _bank_of_tile(kernel: KernelModule, loop: Loop, name: str, writers: Sequence[Statement]) -> _Bank | str:
-    """Return how a tile that each iteration makes lies in PSUM; or, as text, the reason why iterations can not share a
-    bank.
+    """Return how the tiles that the iterations declare in PSUM can lie in one bank; or, as text, the reason why they
+    can not share a bank.
     """
     if len(writers) != 1 or writers[0].parent is not loop or writers[0].augmented or kernel.mask(writers[0]):
         return f"{name} in PSUM is not made by one product of the loop's own body: give each product a tile of its own"
@@ -385,7 +385,9 @@ def _dependence(
     banks: dict[str, _Bank],
     own: set[str],
 ) -> str:
-    """Return the reason why the loop can not be divided before and after the work; empty if it can."""
+    """Return the reason why the loop can not be divided into three loops (before the work, the work, after the work);
+    empty if it can.
+    """
     if any("loop_indices" in one.args for one in flatten([*before, *after])):
         return "the loop joins results of its iterations by loop_reduce: join them in a loop of its own"
     made = written(work)
@@ -437,7 +439,7 @@ def _at_once(found: _Drain, _: Variant) -> str:
 
 
 def _wide(kernel: KernelModule, found: _Drain, one: Statement) -> str:
-    """Return the text of a statement that works on the tiles of all iterations."""
+    """Return the text of a statement of the work, written for the tiles of all iterations at once."""
     texts: dict[ast.AST, str] = {}
     for access in accesses(one):
         tile, bank = found.tiles.get(access.node), found.banks.get(access.name)
@@ -471,9 +473,9 @@ def _one_result(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
 
 
 def _shared(kernel: KernelModule, found: _Drain, bank: _Bank, edits: Edits, indent: str) -> str:
-    """Add to ``edits`` what makes the iterations write their results side by side.
+    """Add to ``edits`` the changes by which the iterations write their results side by side in a bank.
 
-    Return the declaration that must precede the loop; empty if the buffer is declared before it already.
+    Return the declaration that must precede the loop; "" if the buffer is declared there already.
     """
     loop, wide = found.loop, bank.columns * (found.loop.trips or 1)
     for one in flatten(found.before):

@@ -8,7 +8,7 @@ Before, and after::
                                                        nisa.dma_copy(dst=a[64:128, 0:512], src=x[(2 * t + 1)])
         nisa.reciprocal(dst=b, data=a)                 nisa.reciprocal(dst=b, data=a)
 
-Where a legacy kernel uses the two halves of a larger tile separately, each half gets a tile of its own.
+If a legacy kernel uses the two halves of a larger tile separately, each half becomes a tile of its own.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def _stacked(kernel: KernelModule, loop: Loop, rows: int, variant: Variant) -> s
 
 
 def _fewest_rows(kernel: KernelModule, loop: Loop) -> int | None:
-    """Return the number of rows of the lowest tiles that a loop uses; None if such tiles can not be stacked."""
+    """Return the number of rows of the tiles with the fewest rows in a loop; None if tiles with so many rows can not
+    be stacked.
+    """
     found: set[int] = set()
     if kernel.api == "nki":
         declared = [one.made.name for one in loop.items if isinstance(one, Statement) and one.kind == "declaration"]
@@ -113,7 +115,7 @@ def _fewest_rows(kernel: KernelModule, loop: Loop) -> int | None:
 
 @dataclass(frozen=True)
 class _Tile:
-    """A tile of the original loop, or the part of a tile that a name stands for."""
+    """A tile of the loop before the rewrite, or the part of a tile that a name stands for."""
 
     name: str
     columns: int
@@ -128,7 +130,7 @@ class _Tile:
 
 @dataclass
 class _Stacking:
-    """Write the new loop statement by statement. Raises RuleRefused for a statement that can not be stacked."""
+    """Write the new loop, statement by statement. A statement that can not be stacked raises RuleRefused."""
 
     kernel: KernelModule
     loop: Loop
@@ -160,8 +162,8 @@ class _Stacking:
         return kernel.source[:start] + header + "".join(self._lines) + kernel.source[end:]
 
     def _iterations(self) -> tuple[str, list[str]]:
-        """Return the header line of the new loop, and the value of the original variable in each stacked iteration as
-        text.
+        """Return (header line of the new loop, value of the old loop variable in each of the stacked iterations, as
+        text).
         """
         loop, kernel = self.loop, self.kernel
         assert isinstance(loop.node.iter, ast.Call)
@@ -189,7 +191,7 @@ class _Stacking:
         return f"{loop.indent}for {variable} in {header}:\n", at
 
     def _check_sharing(self) -> None:
-        """Raise RuleRefused if iterations share anything, because then their order matters."""
+        """Raise RuleRefused if iterations share data, because then their order may matter."""
         kernel, loop = self.kernel, self.loop
         stored = [one.made.name for one in loop.statements() if one.target and kernel.space_of(one.made.name) == "hbm"]
         if loop.kind == "range" and len(set(stored)) < len(stored):
@@ -256,7 +258,9 @@ class _Stacking:
         self._known[found[0]] = self._part(one, access)
 
     def _part(self, one: Statement, access: Access) -> _Tile:
-        """Return the part of a tile that an access covers: all its rows, or all columns of some new tiles."""
+        """Return which part of a tile an access covers: the whole tile, or all columns of some of the tiles that
+        replace it.
+        """
         tile = self._known.get(access.name)
         if tile is None:
             raise _refused(one.line, f"{access.name} is the same in every iteration: make it in the loop")
@@ -280,7 +284,7 @@ class _Stacking:
         return _Tile(tile.name, tile.columns, tile.dtype, count, at)
 
     def _covered(self, one: Statement, form: Affine | None) -> tuple[int, int]:
-        """Return the number of the first new tile, and the number of new tiles, that an index over rows covers."""
+        """Return (number of the first, how many) of the new tiles that an index over rows covers."""
         ranges = form.ranges if form is not None else ()
         if form is None or len(ranges) != 1 or form != Affine(form.constant) + Affine.of(ranges[0]):
             raise _refused(one.line, "an index over partitions is not understood: give it as nl.arange(n)[:, None]")
@@ -291,7 +295,9 @@ class _Stacking:
         return form.constant // self.rows, ranges[0].extent // self.rows
 
     def _transfer(self, one: Statement) -> None:
-        """Write the transfers of each iteration and each new tile, in the original order."""
+        """Write the transfers of one statement for each stacked iteration and each new tile, in the order of the old
+        loop.
+        """
         kernel = self.kernel
         source = one.reads.get("value" if one.op == "store" else "src")
         if source is None or len(one.mentions) != 1 or kernel.mask(one) or one.augmented:
@@ -324,8 +330,8 @@ class _Stacking:
                 self._lines.append(f"{one.indent}{changed(kernel, one.node, {mine.node: here, there.node: at})}\n")
 
     def _hbm_rows(self, one: Statement, there: Access) -> tuple[int, int]:
-        """Return the first row in HBM, and the number of new tiles that the rows fill. The first index must be over
-        rows.
+        """Return (first row in HBM, number of new tiles that the rows fill). Raise RuleRefused unless the first index
+        of the access runs over rows.
         """
         dims = there.dims or ()
         symbols = [symbol for dim in dims[1:] if dim.form is not None for symbol in dim.form.ranges]
@@ -384,7 +390,7 @@ class _Stacking:
         self._lines.append(f"{one.indent}{changed(kernel, one.node, texts)}{tail}")
 
     def _place(self, one: Statement, tile: _Tile, part: int, *, writes: bool) -> str:
-        """Return the name of the new tile that holds one part of a tile, declaring the tile at its first write."""
+        """Return the name of the new tile for one part of an old tile. The new tile is declared at its first write."""
         if tile.made:
             return tile.name
         key = (tile.name, tile.first + part)

@@ -20,7 +20,9 @@ _COMMUTATIVE = ("add", "multiply", "maximum", "max", "minimum", "min")
 
 @dataclass(frozen=True)
 class _Fold:
-    """A fold of ``first`` into ``second``, which becomes the instruction ``op`` with ``arguments``."""
+    """Two instructions that become one: ``first`` is left out, and ``second`` becomes the instruction ``op`` with
+    ``arguments``.
+    """
 
     name: str
     first: Statement
@@ -33,8 +35,8 @@ class _Fold:
 
 
 class FoldScalars(Rule):
-    """Fold two instructions into one: two tensor_scalar; a scale and an activation; a tensor_scalar and a
-    tensor_tensor; a reciprocal and a product.
+    """Fold an instruction into its reader: a tensor_scalar into a tensor_scalar or a tensor_tensor, a scale into an
+    activation, a reciprocal into a product.
     """
 
     name = "fold_scalars"
@@ -49,7 +51,9 @@ class FoldScalars(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every pair of instructions that matches such a fold; with the reason if it can not be folded."""
+        """Yield every pair of instructions of such kinds of which one reads the other's result; with the reason if
+        they can not become one.
+        """
         # A tensor_scalar may run on the scalar engine too, the folded instruction on the vector engine only.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
         for statement in kernel.statements:
@@ -95,8 +99,8 @@ def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
 
 
 def _obstacle(kernel: KernelModule, first: Statement, second: Statement, access: Access) -> str:
-    """Return the reason why ``first`` can not be folded into ``second``; empty if it can. The fold leaves out a
-    rounding.
+    """Return the reason why ``first`` can not be folded into ``second``; empty if it can. A fold may leave out a
+    rounding between the two.
     """
     made = maker(kernel, second, access)
     if isinstance(made, str):
@@ -134,7 +138,9 @@ class _Scalar:
 
 
 def _scalar(kernel: KernelModule, statement: Statement) -> _Scalar | None:
-    """Return a statement's only operation, if it is one with a number or one number for each partition; None otherwise."""
+    """Return the operation of a statement that combines a tile with a number, or with one number for each partition;
+    None if it does anything else or more.
+    """
     if statement.op == "tensor_scalar" and "op1" not in statement.args and "data" in statement.reads:
         operand = statement.args.get("operand0")
         if operand is None:
@@ -199,9 +205,9 @@ def _into_tensor_tensor(
 
 
 def _into_quotient(kernel: KernelModule, first: Statement, second: Statement, name: str) -> _Fold | None:
-    """Return the fold of a reciprocal and a product with it into a division; None if that is not possible.
+    """Return the fold of a reciprocal and a product into a division; None if they can not be folded.
 
-    There is none for ``nki``, because none of its engines divides.
+    In the API ``nki`` the result is always None, because no engine divides there.
     """
     if kernel.api == "nki":
         return None

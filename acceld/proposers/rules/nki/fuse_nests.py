@@ -1,4 +1,6 @@
-"""Fuse two loop nests that pass a buffer from one to the other, so that the buffer is needed only within an iteration."""
+"""Fuse two loop nests of which one makes a buffer and the other reads it, so that the buffer has to last only for an
+iteration.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class _Fusion:
 
 
 class FuseNests(Rule):
-    """Put a nest that makes a buffer and a nest that uses it under one loop."""
+    """Put the loop nest that makes a buffer and the nest that reads the buffer under one common loop."""
 
     name = "fuse_nests"
     reason = (
@@ -147,8 +149,8 @@ class _Use:
 def _handovers(
     kernel: KernelModule, first: Loop, second: Loop, shared: Sequence[str]
 ) -> list[tuple[_Use, _Use]] | None:
-    """Return every pair (write, read) of the shared buffers; None if one of these is not a plain access of a declared
-    buffer.
+    """Return a pair (write, read) for each use of the ``shared`` buffers in both nests; None if one use is not a plain
+    access of a declared buffer.
     """
     pairs = []
     for name in shared:
@@ -167,15 +169,17 @@ def _use(statement: Statement, access: Access) -> _Use:
 
 
 def _divisible(loop: Loop) -> bool:
-    """Return True if a loop can be split into groups, because no reduction names its variable."""
+    """Return True if a loop can be split into groups of iterations: no reduction names its variable."""
     reductions = [s.args["loop_indices"] for s in loop.statements() if "loop_indices" in s.args]
     return loop.trips != 1 and not any(n.id == loop.variable for node in reductions for n in names_in(node))
 
 
 def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> bool:
-    """Return True if the second loop reads what an iteration writes only in the matching iterations.
+    """Return True if what an iteration of the first loop writes is read only in the matching iterations of the second
+    loop.
 
-    That holds if some index of both is a multiple of the common variable plus a rest that is smaller than the multiple.
+    This holds if in one position both indices are a multiple of the common variable plus a remainder smaller than the
+    multiple.
     """
     dims = write.access.dims, load.access.dims
     if dims[0] is None or dims[1] is None or len(dims[0]) != len(dims[1]):
@@ -196,8 +200,8 @@ def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> 
 
 
 def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int, int] | None:
-    """Return the least and greatest value of an index with one variable at zero; None if the length of a loop is not
-    known.
+    """Return (least, greatest) value of an index if the variable ``without`` is zero; None if the length of a loop is
+    not known.
     """
     assert dim.form is not None
     low = high = dim.form.constant
@@ -213,8 +217,8 @@ def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int
 
 
 def _before(kernel: KernelModule, nest: Loop, loop: Loop) -> frozenset[Statement] | None:
-    """Return the statements of ``nest`` that must run before ``loop`` when it becomes the outermost loop; None if
-    results could change.
+    """Return the statements of ``nest`` that must run before ``loop`` once it is the outermost loop; None if the
+    exchange could change results.
     """
     if any(one is not loop and one.variable == loop.variable for one in (nest, *nest.loops())):
         return None
@@ -246,7 +250,7 @@ def _independent(items: Sequence[Item], variables: frozenset[str]) -> Iterator[S
 
 
 def _local(items: Sequence[Item], variables: frozenset[str]) -> frozenset[str]:
-    """Return ``variables`` together with the names of tiles in ``items`` that are made from them."""
+    """Return ``variables``, and the names of all tiles in ``items`` that depend on them."""
     names = set(variables)
     for statement in (item for item in items if isinstance(item, Statement)):
         depends = statement.kind == "declaration" or depends_on(statement, frozenset(names))

@@ -1,5 +1,5 @@
-"""Group the iterations of the inner of two parallel loops, and move the loop over groups outside, so that reused data
-fits SBUF.
+"""Let the inner of two parallel loops run in groups, and move the loop over groups outside, so that the data of a
+group stays in SBUF for reuse.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 @dataclass(frozen=True)
 class _Nest:
-    """A nest of the form ``for outer: preparation; for inner: body``."""
+    """Two loops, written ``for outer: preparation; for inner: body``."""
 
     outer: Loop
     inner: Loop
@@ -61,7 +61,9 @@ class GroupIterations(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield the nests whose inner loop uses more than SBUF holds; with the reason if they can not be regrouped."""
+        """Yield the pairs of loops whose inner loop uses more data than SBUF holds; with the reason if groups can not
+        be outermost.
+        """
         again = reloads(profile)
         for outer, inner in _pairs(kernel):
             nest = _nest(kernel, outer, inner)
@@ -87,8 +89,8 @@ class GroupIterations(Rule):
 
 
 def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
-    """Return the source with groups of the variant's size outermost, and with invariant work moved before the middle
-    loop.
+    """Return the source with groups of the variant's size outermost. Work that is the same in all iterations of the
+    middle loop moves before that loop.
     """
     source, line = _grouped(kernel, nest, int(variant.parameters["size"]))
     regrouped = kernel.reread(source)
@@ -96,7 +98,7 @@ def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
 
 
 def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
-    """Return all pairs of a loop and the loop that is its last item."""
+    """Return every (outer loop, inner loop) of which the inner is the last item in the outer loop's body."""
     found = []
     for outer in kernel.loops:
         items = [item for item in outer.items if substance([item])]
@@ -106,7 +108,9 @@ def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
 
 
 def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
-    """Return the nest; as text, the reason why it can not be regrouped; or None if nothing would be gained."""
+    """Return the two loops as a nest; as text, the reason why they can not be regrouped; None if regrouping would gain
+    nothing.
+    """
     if outer.trips is None or inner.trips is None or inner.trips < 4 or outer.trips < 2:
         return None
     preparation = tuple(outer.items[: outer.items.index(inner)])
@@ -131,7 +135,9 @@ def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
 
 
 def _reused(kernel: KernelModule, outer: Loop, inner: Loop) -> list[tuple[Statement, Access]]:
-    """Return the reads of SBUF tiles in the inner loop that depend only on the inner variable."""
+    """Return the reads in the inner loop of SBUF tiles that depend on the inner loop's variable and not on the outer
+    one.
+    """
     same = same_values(kernel, outer)
     written = {result.name for s in outer.statements() if s.kind == "op" for result in s.results}
     made = {s.target.name for s in same if s.target is not None and inside(s, inner)}

@@ -1,4 +1,4 @@
-"""Load tiles once before a loop, if every iteration of the loop loads the same ones."""
+"""Load tiles once before a loop if all its iterations load the same tiles."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HoistLoads(Rule):
     relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every load that a loop repeats and that can move before the loop."""
+        """Yield every load that each iteration of a loop repeats and that can move before the loop."""
         for statement in kernel.statements:
             repeated = _repeated(kernel, statement)
             if repeated is None:
@@ -122,7 +122,7 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
 
 
 def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
-    """Return all reads of ``name`` if each is a plain operand; () otherwise.
+    """Return all reads of ``name``; () if one of them is more than a plain operand.
 
     ``others`` is the number of further occurrences of the name: where it is written and declared.
     """

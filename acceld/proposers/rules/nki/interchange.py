@@ -1,4 +1,6 @@
-"""Exchange two nested parallel loops, so that data which the inner loop loads repeatedly is loaded once."""
+"""Exchange two nested parallel loops, so that data is loaded once that the inner loop loaded again in every iteration
+of the outer loop.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class InterchangeLoops(Rule):
-    """Exchange two perfectly nested ``affine_range`` loops."""
+    """Exchange two ``affine_range`` loops of which the inner loop is the outer loop's whole body."""
 
     name = "interchange_loops"
     reason = (
@@ -31,8 +33,9 @@ class InterchangeLoops(Rule):
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield pairs of loops whose exchange may save loads or spills; with the reason if they can not be exchanged.
 
-        These are pairs whose inner loop loads data that does not depend on the outer variable. If values are spilled,
-        or if there is no profile to tell, also pairs whose inner loop reads tiles in SBUF of that kind.
+        In every such pair the inner loop loads data that does not depend on the outer variable. If values are spilled,
+        or no profile says whether they are, a pair also counts if its inner loop reads SBUF tiles that do not depend
+        on the outer variable.
         """
         for outer in kernel.loops:
             inner = _inner(outer)
@@ -120,8 +123,8 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
 
 
 def _reuse(kernel: KernelModule, outer: Loop, inner: Loop) -> tuple[int, int]:
-    """Return the number of loads that depend only on the outer variable, and of those that depend only on the inner
-    one.
+    """Return (number of loads that depend on the outer variable alone, number that depend on the inner variable
+    alone).
     """
     kept = repeated = 0
     for statement in inner.statements():
@@ -137,7 +140,9 @@ def _reuse(kernel: KernelModule, outer: Loop, inner: Loop) -> tuple[int, int]:
 
 
 def _rereads(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
-    """Return True if the inner loop reads tiles that are made before both loops and depend on its variable alone."""
+    """Return True if the inner loop reads tiles that are made before both loops and that depend on the inner variable
+    alone.
+    """
     tiles = [access for one in inner.statements() for access in one.mentions if kernel.space_of(access.name) == "sbuf"]
     return any(
         inner.variable in (tile.variables or ()) and outer.variable not in (tile.variables or ())

@@ -41,7 +41,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class _Scratch:
-    """A tensor in HBM that only this kernel stores to and loads from."""
+    """A tensor in HBM that only this kernel uses, by stores and loads."""
 
     buffer: Buffer
     axis: int
@@ -138,7 +138,9 @@ def _partition_axis(access: Access, buffer: Buffer, *, slices: bool) -> int | No
 
 
 def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
-    """Return the source with the tensor in SBUF, and without tiles that only held its data."""
+    """Return the source with the tensor in SBUF. Tiles that only held data on the way to or from the tensor are left
+    out.
+    """
     edits = Edits(kernel.source)
     _declare(kernel, scratch, edits)
     if kernel.api == "nki":
@@ -184,7 +186,7 @@ def _declare(kernel: KernelModule, scratch: _Scratch, edits: Edits) -> None:
 
 
 def _place(access: Access, scratch: _Scratch) -> str:
-    """Return the text of the access with the partition index first."""
+    """Return the text of an access to the tensor in SBUF, where the partition index comes first."""
     assert access.dims is not None
     texts = [dim.text for dim in access.dims]
     first = texts.pop(scratch.axis)
@@ -192,8 +194,8 @@ def _place(access: Access, scratch: _Scratch) -> str:
 
 
 def _part(kernel: KernelModule, access: Access, scratch: _Scratch, reader: Access) -> str | None:
-    """Return the text of the tensor's elements that ``reader`` uses from the tile that ``access`` loads; None if not
-    known.
+    """Return the text of the elements of the tensor that ``reader`` reads through the tile that ``access`` loads; None
+    if they are not known.
     """
     place = _place(access, scratch)
     if reader.dims is None:
@@ -230,7 +232,7 @@ def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Stat
 
 
 def _needs_no_tile(kernel: KernelModule, scratch: _Scratch, load: Statement) -> bool:
-    """Return True if all readers of a loaded tile can read the tensor itself, so that no tile is needed."""
+    """Return True if all readers of the tile that ``load`` fills can read the tensor in SBUF themselves."""
     target = load.target
     if target is None or target.dims is not None or target.name in kernel.buffers or load.augmented:
         return False
@@ -244,7 +246,7 @@ def _needs_no_tile(kernel: KernelModule, scratch: _Scratch, load: Statement) -> 
 def _readable(
     kernel: KernelModule, writer: Statement, access: Access, scratch: _Scratch, without: Statement | None = None
 ) -> bool:
-    """Return True if all readers of a tile follow it in the same loop body and use known parts of it."""
+    """Return True if every reader of a tile follows its writer in the same loop body and reads a part that is known."""
     name = writer.made.name
     for reader in kernel.readers(name):
         if reader is without:
@@ -267,7 +269,7 @@ def _read_there(
     scratch: _Scratch,
     without: Statement | None = None,
 ) -> None:
-    """Add to ``edits`` what makes the readers of a tile read the tensor in SBUF instead."""
+    """Add to ``edits`` the changes by which the readers of a tile read the tensor in SBUF instead."""
     for reader in kernel.readers(writer.made.name):
         if reader is without:
             continue

@@ -1,8 +1,8 @@
-"""Find products that could be computed transposed, so that no later transpose is needed.
+"""Find products that could give their result already transposed, so that no later transpose is needed.
 
-A tile of ``blocks`` blocks of 128 columns is transposed block by block. ``blocks`` such tiles in neighboring places
-form a square: ``blocks`` places with ``blocks`` blocks each. So block ``b`` of place ``a`` may hold the transpose of
-block ``a`` of place ``b``. Tiles, loops and element-wise work stay as they are.
+A wide tile of ``blocks`` blocks of 128 columns is transposed block by block. ``blocks`` such tiles, numbered by one
+index (the place), form a square of blocks. After the swap, block ``b`` of place ``a`` holds the transpose of what was
+block ``a`` of place ``b``. So tiles, loops and element-wise work keep their shapes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ON_CHIP = ("sbuf", "psum")
 
 @dataclass(frozen=True)
 class Product:
-    """A product ``nc_matmul(stationary, moving)`` whose operands can be swapped."""
+    """A product ``nc_matmul(stationary, moving)`` whose two operands can be exchanged."""
 
     statement: Statement
     stationary: Access
@@ -41,13 +41,15 @@ class Product:
 
     @property
     def by_columns(self) -> bool:
-        """True if the stationary operands of all places already lie side by side in one tile."""
+        """True if one tile holds the stationary operands of all places side by side already."""
         return self.place == len(self.stationary.dims or ()) - 1
 
 
 @dataclass
 class OperandSwap:
-    """Products, the element-wise work on them, and the transposes of the result that become unnecessary."""
+    """What an exchange of operands concerns: products, element-wise work on their results, and the transposes that
+    become unnecessary.
+    """
 
     turn: Statement
     """The transpose on the tensor engine."""
@@ -64,7 +66,8 @@ class OperandSwap:
 
 
 def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | None:
-    """Return the swap of operands that makes the transpose ``turn`` unnecessary; as text, the reason why there is none.
+    """Return the exchange of operands that makes the transpose ``turn`` unnecessary; as text, the reason why it is not
+    possible.
 
     The result is None if ``turn`` does not transpose a computed tile.
     """
@@ -83,7 +86,7 @@ def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | N
 
 
 def transposed(kernel: KernelModule, turn: Statement) -> Access | None:
-    """Return the access that a statement transposes on the tensor engine; None if it is no such transpose."""
+    """Return the tile that a statement transposes on the tensor engine; None if the statement is no such transpose."""
     if turn.kind != "op" or turn.augmented or kernel.mask(turn):
         return None
     if turn.op == "nc_transpose":
@@ -133,7 +136,7 @@ def is_copy(kernel: KernelModule, copy: Statement, turn: Statement) -> bool:
 
 
 class _Origin:
-    """Find the statements that make a transposed tile, beginning with the products."""
+    """Trace a transposed tile back to the products that it is computed from."""
 
     def __init__(self, kernel: KernelModule, swap: OperandSwap) -> None:
         self._kernel, self._swap = kernel, swap
@@ -146,8 +149,8 @@ class _Origin:
         """For each tile without such an index, the loop over places in which it is declared."""
 
     def problem(self) -> str:
-        """Return the reason why values can not be exchanged; empty if they can. Record the products and the loop over
-        places.
+        """Return the reason why the operands can not be exchanged; empty if they can. Record the products, and the
+        loop over the tile's places.
         """
         if not 1 < self._swap.blocks <= _WIDEST_MOVING // BLOCK:
             return f"line {self._swap.turn.line}: {self._columns} columns are too many for a moving operand: make at most {_WIDEST_MOVING} at a time"
@@ -170,7 +173,7 @@ class _Origin:
         return self._last() or self._unmixed()
 
     def _values(self, step: Statement) -> list[Access]:
-        """Return the operands of element-wise work that are tiles; [] for other statements."""
+        """Return the tiles that a statement of element-wise work reads; [] for other statements."""
         if step.op not in _ELEMENTWISE:
             return []
         bias = step.args.get("bias")
@@ -190,7 +193,9 @@ class _Origin:
         return ""
 
     def _step(self, step: Statement) -> str:
-        """Return the reason why a statement prevents the swap; empty if it does not. Record the place of its result."""
+        """Return the reason why a statement prevents the exchange; empty if it does not. Record which place its result
+        has.
+        """
         kernel = self._kernel
         if step.kind != "op" or step.target is None or kernel.mask(step):
             return "this is not a plain operation: write it without a mask, as a function of nl or nisa"
@@ -215,7 +220,9 @@ class _Origin:
         return self._note(step, step.target, slots[0])
 
     def _whole(self, access: Access) -> bool:
-        """Return True if an access covers a whole tile, partitions before columns."""
+        """Return True if an access covers a whole wide tile, with the index over partitions before the index over
+        columns.
+        """
         shape = (BLOCK, self._columns)
         if access.dims is None:
             return self._kernel.extents(access) == shape
@@ -225,8 +232,8 @@ class _Origin:
         return _is_tile(access.dims, self._columns) and buffer.shape[-2:] == shape
 
     def _note(self, step: Statement, target: Access, slot: Loop) -> str:
-        """Record which place ``step`` writes in the loop ``slot``. Return the reason if that contradicts an earlier
-        record; empty otherwise.
+        """Record that ``step`` writes one place in each iteration of the loop ``slot``. Return the reason if earlier
+        statements contradict this; empty otherwise.
         """
         kernel, name = self._kernel, target.name
         if target.dims is None or len(target.dims) == 2:
@@ -248,9 +255,9 @@ class _Origin:
         )
 
     def _slot(self, statement: Statement, access: Access) -> Loop | None:
-        """Return the loop over the places of ``access``; None if there is none.
+        """Return the loop whose variable numbers the places of ``access``; None if there is none.
 
-        The index of the place must be the loop's variable plus multiples of the number of blocks.
+        The index of the place must be that variable plus multiples of the number of blocks.
         """
         if access.name in self._slots:
             return self._slots[access.name]
@@ -288,8 +295,8 @@ class _Origin:
         )
 
     def _place(self, stationary: Access, slot: Loop) -> int | None:
-        """Return the position of the index that numbers the places of a stationary operand; None if the places can not
-        lie side by side.
+        """Return the position of the index that numbers the places of a stationary operand; None if the operands of
+        several places can not lie side by side.
         """
         blocks, dims = self._swap.blocks, stationary.dims or ()
         form = dims[-1].form
@@ -337,7 +344,9 @@ class _Origin:
         return ""
 
     def _unmixed(self) -> str:
-        """Return the reason why operands of products can not get another layout; empty if they can."""
+        """Return the reason why operands can not get the layout of the exchange: one of them is needed in both
+        layouts. Empty if there is no such operand.
+        """
         laid_out = {(one.stationary.name, one.place) for one in self._swap.products if not one.by_columns}
         names = {name for name, _ in laid_out}
         if len(names) < len(laid_out) or names & self._unchanged():
@@ -345,7 +354,7 @@ class _Origin:
         return ""
 
     def _unchanged(self) -> set[str]:
-        """Return the names of products' operands that keep their layout."""
+        """Return the names of the operands that keep their layout when the products are exchanged."""
         products = self._swap.products
         return {one.moving.name for one in products} | {one.stationary.name for one in products if one.by_columns}
 
@@ -398,7 +407,9 @@ def _uses(access: Access, variable: str) -> list[int]:
 
 
 def _counts(dim: Dim, loop: Loop, blocks: int) -> bool:
-    """Return True if an index is the loop's variable plus multiples of ``blocks``, and the loop runs over whole groups."""
+    """Return True if an index is the loop's variable plus multiples of ``blocks``, and the loop's length is a multiple
+    of ``blocks``.
+    """
     form = dim.form
     if form is None or form.coefficient(loop.variable) != 1 or form.constant % blocks or form.ranges:
         return False

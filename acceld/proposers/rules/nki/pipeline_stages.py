@@ -1,7 +1,7 @@
-"""Run the first stage of the next iteration before the rest of the current iteration.
+"""Software pipelining: run the first stage of the next iteration before the second stage of the current iteration.
 
-Before, the products of a block wait until the other engines have finished the block before, or until their operands are
-loaded. After, the products or the loads are one block ahead::
+Before, the products of an iteration wait until the other engines have finished the iteration before, or until their
+operands are loaded. After, the products or the loads are one iteration ahead::
 
     for i in nl.affine_range(8):                 first(0)
         first(i)                                 for i in nl.sequential_range(7):
@@ -9,7 +9,7 @@ loaded. After, the products or the loads are one block ahead::
                                                      rest(i)
                                                  rest(7)
 
-With three stages the first stage is two blocks ahead of the last.
+With three stages the first stage is two iterations ahead of the last.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PRODUCTS = ("matmul", "nc_matmul")
 
 @dataclass(frozen=True)
 class _Cut:
-    """A position at which the body of a loop can be divided into two stages."""
+    """A position at which a loop's body can be divided into a first stage and the rest."""
 
     at: int
     """Number of items before the position."""
@@ -65,8 +65,8 @@ class PipelineStages(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every position at which a loop's body can be divided: after products, or after loads for products, that
-        the rest only reads.
+        """Yield every position at which a loop's body can be divided: after products, or after loads for products,
+        whose results the later part only reads.
         """
         for loop in kernel.loops:
             items, tried = _stages_of(kernel, loop), list(_cuts(kernel, loop))
@@ -93,7 +93,7 @@ class PipelineStages(Rule):
 
 
 def _benefit(profile: Profile | None, first: Sequence[Item], rest: Sequence[Item]) -> float:
-    """Return the share of the latency that the first stage one iteration ahead may save."""
+    """Return the share of the latency (0 to 1) that may be saved if the first stage runs one iteration ahead."""
     if profile is None or not profile.engines_us:
         return 0.2
     hidden = hidden_share(profile, {one.line for one in flatten(first)}, {one.line for one in flatten(rest)})
@@ -101,8 +101,8 @@ def _benefit(profile: Profile | None, first: Sequence[Item], rest: Sequence[Item
 
 
 def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
-    """Yield the positions at which the body can be divided: products before work for other engines, or loads before
-    products.
+    """Yield the positions at which a body can be divided: between products and work for other engines, or between
+    loads and products.
     """
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return
@@ -165,7 +165,9 @@ def _named(one: Statement, variable: str) -> bool:
 
 
 def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> str:
-    """Return the reason why the stages of two iterations touch the same data; empty if they do not."""
+    """Return the reason why both stages touch the same data when they belong to different iterations; empty if they do
+    not.
+    """
     back = sorted(written(rest) & (written(first) | read(first)))
     if back:
         line = next(one.line for one in flatten(rest) if back[0] in {access.name for access in one.results})

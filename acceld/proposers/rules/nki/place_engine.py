@@ -1,4 +1,4 @@
-"""Move copies and element-wise work from the busier of two engines to the other."""
+"""Move copies and element-wise work from a busier engine to another engine that can do them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _BOTH = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 class PlaceEngine(Rule):
-    """Put copies and scaled copies, also out of PSUM, on the vector or the scalar engine, and element-wise work on any."""
+    """Choose the engine of copies and scaled copies (vector or scalar, also out of PSUM) and of element-wise work (any
+    that can do it).
+    """
 
     name = "place_engine"
     reason = (
@@ -88,7 +90,7 @@ class PlaceEngine(Rule):
 
 
 def _benefit(profile: Profile | None, line: int) -> float:
-    """Return the share of the latency that a line may save on another engine than the vector engine."""
+    """Return the share of the latency (0 to 1) that may be saved if a line leaves the vector engine."""
     if profile is not None and profile.details.get("critical_path"):
         return max(0.01, path_share(profile, line, "vector"))
     return 0.05 if busy_share(profile, "vector") > 0.7 else 0.01
@@ -100,7 +102,8 @@ def _placed(kernel: KernelModule, copies: Sequence[Statement], variant: Variant)
 
 
 def _on(kernel: KernelModule, statement: Statement, on: str) -> str:
-    """Return the statement on the engine ``on``, as an instruction that can name its engine."""
+    """Return the text of a statement that runs on the engine ``on``, written as an instruction that names its engine.
+    """
     given = {key: kernel.text(value) for key, value in statement.args.items() if key not in ("mask", "dtype", "engine")}
     if statement.op in ("copy", "tensor_copy"):
         return operation(kernel, statement, "tensor_copy", {"src": given["src"], "engine": on})
@@ -143,7 +146,9 @@ def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile 
 
 
 def _is_split_by_engines(kernel: KernelModule, one: Statement, profile: Profile | None) -> bool:
-    """Return True if the scalar engine can do the first operation of a scalar_tensor_tensor, and GpSimd the second."""
+    """Return True if two engines can share a scalar_tensor_tensor: the scalar engine does its first operation, GpSimd
+    its second.
+    """
     if one.op != "scalar_tensor_tensor" or one.kind != "op" or kernel.api != "nki" or one.second is not None:
         return False
     if profile is not None and profile.chip in CHIPS and CHIPS[profile.chip].generation < 3:
@@ -189,7 +194,7 @@ def _on_two_engines(kernel: KernelModule, one: Statement, _: Variant) -> str:
 
 
 def _in_sbuf(kernel: KernelModule, name: str) -> bool:
-    """Return True if a tile is known to be in SBUF. In a kernel that never uses PSUM, every tile on the chip is."""
+    """Return True if a tile is known to be in SBUF. In a kernel that never uses PSUM, all tiles on the chip are."""
     if name in kernel.parameters or kernel.space_of(name) == "hbm":
         return False
     psum = any(one.op in ("matmul", "nc_matmul", "nc_transpose") for one in kernel.statements)

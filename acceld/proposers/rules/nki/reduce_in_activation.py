@@ -1,4 +1,4 @@
-"""Let an activation compute the sum over the tile that it writes."""
+"""Let an activation also compute the sum of the tile that it writes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ReduceInActivation(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every activation whose result is summed over its free axis; with the reason if the two can not be
-        joined.
+        """Yield every activation whose result is summed over its free axis; with the reason if activation and sum can
+        not be one instruction.
         """
         busy = 0.5 if profile is None or not profile.latency_us else min(1.0, busy_share(profile, "vector"))
         for total in kernel.statements:

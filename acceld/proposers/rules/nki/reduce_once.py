@@ -1,6 +1,6 @@
-"""Reduce a whole row at once, instead of part by part.
+"""Reduce a whole row by one instruction, instead of its parts one by one.
 
-Before, eight reductions of 512 columns and one of their results; after, one of 4096::
+Before, eight reductions of 512 columns and one of their results; after, one reduction of 4096 columns::
 
     for c in nl.affine_range(8):                                   for c in nl.affine_range(8):
         e[p, c, f] = nl.exp(x[p, 512 * c + f])                         e[p, 512 * c + f] = nl.exp(x[p, 512 * c + f])
@@ -34,7 +34,7 @@ _MOST_ELEMENTS = 16 * 1024
 
 @dataclass(frozen=True)
 class _Parts:
-    """The reductions of the parts of a row, and the statement that joins their results."""
+    """A reduction of each part of a row, and the statement that reduces the parts' results to one."""
 
     part: Statement
     tile: Access
@@ -103,9 +103,10 @@ def _operator(kernel: KernelModule, statement: Statement) -> str:
 
 
 def _whole(kernel: KernelModule, part: Statement) -> Statement | None:
-    """Return the statement that joins a reduction's results of all iterations; None if there is none.
+    """Return the statement that reduces the results of the reduction ``part`` of all iterations to one; None if there
+    is none.
 
-    It must be the only reader of these results, and reduce by the same operation.
+    It must be the only reader of these results, and apply the same operation.
     """
     name = part.made.name
     readers = kernel.readers(name)
@@ -119,7 +120,7 @@ def _whole(kernel: KernelModule, part: Statement) -> Statement | None:
 
 
 def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement) -> _Parts | str:
-    """Return the parts that can be reduced at once; or, as text, the reason why none can."""
+    """Return the parts of the row that one instruction can reduce; or, as text, the reason why it can not."""
     where = f"line {part.line}:"
     if kernel.text_of(part, "negate") not in ("", "False") or not _is_float32(kernel, part, whole):
         return f"{where} the result of a part is negated, or rounded: negate the whole, and keep parts in float32"
@@ -162,8 +163,8 @@ def _reduced_over(kernel: KernelModule, part: Statement, whole: Statement) -> li
 
 
 def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[Loop] | str:
-    """Return the loops directly around a reduction over which its results are joined, innermost first; or, as text, why
-    there are none.
+    """Return the loops directly around the reduction ``part`` whose iterations ``whole`` joins, innermost first; or,
+    as text, why there are none.
     """
     over = _reduced_over(kernel, part, whole)
     if whole.op == "loop_reduce":
@@ -183,7 +184,7 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
 
 
 def _covers(kernel: KernelModule, part: Statement, whole: Statement, over: Sequence[Loop]) -> bool:
-    """Return True if the second reduction reads exactly the results of the loops ``over``."""
+    """Return True if ``whole`` reads exactly the results that ``part`` writes in the loops ``over``."""
     read = whole.reads.get(_REDUCTIONS[whole.op])
     if read is None or kernel.text_of(whole, "axis").strip("[](), ") not in ("1", "-1") or len(whole.mentions) != 1:
         return False
@@ -220,7 +221,7 @@ def _reaches(dim: Dim, width: int, start: Affine) -> bool:
 
 
 def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Statement, one: Joined) -> str:
-    """Return the reason why the reduction can not wait until the loops have ended; empty if it can."""
+    """Return the reason why the reduction can not wait for the end of its loops; empty if it can."""
     outermost = one.loops[0]
     if one.elements > _MOST_ELEMENTS:
         return f"{one.elements} columns are more than one instruction takes: reduce a part of them at a time"
@@ -241,8 +242,8 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
 
 
 def _droppable(kernel: KernelModule, part: Statement, loops: Sequence[Loop]) -> bool:
-    """Return True if the result is indexed by each variable of ``loops`` alone, so that these indices can be set to
-    zero.
+    """Return True if each variable of ``loops`` is alone in one index of the reduction's result. Then these indices
+    can become zero.
     """
     assert part.target is not None and part.target.dims is not None
     found = all_accesses(kernel, part.target.name)
@@ -275,7 +276,7 @@ def _at_once(kernel: KernelModule, parts: _Parts, _: Variant) -> str:
 
 
 def _read_instead(kernel: KernelModule, whole: Statement, one: Joined, edits: Edits) -> None:
-    """Add to ``edits`` what makes the second reduction read all parts of the row, instead of the parts' results."""
+    """Add to ``edits`` the changes by which ``whole`` reads the row itself instead of the results of its parts."""
     edits.replace(*kernel.span(whole.args[_REDUCTIONS[whole.op]]), one.text(kernel))
     if one.axes > 2:
         edits.replace(*kernel.span(whole.args["axis"]), _axes(one))

@@ -38,7 +38,7 @@ _Renames = Mapping[str, Affine]
 
 @dataclass(frozen=True)
 class _Chain:
-    """The statements and operands from the scaled operand to the product's result."""
+    """The statements from the scaling of an operand to the copy of the product's result, and their operands."""
 
     scaling: Statement
     plain: str
@@ -53,7 +53,7 @@ class _Chain:
 
 
 class ScaleAfterProduct(Rule):
-    """Move a factor for each row from a product's stationary operand to its result."""
+    """Multiply a product's result by a factor for each row, instead of its stationary operand."""
 
     name = "scale_after_product"
     reason = (
@@ -65,7 +65,9 @@ class ScaleAfterProduct(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every tile whose rows are scaled and which, transposed, is the stationary operand of one product."""
+        """Yield every tile whose rows are scaled and whose transpose is the stationary operand of one product; with
+        the reason if the factor can not move.
+        """
         for scaling in kernel.statements:
             factor = _factor(kernel, scaling)
             if factor is None or not any(transposed(kernel, one) for one in _readers(kernel, scaling)):
@@ -106,7 +108,9 @@ def _factor(kernel: KernelModule, one: Statement) -> Access | None:
 
 
 def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain | str:
-    """Return the chain from the scaled tile to the result, or the reason why the factor can not be moved along it."""
+    """Return the statements from the scaled tile to the product's result; or, as text, the reason why the factor can
+    not be applied to the result.
+    """
     data, scaled = scaling.reads["data"], scaling.made
     fresh = _fresh(kernel, factor, scaling)
     problem = fresh if isinstance(fresh, str) else _settled(kernel, data, scaling)
@@ -170,7 +174,8 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
 def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
     """Return the only statement that reads the tile that ``writer`` writes.
 
-    None means that there is another writer or reader, or that some access does not cover all 128 partitions.
+    None means that the tile has another writer or a second reader, or that an access does not cover all 128
+    partitions.
     """
     name = writer.made.name
     readers, found = kernel.readers(name), all_accesses(kernel, name)
@@ -186,8 +191,8 @@ def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
 
 
 def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
-    """Return the reason why a tile may change after it is scaled, or can not be transposed itself; empty if there is
-    none.
+    """Return the reason why the unscaled tile can not be transposed in place of the scaled one: it may change later,
+    or can not be transposed. Empty if it can.
     """
     name, scaled = data.name, scaling.made
     writers, forms = kernel.writers(name), kernel.forms(data)
@@ -215,8 +220,9 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
 
 
 def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str, Loop] | str:
-    """Return the loops in whose every iteration the factor is another tile. In all others around its writer it must have a
-    place for each iteration, or it may be overwritten before the result is copied: the reason then.
+    """Return, by variable, the loops in which each iteration has a factor tile of its own. As text, the reason why the
+    factor may be overwritten before the result is copied: another loop around its writer gives it no place for each
+    iteration.
     """
     name, writers = factor.name, kernel.writers(factor.name)
     if name in kernel.ambiguous:
@@ -241,10 +247,10 @@ def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str
 
 
 def _followed(kernel: KernelModule, writer: Statement, reader: Statement, renames: _Renames) -> _Renames | str:
-    """Return the values of the loop variables around ``reader`` in the iteration that reads the result of ``writer``;
-    the reason if they differ.
+    """Return the values that the loop variables around ``reader`` have in the iteration that reads the result of
+    ``writer``; as text, the reason why they are not known or differ.
 
-    ``renames`` gives the values around ``writer``. If they differ, the result is the reason as text.
+    ``renames`` has the values of the variables around ``writer``.
     """
     written = writer.made
     read = next(access for access in reader.mentions if access.name == written.name)
@@ -279,8 +285,8 @@ def _value(
     pairs: Sequence[tuple[Affine | None, Affine | None]],
     variable: str,
 ) -> Affine | None:
-    """Return the value of a loop variable of ``writer`` in the iteration that wrote the element that ``reader`` reads; None
-    if unknown. ``pairs`` are the indices that they write and read.
+    """Return the value that a loop variable of ``writer`` had when it wrote the element that ``reader`` reads; None if
+    it is not known. ``pairs`` are (index written, index read).
     """
     uses = [(there, here) for there, here in pairs if there is not None and variable in there.variables]
     if not uses:
@@ -300,7 +306,9 @@ def _value(
 
 
 def _moved(kernel: KernelModule, chain: _Chain, _: Variant) -> str:
-    """Return the source with the transpose of the plain tile, and the factor where the result leaves PSUM."""
+    """Return the source in which the unscaled tile is transposed, and the factor is applied when the result is copied
+    out of PSUM.
+    """
     edits = Edits(kernel.source)
     edits.delete_lines(chain.scaling.start, chain.scaling.end)
     edits.replace(*kernel.span(chain.turned.node), chain.plain)

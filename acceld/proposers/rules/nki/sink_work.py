@@ -1,7 +1,7 @@
-"""Make tiles where they are used, instead of all of them before.
+"""Make tiles where they are used, instead of all tiles before.
 
-The nest that makes the tiles (the producer) moves into a loop of the nest that uses them (the consumer). Those loops of
-the producer disappear over which one iteration of the consumer's loop needs only a single index::
+The loop nest that makes the tiles (the producer) moves into a loop of the nest that uses them (the consumer). If one
+iteration of that loop needs only a single index of a producer's loop, that loop of the producer disappears::
 
     for row in nl.affine_range(32):                       for head in nl.affine_range(8):
         for one in nl.affine_range(8):                        for part in nl.affine_range(32):
@@ -43,8 +43,8 @@ class _Sinking:
 
 
 class SinkWork(Rule):
-    """Move a loop nest that produces tiles into a loop of its only consumer, so that each iteration there computes only the
-    tiles that it uses.
+    """Move a loop nest that makes tiles into a loop of the only nest that uses them, so that each iteration makes only
+    the tiles that it uses.
     """
 
     name = "sink_work"
@@ -112,7 +112,7 @@ def _obstacle(
 
 
 def _is_only_for(kernel: KernelModule, name: str, nests: Sequence[Loop]) -> bool:
-    """Return True if a tile on the chip is used only in these nests. If there are two nests, it must be declared before
+    """Return True if a tile on the chip is used only in these nests. For two nests, the tile must be declared before
     both.
     """
     if kernel.space_of(name) == "hbm":
@@ -146,7 +146,9 @@ def _common(statements: Sequence[Statement]) -> list[Loop]:
 
 
 def _indices(kernel: KernelModule, producer: Loop, names: Sequence[str]) -> dict[str, Dim]:
-    """Return, for variables of the producer, the index by which the consumer always reads what their iteration made."""
+    """Return, by variable of the producer's loops, the index by which the consumer reads what an iteration of that
+    loop made. A loop is left out if the consumer reads by several indices.
+    """
     found: dict[str, Dim] = {}
     for loop in (producer, *producer.loops()):
         dims: list[Dim] = []
@@ -167,8 +169,8 @@ def _indices(kernel: KernelModule, producer: Loop, names: Sequence[str]) -> dict
 
 
 def _place(kernel: KernelModule, loop: Loop, name: str) -> int | None:
-    """Return the position of the index that is exactly the loop's variable in all of the producer's accesses of
-    ``name``; None if there is none.
+    """Return the position of the index that is the loop's variable in every access of ``name`` in the producer; None
+    if there is no such position.
     """
     buffer, variable = kernel.buffers[name], Affine.of_variable(loop.variable)
     places: set[int] | None = None
@@ -192,7 +194,7 @@ def _is_index(dim: Dim) -> bool:
 
 
 def _keeps_sums(producer: Loop, known: Mapping[str, Dim]) -> bool:
-    """Return True if no sum in the producer runs over a loop that disappears."""
+    """Return True if no sum of the producer runs over a loop that disappears."""
     gone = [loop for loop in (producer, *producer.loops()) if loop.variable in known]
     for one in producer.statements():
         loops = [loop for loop in gone if inside(one, loop)]
@@ -226,8 +228,8 @@ def _sunk(kernel: KernelModule, one: _Sinking, _: Variant) -> str:
 
 
 def _private(kernel: KernelModule, one: _Sinking) -> list[Statement]:
-    """Return the declarations of tiles that an iteration around the new position makes for itself, so that they move
-    there too.
+    """Return the declarations of tiles that each iteration around the producer's new position can make for itself.
+    These declarations move there too.
     """
     outer = {loop.variable for loop in (one.into, *around(one.into)) if loop not in around(one.producer)}
     places = {variable for dim in one.known.values() if dim.form for variable in dim.form.variables}
