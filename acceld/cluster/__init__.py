@@ -1,4 +1,4 @@
-"""Evaluate on many hosts behind one daemon. Each host has its own evaluator; the daemon schedules.
+"""Evaluate on many hosts behind one daemon. Each host has an evaluator of its own; the daemon assigns the work.
 
-Only :mod:`acceld.cluster.bridge`, which runs in its own process, imports Ray.
+Only :mod:`acceld.cluster.bridge`, which runs in a process of its own, imports Ray.
 """

@@ -1,6 +1,6 @@
-"""Talk to Ray in a child process of the daemon, which gets the descriptor of a socket to the daemon.
+"""Talk to Ray in a child process of the daemon. The child gets the descriptor of a socket to the daemon.
 
-One Ray actor owns the evaluator of each node that has the resource ``acceld``. Ray decides nothing else.
+Each node with the resource ``acceld`` has one Ray actor, which owns the node's evaluator. Ray decides nothing else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def own_evaluator(setup: Setup, name: str, folder: Path) -> Evaluator:
 
 
 class Served:
-    """Offer a host's methods as a Ray actor. The methods return errors as values, because Ray would wrap exceptions."""
+    """Offer a host's methods as a Ray actor. Errors are returned as values, because Ray would wrap exceptions."""
 
     def __init__(self, name: str, setup: Setup) -> None:
         self._name, self._setup = name, setup
@@ -59,7 +59,9 @@ class Served:
         return await _value(self._host.describe())
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Any:
-        """Return the evaluation of a packed request."""
+        """Return the evaluation of a request whose texts are named by hash (:func:`acceld.cluster.host.packed`), or an
+        error.
+        """
         assert self._host is not None, "described before it evaluates"
         return await _value(self._host.evaluate(request, contents))
 
@@ -82,7 +84,7 @@ async def _value(answer: Awaitable[Any]) -> Any:
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder of a host's contents, data sets and noise floors. Only the host's user can enter the folder."""
+    """Return the folder of a host's stored contents, data sets and noise floors. Only the host's user can enter it."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "acceld" / "hosts" / re.sub(r"[^\w.-]", "_", name)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,7 +92,7 @@ def folder_of(name: str) -> Path:
 
 
 class _Cluster:
-    """Manage one actor for each node that has the resource ``acceld``."""
+    """The actors of a Ray cluster: one for each node with the resource ``acceld``."""
 
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
@@ -103,9 +105,9 @@ class _Cluster:
         ray.init(address=address, namespace=f"acceld-{os.getpid()}", log_to_driver=False, logging_level=logging.ERROR)
 
     def found(self, wanted: int) -> dict[str, str]:
-        """Return the key of each host's actor by the host's name, and start an actor on each new host.
+        """Return the key of each host's actor, by the host's name. New hosts get an actor first.
 
-        ``wanted`` is the number of hosts that Ray's autoscaler is asked for.
+        Ray's autoscaler is asked for ``wanted`` hosts.
         """
         if wanted != self._wanted:
             request_resources(bundles=[{RESOURCE: 1}] * wanted)
@@ -138,7 +140,7 @@ class _Cluster:
 
     async def ask(self, actor: str, method: str, *arguments: object) -> Any:
         """Return a host's answer to a call. Raises HostLostError if the host is gone, or the error that the host
-        returns.
+        returned.
         """
         served = self._actors.get(actor)
         if served is None:

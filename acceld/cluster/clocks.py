@@ -1,4 +1,6 @@
-"""Make latencies of different hosts comparable, by ratios to a kernel timed on the same host."""
+"""Make latencies of different hosts comparable: each is expressed as a ratio to a kernel that was timed on the same
+host.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ def in_run(
     canary: Evaluation | None,
     baseline_us: float,
 ) -> Evaluation:
-    """Return an evaluation with its host's facts, and with its measured latency converted to the run's microseconds.
+    """Return an evaluation whose measured latency is converted to the run's microseconds. The host's facts are added.
 
-    ``known_us`` has the run's latencies by a kernel's hash. A kernel timed interleaved with one of these kernels gets
-    that kernel's latency divided by the measured ratio. Any other latency is scaled by ``baseline_us`` (the baseline in
-    the run) over the latency of ``canary`` (the baseline on this host).
+    ``known_us`` has the run's latencies by the hash of the kernel. If the kernel was timed interleaved with one of
+    these, its latency is that kernel's latency divided by the measured ratio. Otherwise it is scaled by
+    ``baseline_us`` (the baseline's latency in the run) over the latency of ``canary`` (the baseline on this host).
     """
     profile = evaluation.profile
     if profile is None:

@@ -1,10 +1,10 @@
 """Send each evaluation to one of many hosts.
 
-:mod:`acceld.cluster.schedule` chooses the host. Before a host's results of a run count, the run's baseline must pass on
-that host, as a canary. A defective host can fail a good kernel or pass a bad one. So a failure that the machine could
-have caused, and a pass of the strict gate, is evaluated by a second host, and by a third host if the first two
-disagree. The host whose result differs from the other two evaluates the kernel again. If its result is the same, the
-host is set aside; otherwise the kernel is not deterministic.
+:mod:`acceld.cluster.schedule` chooses the host. Before a host's results count for a run, the run's baseline (the
+canary) must pass there. A defective host can fail a good kernel or pass a bad one. So two kinds of result are
+confirmed by a second host: a failure that the machine could have caused, and a pass of the strict gate. A third host
+decides if the first two disagree. The host that differs from the other two then evaluates the kernel again. If its
+result is the same as before, the host is set aside; if not, the kernel is not deterministic.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Answer:
 
 
 class _Member:
-    """Hold a host of the fleet, with the daemon's knowledge about the host."""
+    """One host of the fleet, and what the daemon knows about it."""
 
     def __init__(self, host: Host, now: float) -> None:
         self.host = host
@@ -96,8 +96,8 @@ class Fleet:
     ) -> None:
         """Prepare the fleet.
 
-        Each run may have as many evaluations, running or waiting, as there are slots, and ``queue_size`` more; further
-        submitters of the run block.
+        A run may have as many evaluations, running or waiting, as there are slots, and ``queue_size`` more. A further
+        request of the run waits.
         """
         self._hosts = hosts
         self._queue_size = queue_size
@@ -125,9 +125,9 @@ class Fleet:
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Begin to check the hosts. Evaluations wait until the cluster answers.
+        """Begin to look for hosts. Evaluations wait until the cluster answers.
 
-        Raises DeviceError if software is missing on this machine.
+        Raises DeviceError if software for the cluster is missing on this machine.
         """
         await self._hosts.start()
         looked = asyncio.Event()
@@ -137,8 +137,8 @@ class Fleet:
                 await looked.wait()
 
     async def ready(self, backend: str) -> Evaluator:
-        """Return the fleet itself: hosts report later which backends they serve. Raise UsageError for an unknown
-        backend.
+        """Return the fleet itself. Raise UsageError for an unknown backend. Hosts report only later which backends
+        they serve.
         """
         if backend not in TARGETS:
             raise UsageError(f"there is no backend {backend!r}", hint=f"One of {', '.join(TARGETS)}.")
@@ -162,8 +162,8 @@ class Fleet:
         await self._hosts.close()
 
     def statistics(self) -> dict[str, object]:
-        """Return the state of the queue over all hosts; for each host its standing, its load, and the reason why it is
-        idle.
+        """Return the state of the queue over all hosts, and for each host its standing, its load, and why it has free
+        slots.
         """
         now, seats = self._clock(), self._schedule.seats
         levels = {str(level) for one in self._members.values() if (level := one.health.get("sandbox_level"))}
@@ -257,7 +257,7 @@ class Fleet:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Update the hosts: add new hosts, remove lost hosts, and mark hosts that stopped answering."""
+        """Look for hosts once: add new hosts, remove lost ones, and mark those that stopped answering."""
         try:
             found = await self._hosts.found(self._schedule.wanted)
             self._waits_for = ""
@@ -285,7 +285,7 @@ class Fleet:
             self._let_in(run)
 
     async def _welcome(self, name: str, member: _Member) -> None:
-        """Ask a new host for its facts, and give it work. A host with other versions than the daemon's is set aside."""
+        """Ask a new host for its facts, and give it work; set it aside if its versions differ from the daemon's."""
         try:
             facts = replace(await member.host.describe(), name=name)
         except (HostLostError, AcceldError) as error:
@@ -337,7 +337,7 @@ class Fleet:
     # Evaluations.
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a host, evaluate there, and return the result. Raises the errors of :class:`Evaluator`."""
+        """Evaluate on a host that has room, and return the result. Raises the errors of :class:`Evaluator`."""
         await self._enter(request)
         try:
             return (await self._agreed(request)).evaluation
@@ -346,9 +346,7 @@ class Fleet:
             self._let_in(request.run)
 
     async def _enter(self, request: EvaluationRequest) -> None:
-        """Wait while the request's run has as many evaluations as a run may have. A person's request is admitted at
-        once.
-        """
+        """Wait until the request's run may have another evaluation. A person's request does not wait."""
         run = request.run
         if request.priority is Priority.PERSON or (run not in self._held and self._inside[run] < self._most):
             self._inside[run] += 1
@@ -378,7 +376,7 @@ class Fleet:
             del self._held[run]
 
     async def _agreed(self, request: EvaluationRequest) -> _Answer:
-        """Return the answer of one host. If the answer needs confirmation, other hosts evaluate the kernel first."""
+        """Return an answer to a request. If the first host's answer needs it, other hosts confirm it first."""
         first = await self._answer(request)
         if not _decides(first.evaluation, request):
             return first
@@ -398,22 +396,22 @@ class Fleet:
         return _settled(list(answers.values()))
 
     async def _repeats(self, name: str, request: EvaluationRequest, result: Hashable) -> bool:
-        """Return True if the host gives the same result again; otherwise the kernel is not deterministic."""
+        """Return True if a host gives the same result again. If it does not, the kernel is not deterministic."""
         again = await self._opinion(replace(request, host=name, practice=True), set())
         return again is not None and _result(again.evaluation) == result
 
     async def _opinion(self, request: EvaluationRequest, barred: set[str]) -> _Answer | None:
-        """Return the answer of a host outside ``barred``; None if no such host answers."""
+        """Return the answer of a host that is not in ``barred``; None if no such host answers."""
         try:
             return await self._answer(replace(request, candidate=0), barred, patient=False)
         except DeviceError:
             return None
 
     async def _answer(self, request: EvaluationRequest, barred: Iterable[str] = (), *, patient: bool = True) -> _Answer:
-        """Return the first valid answer of a host outside ``barred``.
+        """Return the first valid answer of a host that is not in ``barred``.
 
-        If no host can take the request, a ``patient`` request waits for a new host. Raises DeviceError if the request
-        is not patient, or if every host has failed it.
+        If no host can take the request, a ``patient`` request waits for a new host. DeviceError is raised if the
+        request is not patient, or if every host has failed it.
         """
         number = next(self._numbers)
         job = Job(
@@ -447,7 +445,7 @@ class Fleet:
         self._occupancy.note(sum(seat.in_use for seat in seats), waiting=bool(self._schedule.waiting))
 
     async def _run(self, job: Job, seat: Seat, member: _Member, request: EvaluationRequest) -> None:
-        """Run a job on a host. Afterwards the job has its answer, waits again, or runs elsewhere."""
+        """Run a job on a host. Afterwards the job has its answer, waits again, or runs on another host."""
         name = seat.facts.name
         answered = False
         try:
@@ -477,14 +475,14 @@ class Fleet:
             self._pump()
 
     def _give(self, job: Job, answer: _Answer) -> None:
-        """Store a job's first answer, even if it comes late from a host that counts as silent."""
+        """Store the first answer to a job, even one that comes late from a host that had stopped answering."""
         self._schedule.settle(job)
         future = self._futures.get(job.number)
         if future is not None and not future.done():
             future.set_result(answer)
 
     def _wait_again(self, job: Job, name: str, why: str, hint: str = "") -> None:
-        """Queue a job for another host. The job's submitter gets DeviceError if no other host can take the job."""
+        """Queue a job for another host. If no other host can take it, the caller that waits for it gets DeviceError."""
         future = self._futures.get(job.number)
         if future is None or future.done() or job.settled:
             return
@@ -494,7 +492,9 @@ class Fleet:
         self._schedule.again(job, name)
 
     async def _ask(self, facts: HostFacts, member: _Member, request: EvaluationRequest) -> _Answer | None:
-        """Return a host's answer with latencies in the run's units; None if the host fails the canary."""
+        """Return a host's answer, with latencies in the run's microseconds; None if the run's baseline does not pass
+        on the host.
+        """
         name = facts.name
         measured = TARGETS[request.backend].source is Source.MEASURED
         sent = replace(request, interleave=measured and bool(request.run))
@@ -512,7 +512,9 @@ class Fleet:
         return _Answer(name, in_run(evaluation, facts, known, proof, baseline_us))
 
     def _canary(self, name: str, member: _Member, request: EvaluationRequest) -> asyncio.Task[Evaluation] | None:
-        """Return the task that evaluates the run's baseline on a host, started once; None outside of a run."""
+        """Return the task that evaluates the run's baseline on a host; it is started once. None for a request outside
+        of a run.
+        """
         if request.canary is None:
             return None
         asked = replace(
@@ -550,7 +552,7 @@ class Fleet:
         return out_of_step(votes)
 
     async def _send(self, member: _Member, request: EvaluationRequest) -> Evaluation:
-        """Send a request, with the contents that the host lacks."""
+        """Send a request to a host. Texts and files that the host lacks are sent too."""
         wire, contents = packed(request, await self._workload(request))
         lacking = {sha256: data for sha256, data in contents.items() if sha256 not in member.sent}
         member.sent.update(lacking)
@@ -562,7 +564,9 @@ class Fleet:
         return evaluation
 
     async def _workload(self, request: EvaluationRequest) -> bytes:
-        """Return the contents of a request's workload, read once for each run; empty for a request without a workload."""
+        """Return the files of a request's workload as bytes, read once for each run; b"" for a request without a
+        workload.
+        """
         if request.arguments is not None:
             return b""
         key = (request.workload, request.workload_folder, request.context)
@@ -579,7 +583,9 @@ class Fleet:
 
 
 def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
-    """Return True for a result that a second host must confirm."""
+    """Return True for a result that a second host must confirm: a failure that a machine could have caused, or a pass
+    of the strict gate.
+    """
     if request.practice:
         return False
     return evaluation.status in _DOUBTFUL or evaluation.gate is Gate.STRICT
@@ -588,7 +594,7 @@ def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
 def _settled(answers: Sequence[_Answer]) -> _Answer:
     """Return the answer that counts if answers differ: a wrong result of any host, else the answer of the majority.
 
-    Without a majority an answer that did not pass counts.
+    If there is no majority, an answer that did not pass counts.
     """
     wrong = next((one for one in answers if one.evaluation.status in _WRONG), None)
     if wrong is not None:
@@ -598,14 +604,16 @@ def _settled(answers: Sequence[_Answer]) -> _Answer:
 
 
 def _result(evaluation: Evaluation) -> Hashable:
-    """Return the part of a result on which hosts must agree. Predicted latencies are the same everywhere."""
+    """Return the part of a result in which hosts must agree. Predicted latencies belong to it, because they are the
+    same everywhere.
+    """
     profile = evaluation.profile
     exact = profile is not None and profile.source is Source.SIMULATED
     return (evaluation.status, evaluation.program_sha256, evaluation.latency_us) if exact else (evaluation.status,)
 
 
 def _differing(facts: HostFacts) -> str:
-    """Return the differences of a host's versions from the daemon's as text; an empty text if all are equal."""
+    """Return how a host's versions differ from the daemon's, as text; "" if they are equal."""
     here = dict(versions_here())
     wrong = [
         f"{name} {reported or 'none'} (here {here.get(name, 'none')})"

@@ -1,4 +1,4 @@
-"""Define the interface of a host, and the local host, which owns the evaluator of its machine."""
+"""Define the interface of a host, and implement it for this machine (the local host)."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _COMPILERS = ("neuronx-cc", "nki", "triton")
 
 
 class HostLostError(Exception):
-    """Report that a host does not answer, or is gone."""
+    """A host does not answer, or is gone."""
 
 
 class MissingError(AcceldError):
-    """Report that a host lacks contents that a request names by hash."""
+    """A host lacks a text or a workload that a request names by hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """Hold a host's description of itself."""
+    """What a host says about itself: name, slots, versions, devices."""
 
     name: str
     slots: int
@@ -51,21 +51,23 @@ class HostFacts:
     """Versions that must equal those of the daemon: acceld, Python, Ray."""
 
     def takes(self, backend: str, chip: str) -> bool:
-        """Return False if a kernel for another chip would be measured on this host."""
+        """Return True if the host can evaluate for a backend and chip. False means that a kernel for another chip
+        would be measured there.
+        """
         return backend == SIMULATOR or chip in (HOST, self.chip) or not self.chip
 
 
 class Host(Protocol):
-    """Define the interface of a machine that evaluates. Each call raises :class:`HostLostError` if there is no answer."""
+    """Interface of a machine that evaluates. Each call raises :class:`HostLostError` if the host does not answer."""
 
     async def describe(self) -> HostFacts:
         """Return the host's facts."""
         ...
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Return the evaluation of a request from :func:`packed`.
+        """Return the evaluation of a request made by :func:`packed`.
 
-        Raises MissingError if neither the host nor ``contents`` has a part of the request.
+        Raises MissingError if a text or workload is neither stored on the host nor in ``contents``.
         """
         ...
 
@@ -79,14 +81,15 @@ class Host(Protocol):
 
 
 class Hosts(Protocol):
-    """Define the interface that finds hosts."""
+    """Interface by which a fleet finds its hosts."""
 
     async def start(self) -> None:
         """Check what a connection needs on this machine. Raise DeviceError if something is missing."""
         ...
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
-        """Return the hosts by name; a restarted host is another object. ``wanted`` is the number of hosts to ask for.
+        """Return the hosts by name. A host that was restarted is a new object. ``wanted`` is the number of hosts to
+        ask for.
 
         Connects first if there is no connection. Raises HostLostError if the cluster does not answer.
         """
@@ -98,10 +101,10 @@ class Hosts(Protocol):
 
 
 class LocalHost:
-    """Evaluate on the machine that runs this code. Implements :class:`Host`."""
+    """Evaluate on this machine. Implements :class:`Host`."""
 
     def __init__(self, name: str, slots: int, evaluator: Evaluator, folder: Path, config: Config | None = None) -> None:
-        """Keep contents, data sets and noise floors of this host in ``folder``."""
+        """Prepare the host. It keeps contents, data sets and noise floors in ``folder``."""
         self._name, self._slots = name, slots
         self._evaluator = evaluator
         self._folder, self._contents = folder, folder / "contents"
@@ -116,7 +119,9 @@ class LocalHost:
         return facts_here(self._name, self._slots)
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Return the evaluation of a packed request. Raise MissingError if this machine lacks a part of the request."""
+        """Return the evaluation of a request made by :func:`packed`. Raise MissingError if this machine lacks a text
+        or workload of it.
+        """
         for sha256, data in contents.items():
             self._keep(sha256, data)
         return await self._evaluator.evaluate(self._unpacked(request))
@@ -146,7 +151,7 @@ class LocalHost:
         return replace(with_texts(request, lambda sha256: self._read(sha256).decode()), workload_folder=folder)
 
     def _workload(self, sha256: str) -> str:
-        """Return the folder of a workload, which is written from its stored contents at first use."""
+        """Return the path of a workload's folder. At first use the folder is written from the stored contents."""
         files: dict[str, str] = json.loads(self._read(sha256))
         root = self._contents / f"{sha256}.workload"
         place = root / next(iter(files))
@@ -183,7 +188,7 @@ def facts_here(name: str, slots: int) -> HostFacts:
 
 
 def versions_here() -> tuple[tuple[str, str], ...]:
-    """Return the versions that a daemon and its hosts must share."""
+    """Return (name, version) of all software that must be equal on a daemon and its hosts."""
     python = ".".join(map(str, sys.version_info[:3]))
     return (("acceld", _version("acceld")), (platform.python_implementation(), python), ("ray", _version("ray")))
 
@@ -217,7 +222,7 @@ def with_texts(request: EvaluationRequest, text_of: Callable[[str], str]) -> Eva
 
 
 def packed(request: EvaluationRequest, workload: bytes) -> tuple[EvaluationRequest, dict[str, bytes]]:
-    """Return a request that names sources and workload by hash, and the contents by hash."""
+    """Return (a request that names kernels and workload by hash, their contents by hash)."""
     contents: dict[str, bytes] = {}
 
     def kept(data: bytes) -> str:

@@ -1,8 +1,8 @@
-"""Reach the hosts of a Ray cluster through a child process, the only one that imports Ray.
+"""Reach the hosts of a Ray cluster through a child process, the only process that imports Ray.
 
-Ray ends a process whose head node is gone for long, and that must not be the daemon. When the child ends, every host
-counts as lost, their work is queued again, and a new child is started. The child's environment holds only what Ray
-needs.
+Ray ends a process whose head node is gone for long, and must not end the daemon. When the child ends, every host
+counts as lost, the work of all hosts is queued again, and a new child is started. The child's environment has only
+what Ray needs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Hold the settings that a host's evaluator is built from."""
+    """The settings from which a host builds its evaluator."""
 
     config: EvaluateConfig
     devices: DevicesConfig
@@ -78,7 +78,7 @@ class RayHosts:
             raise DeviceError("devices.cluster needs Ray", hint="pip install 'acceld[cluster]'")
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
-        """Return the hosts by name. A child that has ended, or has lost the cluster, is replaced.
+        """Return the hosts by name. A child that has ended, or has lost the cluster, is replaced first.
 
         Raises HostLostError if the cluster does not answer.
         """
@@ -112,7 +112,7 @@ class RayHosts:
 
 
 class RayHost:
-    """Call the actor of one node. Implements :class:`acceld.cluster.host.Host`."""
+    """A host behind one Ray actor. Implements :class:`acceld.cluster.host.Host`."""
 
     def __init__(self, bridge: _Bridge, actor: str) -> None:
         self._bridge, self._actor = bridge, actor
@@ -139,7 +139,7 @@ class RayHost:
 
 
 class _Bridge:
-    """Manage the child process, and the calls that wait for it."""
+    """The child process that talks to Ray, and the calls that wait for its answers."""
 
     def __init__(self, address: str, setup: Setup) -> None:
         self._address, self._setup = address, setup
@@ -175,8 +175,8 @@ class _Bridge:
             raise HostLostError(f"the Ray cluster {self._address} gave no answer in {CONNECT_S:g} s") from None
 
     async def call(self, kind: str, *arguments: object) -> Any:
-        """Return the child's answer to a call, or raise the error that the child answers. Raise HostLostError if the
-        child has ended.
+        """Return the child's answer to a call, or raise the error that it answers. Raise HostLostError if the child
+        has ended.
         """
         if self.ended or self._writer is None:
             raise HostLostError("Ray's process has ended")

@@ -1,6 +1,6 @@
-"""Schedule evaluations over hosts, and detect hosts that disagree.
+"""Assign evaluations to hosts, and find the host that disagrees with the others.
 
-This module only changes plain data: it has no clock, no network and no tasks.
+The module changes plain data only: it has no clock, no network and no tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ daemon.
 
 
 class Standing(StrEnum):
-    """Name the state of a host, which decides if the host is given work."""
+    """The state of a host. It decides whether the host gets work."""
 
     ACTIVE = "active"
     DRAINING = "draining"
@@ -33,7 +33,7 @@ class Standing(StrEnum):
 
 
 class Lane(NamedTuple):
-    """Identify the jobs that may go to the same hosts."""
+    """Key of the waiting jobs that have the same priority and run, and may go to the same hosts."""
 
     priority: int
     run: int
@@ -46,7 +46,7 @@ class Lane(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """Describe an evaluation that waits or runs, or both: a host that stopped answering may still answer."""
+    """An evaluation that waits or runs. It may do both: a host that stopped answering may still answer."""
 
     number: int
     priority: int
@@ -62,14 +62,16 @@ class Job:
     """True if the job has its answer; hosts may still be running it."""
 
     def lane(self, held: Iterable[str]) -> Lane:
-        """Return the key of jobs with the same choice of hosts. ``held`` are the hosts that already run the job."""
+        """Return the key of the lane in which the job waits. The hosts in ``held`` run the job already, so it does not
+        go there again.
+        """
         barred = frozenset(self.barred.union(held))
         return Lane(self.priority, self.run, self.backend, self.chip, self.pinned, barred, self.patient)
 
 
 @dataclass(slots=True)
 class Seat:
-    """Hold a host, its limits, and the jobs on it."""
+    """A host in the schedule: its facts, its standing, and the jobs on it."""
 
     facts: HostFacts
     standing: Standing = Standing.ACTIVE
@@ -80,7 +82,7 @@ class Seat:
     """The reason why a backend does not work on the host, by backend."""
 
     def takes(self, job: Job) -> bool:
-        """Return True if the host may get the job when the host has room."""
+        """Return True if the host may get the job, once it has room."""
         return (
             self.standing is Standing.ACTIVE
             and job.backend not in self.unfit
@@ -91,22 +93,26 @@ class Seat:
 
     @property
     def room(self) -> int:
-        """Return the greatest number of jobs that the host holds: one for each slot, and a share of these ahead."""
+        """Return the greatest number of jobs on the host: one for each slot, and a share more that wait there for a
+        free slot.
+        """
         return self.facts.slots + int(AHEAD * self.facts.slots)
 
     @property
     def in_use(self) -> int:
-        """Return the number of slots in use. Further jobs wait on the host."""
+        """Return the number of busy slots. Further jobs wait on the host."""
         return min(len(self.running), self.facts.slots)
 
     @property
     def load(self) -> float:
-        """Return the number of jobs as a share of the slots."""
+        """Return the number of the host's jobs divided by its slots."""
         return len(self.running) / self.facts.slots
 
 
 class Schedule:
-    """Hold waiting jobs and hosts. Order of jobs: priority, then the run with the fewest running jobs, then arrival."""
+    """The hosts and the waiting jobs. Jobs are assigned by priority, then for the run with the fewest running jobs,
+    then by arrival.
+    """
 
     def __init__(self) -> None:
         self.seats: dict[str, Seat] = {}
@@ -125,14 +131,14 @@ class Schedule:
     # Hosts.
 
     def join(self, facts: HostFacts) -> Seat:
-        """Add a host, in place of a host of the same name, and return its seat."""
+        """Add a host, and return its seat. It replaces a host of the same name."""
         self.leave(facts.name)
         seat = self.seats[facts.name] = Seat(facts)
         self.hear(facts.name)
         return seat
 
     def hear(self, name: str) -> None:
-        """Mark a host as answering. It gets work unless it was drained or set aside."""
+        """Record that a host answers. It gets work, unless it was drained or set aside."""
         seat = self.seats[name]
         seat.standing, seat.reason = self._withheld.get(name, (Standing.ACTIVE, ""))
 
@@ -144,16 +150,18 @@ class Schedule:
             self._again(seat.running.values())
 
     def silence(self, name: str, reason: str) -> None:
-        """Stop sending work to a host that does not answer, and queue its running jobs again. Late answers still count."""
+        """Give no work to a host that does not answer, and queue its running jobs again. An answer that it gives later
+        still counts.
+        """
         seat = self.seats[name]
         if seat.standing is not Standing.ASIDE:
             seat.standing, seat.reason = Standing.SILENT, reason
         self._again(seat.running.values())
 
     def set_aside(self, name: str, reason: str, *, until_it_leaves: bool = False) -> None:
-        """Ignore a host's results, and queue its running jobs for other hosts.
+        """Ignore a host's results, give it no work, and queue its running jobs for other hosts.
 
-        This lasts until a person resumes the host; with ``until_it_leaves``, until the host leaves.
+        A person can end this; with ``until_it_leaves`` it also ends when the host leaves.
         """
         seat = self.seats[name]
         seat.standing, seat.reason = Standing.ASIDE, reason
@@ -183,9 +191,9 @@ class Schedule:
         heapq.heappush(self._lanes.setdefault(lane, []), job.number)
 
     def place(self) -> tuple[Job, Seat] | None:
-        """Assign the next job that some host has room for to the least loaded of these hosts.
+        """Assign one waiting job to the least loaded of the hosts that have room for it.
 
-        Returns the job and the host's seat; None if no waiting job can be placed.
+        Return the job and the host's seat; None if no job can be assigned now.
         """
         free = [seat for seat in self.seats.values() if len(seat.running) < seat.room]
         if not free or not self.waiting:
@@ -202,7 +210,7 @@ class Schedule:
         return None
 
     def _heads(self) -> list[tuple[Lane, Job]]:
-        """Return the first waiting job of each lane."""
+        """Return the first waiting job of each lane, with the lane's key."""
         found = []
         for lane, numbers in list(self._lanes.items()):
             while numbers and self._lane_of.get(numbers[0]) != lane:
@@ -214,14 +222,14 @@ class Schedule:
         return found
 
     def end(self, name: str, job: Job, *, answered: bool) -> None:
-        """Record that a host no longer runs a job."""
+        """Record that a host no longer runs a job; ``answered`` says whether it gave an answer."""
         seat = self.seats.get(name)
         if seat is not None and seat.running.pop(job.number, None) is not None:
             seat.done += answered
             self._of_run[job.run] -= 1
 
     def settle(self, job: Job) -> None:
-        """Remove a job from the queue because it has its answer or is no longer wanted."""
+        """Remove a job from the queue, because it has its answer or nobody waits for it any more."""
         job.settled = True
         self._take_off(job)
 
@@ -230,15 +238,15 @@ class Schedule:
         self._lane_of.pop(job.number, None)
 
     def possible(self, job: Job) -> bool:
-        """Return True if a host that gets work could take the job."""
+        """Return True if one of the hosts that get work may take the job, now or once it has room."""
         return any(seat.takes(job) for seat in self.seats.values())
 
     def stranded(self) -> list[Job]:
-        """Return the waiting jobs that no host could take and that do not wait for a new host."""
+        """Return the waiting jobs that no present host may take and that may not wait for a new host."""
         return [job for lane, job in self._heads() if not lane.patient and not self.possible(job)]
 
     def again(self, job: Job, name: str = "") -> None:
-        """Queue a job again, unless it has its answer or another host than ``name`` runs it."""
+        """Queue a job again, unless it has its answer, or another host than ``name`` runs it."""
         others = (seat for seat in self.seats.values() if seat.facts.name != name and seat.standing in _TRUSTED)
         if not job.settled and not any(job.number in seat.running for seat in others):
             self.add(job)
@@ -256,11 +264,11 @@ class Schedule:
 
     @property
     def wanted(self) -> int:
-        """Return the number of hosts to ask for: the present hosts, and one more if a job waits."""
+        """Return the number of hosts to ask the cluster for: the present ones, and one more if a job waits."""
         return len(self.seats) + bool(self.waiting)
 
     def why_idle(self, name: str) -> str:
-        """Return the reason why a host has free slots; an empty text if no slot of the host is free."""
+        """Return why a host has free slots; "" if all its slots are busy."""
         seat = self.seats[name]
         if seat.standing is not Standing.ACTIVE:
             return f"{seat.standing}: {seat.reason}".rstrip(": ")
@@ -279,7 +287,7 @@ _TRUSTED = (Standing.ACTIVE, Standing.DRAINING)
 
 
 def out_of_step(results: Mapping[str, Hashable]) -> str | None:
-    """Return the one host whose result differs, if at least two other hosts have equal results; None otherwise."""
+    """Return the one host whose result differs while at least two others agree; None otherwise."""
     counted = Counter(results.values())
     for host, result in results.items():
         if counted[result] == 1 and max((n for other, n in counted.items() if other != result), default=0) >= 2:

@@ -1,1 +1,1 @@
-"""Run the daemon: composition root, run queue, process."""
+"""Run the daemon: build its parts, queue its runs, serve its process."""

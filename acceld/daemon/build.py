@@ -1,4 +1,4 @@
-"""Build the parts of the real daemon: evaluator, proposers, optimization memory, budgets."""
+"""Build the parts of a daemon from the configuration: evaluator, proposers, memory of insights, budgets."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class SearchBuilder:
         self._router: Router | Fleet
 
     async def parts(self) -> Parts:
-        """Return the parts of a daemon. Models are connected when the first run needs them."""
+        """Return the parts of a daemon. No model is connected before a run needs it."""
         caps = self._config.budget
         today = time.time() // DAY_S * DAY_S
         self.budget = Budget(
@@ -143,7 +143,7 @@ class SearchBuilder:
         await self._store.change(keep_host, asdict(facts), None if price is None else float(price))
 
     async def close(self) -> None:
-        """Close connections to models, after all reports of budget levels have been written."""
+        """Wait until all reports of budget levels are written, then close the connections to models."""
         await asyncio.gather(*self._telling, return_exceptions=True)
         for models in (*self._former_models, *([self._models] if self._models else [])):
             await models.close()
@@ -151,7 +151,7 @@ class SearchBuilder:
     def reload(self, found: Validation) -> None:
         """Use a changed configuration.
 
-        Prompts take effect from each run's next iteration on, caps at once, and models and other settings for new runs.
+        Caps change at once, prompts with each run's next iteration, models and other settings for new runs only.
         """
         if found.prompts is not None:
             for library in self._prompts:
@@ -166,7 +166,7 @@ class SearchBuilder:
             self._models = None
 
     async def check(self, spec: RunSpec) -> None:
-        """Raise AcceldError if a run could not begin. Called before the run is accepted."""
+        """Raise AcceldError if a run with this specification could not begin. Called before the run is accepted."""
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         if spec.search.from_reference:
             _check_reference(found, spec)
@@ -224,14 +224,14 @@ class SearchBuilder:
         return Search(run, parts, control)
 
     def _model(self, spec: RunSpec) -> str:
-        """Return the version of the performance model that times a run; the uncalibrated one for a device, which only
-        screens by it.
+        """Return the version of the performance model for a run. A device uses the uncalibrated model, because it only
+        screens by predictions.
         """
         found = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
         return model_of(found)
 
     def _equip(self, proposer: Proposer, run: Run) -> None:
-        """Give a proposer's executor its tools, if tools are enabled and the simulator takes the run's API and chip."""
+        """Give the executor its tools, if they are enabled and the simulator can run the run's API and chip."""
         from acceld.proposers.both import BothProposer
         from acceld.proposers.llm.proposer import LLMProposer
         from acceld.proposers.llm.tools import Workbench
@@ -283,15 +283,17 @@ class SearchBuilder:
         return model_proposer(calls, roles, prompts, found, parameters, self._home, self._shares(run, roles))
 
     def _polisher(self, spec: RunSpec) -> Proposer | None:
-        """Return the rules that polish models' kernels, if models and rules both propose and the simulator takes the
-        run's API and chip.
+        """Return the rules that improve models' kernels, if models and rules both propose and the simulator can run
+        the run's API and chip; None otherwise.
         """
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
         return _tuner(spec, partial(self._timed, spec), "promise", spec.search.polish)
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> TimedProgram | None:
-        """Return the simulated latency of a kernel, without running it on data; None if it is not legal at every shape."""
+        """Return the simulated latency of a kernel, without running it on data; None if it is illegal at one of the
+        workload's shapes.
+        """
         request = EvaluationRequest(kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder)
         own = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         found = await timed_with_hidden(request, own, self._router.evaluate)
@@ -300,7 +302,9 @@ class SearchBuilder:
         return TimedProgram(found.latency_us, found.program_sha256, found.profile)
 
     def _shares(self, run: int, roles: RoleTable) -> Callable[[Role, int], Awaitable[Mapping[str, float]]]:
-        """Return a function that gives each model's share of a role's calls, by the model's gain in earlier iterations."""
+        """Return a function (role, iteration) that gives each model's share of the role's calls, by the gains of
+        earlier iterations.
+        """
         known: dict[tuple[Role, int], dict[str, float]] = {}
 
         async def shares_of(role: Role, iteration: int) -> Mapping[str, float]:
@@ -363,7 +367,7 @@ def model_proposer(
     home: Home,
     shares: Callable[[Role, int], Awaitable[Mapping[str, float]]] | None = None,
 ) -> LLMProposer:
-    """Return the proposer that asks models about a workload, for a run or to show a run's prompts."""
+    """Return the proposer that asks models about a workload. It serves a run, or shows a run's prompts."""
     from acceld.proposers.llm.proposer import LLMProposer
 
     return LLMProposer(
@@ -380,10 +384,10 @@ def model_proposer(
 
 
 def both_proposer(models: Proposer, spec: RunSpec, timed: Clock) -> BothProposer:
-    """Return models with rules beside them, for a run or to show a run's prompts.
+    """Return the proposer in which models and rules alternate. It serves a run, or shows a run's prompts.
 
-    The rules propose the sequence of rewrites that is fastest for a parent by ``timed``; single rewrites if the run is
-    not on the simulator.
+    On the simulator the rules propose whole sequences of rewrites, the fastest by ``timed``; elsewhere single
+    rewrites.
     """
     from acceld.proposers.both import BothProposer
 
@@ -419,9 +423,7 @@ def _tuner(
 
 
 def _accuracy_of(found: Workload, home: Home) -> Callable[[], str]:
-    """Return a function that states the accuracy that the gate demands; an empty text before the workload's noise was
-    measured.
-    """
+    """Return a function that states which accuracy the gate demands; "" until the workload's noise was measured."""
     noise = Floors(home.path / "floors")
 
     def asked() -> str:
@@ -432,7 +434,7 @@ def _accuracy_of(found: Workload, home: Home) -> Callable[[], str]:
 
 
 def memory_settings(parameters: SearchParameters) -> MemorySettings:
-    """Return the settings of a run's optimization memory."""
+    """Return the settings of the memory of insights that a run's parameters give."""
     return MemorySettings(
         policy=parameters.memory,
         capacity=parameters.memory_size,
@@ -445,7 +447,7 @@ def memory_settings(parameters: SearchParameters) -> MemorySettings:
 
 
 def applicability(run: int, spec: RunSpec, problem: Problem) -> Applicability:
-    """Return the setting of a run, by which insights are chosen."""
+    """Return the setting of a run (chip, API, source of latencies ...), by which insights are chosen."""
     source = TARGETS[spec.backend].source
     return Applicability(run, spec.chip, spec.api, source=source, tags=problem.tags, dtype=problem.dtype)
 
@@ -455,9 +457,10 @@ def _is_simulated(spec: RunSpec) -> bool:
 
 
 def _root(found: Workload, spec: RunSpec) -> Kernel:
-    """Return a run's first kernel: the given kernel, else the baseline.
+    """Return the kernel with which a run begins: the given kernel, else the workload's baseline.
 
-    A run from a reference without a given kernel begins with a blank, which the first written kernel replaces.
+    A run from the reference without a given kernel begins with an empty kernel, which the first written kernel
+    replaces.
     """
     if spec.search.from_reference and spec.root is None:
         entry = found.entry or "kernel"
@@ -466,7 +469,9 @@ def _root(found: Workload, spec: RunSpec) -> Kernel:
 
 
 def _check_reference(found: Workload, spec: RunSpec) -> None:
-    """Raise UsageError if the run's proposer can write no first kernel, or the workload has no reference for one."""
+    """Raise UsageError if a run from the reference could get no first kernel: its proposer writes none, or the
+    workload has no reference.
+    """
     if not PROPOSERS[spec.proposer].writes_first:
         raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     if found.reference is None:
@@ -497,9 +502,7 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
 
 
 def _also_for(found: Workload) -> str:
-    """Return sentences on the other shapes that a kernel of the workload is for or is tried at; an empty text without
-    any.
-    """
+    """Return sentences on the other shapes that a kernel must support or is checked at; "" if there are none."""
     hidden = (
         f". The kernel is also tried at other values of {', '.join(found.hidden[0])}, which you do not know: take sizes from "
         "the arguments' shapes"
@@ -516,7 +519,7 @@ def _also_for(found: Workload) -> str:
 
 
 def definition(found: Workload) -> dict[str, object]:
-    """Return the definition of a workload as the history stores it."""
+    """Return what the history stores of a workload: its definition as data."""
     return {
         "name": found.name,
         "family": found.family,

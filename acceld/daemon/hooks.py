@@ -1,8 +1,8 @@
-"""Run a person's commands on certain events, with a JSON object on standard input.
+"""Run a person's commands on certain events. A command gets a JSON object on its standard input.
 
 ``on_best`` runs when a kernel that passed the strict gate became a run's best, ``on_end`` when a run ended,
-``on_alarm`` at a budget level, a sick device or a suspect candidate. Each command is recorded before it starts, its
-process group is ended after ``LIMIT_S`` seconds, and no run waits for a command.
+``on_alarm`` at a budget level, a sick device or a suspect candidate. Each command is recorded before it starts. Its
+process group is ended after ``LIMIT_S`` seconds, and no run waits for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def hook_for(event: Event, hooks: HooksConfig) -> tuple[str, str]:
 
 
 async def run_hooks(store: Store, hooks: HooksConfig) -> None:
-    """Run the hook of each new event, one after another, without end."""
+    """Run the hook of each new event, one after another. This never returns; cancel it."""
     if not (hooks.on_best or hooks.on_end or hooks.on_alarm):
         return
     async for event in store.subscribe(store.hub.last_seq):

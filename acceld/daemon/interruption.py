@@ -1,4 +1,4 @@
-"""Watch for EC2's notice that a spot instance is about to be taken back."""
+"""Wait for EC2's notice that it will take back a spot instance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANSWER_S = 2.0
 
 
 def on_ec2() -> bool:
-    """Return True on an EC2 instance; other machines have no metadata service to ask."""
+    """Return True on an EC2 instance. Only there a metadata service answers."""
     try:
         return VENDOR.read_text(encoding="ascii").strip() == "Amazon EC2"
     except OSError:
@@ -39,7 +39,7 @@ async def notice(base_url: str = METADATA, *, period_s: float = PERIOD_S) -> str
 
 
 async def _ask(session: aiohttp.ClientSession, base_url: str) -> str | None:
-    """Return the notice that the instance will be interrupted; None before such a notice."""
+    """Return the notice of an interruption as text; None as long as there is none."""
     asking = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     async with session.put(f"{base_url}/latest/api/token", headers=asking) as answer:
         token = await answer.text() if answer.status == 200 else ""

@@ -1,4 +1,4 @@
-"""Start the daemon's process from a command. Imports nothing heavy."""
+"""Start the daemon's process from a command. This module imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
 
 
 def ensure(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = START_S) -> dict[str, Any]:
-    """Return the self-description of the daemon of ``home``, which is started if no daemon runs.
+    """Return the self-description of the daemon of ``home``. Start a daemon if none runs.
 
     Raises DaemonError if a running daemon does not answer, and the errors of :func:`launch`.
     """
@@ -95,7 +95,9 @@ def _answers(home: Home) -> bool:
 
 
 def _wait(descriptor: int, timeout_s: float) -> dict[str, Any] | None:
-    """Return one line of JSON; None if the other end closes, or no line comes within ``timeout_s``."""
+    """Return one line of JSON that arrives at a descriptor; None if the other end closes it, or no line comes within
+    ``timeout_s``.
+    """
     deadline, raw = time.monotonic() + timeout_s, b""
     while not raw.endswith(b"\n"):
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))

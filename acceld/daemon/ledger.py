@@ -1,4 +1,4 @@
-"""Store model calls and batches for the call layer."""
+"""Store model calls and batches in the history, for :mod:`acceld.llm`."""
 
 from __future__ import annotations
 

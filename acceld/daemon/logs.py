@@ -15,8 +15,8 @@ FILES = 3
 
 
 class JsonLines(logging.Formatter):
-    """Format a log record as one JSON object with ``at``, ``level``, ``logger`` and ``text``, which passes through
-    ``redact``.
+    """Format a log record as one JSON object with ``at``, ``level``, ``logger`` and ``text``. ``redact`` removes
+    secrets from the text.
     """
 
     def __init__(self, redact: Callable[[str], str] | None = None) -> None:
@@ -43,14 +43,14 @@ def printable(text: str) -> str:
 
 
 class PrivateRotatingHandler(logging.handlers.RotatingFileHandler):
-    """Write to a rotating file that only its owner can read."""
+    """Write log lines to rotating files that only their owner can read."""
 
     def _open(self):  # type: ignore[no-untyped-def]  # the base class has no annotation here
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return os.fdopen(descriptor, "a", encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Drop a line that can not be written, because logging would print the unredacted line to standard error."""
+        """Drop a line that can not be written. The base class would print it to standard error with its secrets."""
 
 
 def log_to(path: Path, level: str, *, also_stderr: bool, redact: Callable[[str], str] | None = None) -> None:

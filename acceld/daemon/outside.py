@@ -28,9 +28,10 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
     """Return the evaluation request that a client's JSON object describes.
 
     Without ``kernel`` the request is for the workload's baseline for ``api``. ``against`` lists kernels, or the word
-    ``baseline``, that a device times interleaved with the kernel. A request with an ``id`` is one of many: it waits
-    behind single requests, and takes entry and grid from the workload. A request with ``arguments`` has no workload:
-    the simulator times its kernel. Raises UsageError for a bad field, WorkloadError for an unknown workload.
+    ``baseline``; a device times them interleaved with the kernel. A request with an ``id`` is one of many: it waits
+    behind single requests, and takes entry and grid from the workload. A request with ``arguments`` has no workload,
+    and its kernel is only timed by the simulator. Raises UsageError for a bad field, WorkloadError for an unknown
+    workload.
     """
     if "arguments" in asked:
         return _alone(asked, config)
@@ -95,7 +96,9 @@ def _list(against: Any) -> list[Any]:
 
 
 def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Kernel | None:
-    """Return a kernel to compare with; None for the baseline of a workload without a baseline for ``api``."""
+    """Return a kernel with which the evaluated one is compared; None if that is the baseline, and the workload has no
+    baseline for ``api``.
+    """
     if given == BASELINE:
         found = specs.workload_of(asked, config)
         return baseline_kernel(found, api) if api in found.baselines else None
@@ -109,7 +112,7 @@ def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Ke
 
 
 def _launched(kernel: Kernel, given: Mapping[str, Any], found: Workload) -> Kernel:
-    """Return the kernel, with the entry, grid and LNC of its workload where ``given`` has none."""
+    """Return the kernel. Entry, grid and LNC come from its workload if ``given`` does not set them."""
     lnc = kernel.lnc if "lnc" in given else found.lnc
     return replace(kernel, entry=kernel.entry or found.entry or "", grid=kernel.grid or found.grid, lnc=lnc)
 
@@ -121,9 +124,9 @@ FINDINGS = ("binding", "hot_spots", "unproven")
 def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Evaluation) -> dict[str, Any]:
     """Return the evaluation as JSON-able data, with its backend, chip and API.
 
-    With ``details`` false in ``asked`` the profile's details are left out; with ``"findings"`` only the details in
-    :data:`FINDINGS` stay. ``paired`` has the ratio to each kernel of ``against`` that was timed interleaved with the
-    kernel, in the order of ``against``.
+    If ``details`` in ``asked`` is false, the profile's details are left out; if it is ``"findings"``, only those in
+    :data:`FINDINGS` stay. ``paired`` has the ratio to each kernel of ``against`` that was timed interleaved, in the
+    order of ``against``.
     """
     reported = asdict(evaluation) | {"backend": request.backend, "chip": request.chip, "api": request.kernel.api}
     found = evaluation.profile.details.get("paired", ()) if evaluation.profile is not None else ()

@@ -1,4 +1,4 @@
-"""Define the parts of a daemon besides the store and the server."""
+"""Define what a daemon consists of besides store and server."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ async def _anything(spec: RunSpec) -> None:
 
 
 class FleetControl(Protocol):
-    """Define the interface to the hosts of a fleet. Methods raise UsageError for an unknown host."""
+    """Interface by which the daemon controls the hosts of a fleet. Methods raise UsageError for an unknown host."""
 
     async def drain(self, name: str) -> None:
-        """Send a host no new work."""
+        """Give a host no new work; its running work is finished."""
         ...
 
     async def undrain(self, name: str) -> None:
-        """Send work again to a host that was drained or set aside."""
+        """Give work again to a host that was drained or set aside."""
         ...
 
     async def doctor(self, name: str) -> list[Finding]:
@@ -42,7 +42,8 @@ class FleetControl(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Hold the parts that do a daemon's work."""
+    """The parts that do a daemon's work: evaluator, builder of searches, and what is called at reload and at the end.
+    """
 
     evaluator: Evaluator
     make_search: SearchMaker

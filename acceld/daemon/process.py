@@ -1,4 +1,5 @@
-"""Run the process of the daemon of one state folder, ``--home DIR``. Commands start the process through ``launch``."""
+"""Run the daemon of one state folder (``--home DIR``) in this process. Commands start the process through ``launch``.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _ADDRESSES = 1 << 30
 
 
 def main(arguments: list[str] | None = None, make_parts: PartsMaker | None = None) -> int:
-    """Serve a state folder until asked to stop, and return an exit code."""
+    """Serve a state folder until the daemon is asked to stop, and return an exit code."""
     parser = argparse.ArgumentParser(prog="acceld-daemon")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--idle-exit", type=float, default=None, metavar="S")
@@ -65,7 +66,9 @@ def serve(
     foreground: bool,
     make_parts: PartsMaker | None = None,
 ) -> int:
-    """Take the folder's lock, and serve until asked to stop. Return 0. Raise AcceldError if serving is not possible."""
+    """Lock the state folder, and serve it until the daemon is asked to stop. Return 0. Raise AcceldError if it can not
+    be served.
+    """
     home.prepare()
     lock = DaemonLock(home)
     try:
@@ -131,9 +134,7 @@ async def _serve(daemon: Daemon, ready_fd: int | None) -> None:
 
 
 def report(descriptor: int | None, reported: dict[str, Any]) -> None:
-    """Report the outcome of the start, once, to the process that started this process; without a descriptor, do
-    nothing.
-    """
+    """Tell the starting process, once, how the start went. Do nothing without a descriptor."""
     if descriptor is None:
         return
     with contextlib.suppress(OSError):  # the starting process may have ended
@@ -142,7 +143,9 @@ def report(descriptor: int | None, reported: dict[str, Any]) -> None:
 
 
 def allow_open_files() -> None:
-    """Raise the soft limit on open files if a daemon needs more. Raise DaemonError if the hard limit is too low."""
+    """Raise this process's soft limit on open files to what a daemon needs. Raise DaemonError if the hard limit is
+    lower.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < _OPEN_FILES:
         raise DaemonError(
@@ -154,7 +157,7 @@ def allow_open_files() -> None:
 
 
 def check_addresses() -> None:
-    """Raise DaemonError if this process may not use the addresses that a daemon needs."""
+    """Raise DaemonError if the limit on this process's address space (``ulimit -v``) is too low for a daemon."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY and soft < _ADDRESSES:
         raise DaemonError(
@@ -165,7 +168,7 @@ def check_addresses() -> None:
 
 
 def keep_to_itself() -> None:
-    """Turn off core files, and hide memory and environment from the user's other processes."""
+    """Turn off core files, and hide this process's memory and environment from the user's other processes."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 

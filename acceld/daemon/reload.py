@@ -15,7 +15,9 @@ STAGE = "settings"
 
 
 async def follow_settings(settings: SettingsFiles, store: Store, take: Callable[[Validation], None]) -> None:
-    """Call ``take`` with each valid change, and record every change, without end."""
+    """Call ``take`` with each valid change of the settings, and record every change, valid or not. This never returns;
+    cancel it.
+    """
     files = await asyncio.to_thread(settings.files)
     saved = await asyncio.to_thread(SavedFiles, files, quiet_s=settings.settings.watch.debounce_ms / 1000)
     async for batch in saved.batches():

@@ -1,4 +1,6 @@
-"""Queue runs: a limited number of runs search at once, the others wait in order of arrival. No run can end the daemon."""
+"""Queue runs: a limited number search at the same time, the others wait in order of arrival. No error of a run ends
+the daemon.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Searching(Protocol):
-    """Define the interface of one run's search."""
+    """Interface of one run's search."""
 
     async def run(self) -> RunState:
         """Search until the run ends or pauses, and return the run's state."""
@@ -31,7 +33,7 @@ SearchMaker = Callable[[Run, RunControl], Awaitable[Searching]]
 
 
 class RunQueue:
-    """Hold the runs that are active or wait. Their tasks belong to the given task group."""
+    """The runs that search or wait. Their tasks belong to the given task group."""
 
     def __init__(
         self, store: Store, make: SearchMaker, tasks: asyncio.TaskGroup, *, at_once: int, changed: Callable[[], None]
@@ -47,16 +49,16 @@ class RunQueue:
 
     @property
     def busy(self) -> bool:
-        """Return True if a run is active or waits for its turn. Paused runs do not count."""
+        """Return True if a run searches or waits for its turn. Paused runs do not count."""
         return any(control.running.is_set() for control in self._controls.values())
 
     def control(self, run: int) -> RunControl | None:
-        """Return the control of a run that waits or still decides something; None for any other run."""
+        """Return the control of a run that waits or searches; None for any other run."""
         control = self._controls.get(run)
         return None if control is None or control.ended else control
 
     async def take_up(self, run: int) -> None:
-        """Queue a run to begin or to continue, behind the runs that already wait."""
+        """Put a run at the end of the queue, to begin or to continue."""
         if run in self._controls:
             self._controls[run].resume()
             return
@@ -89,7 +91,8 @@ class RunQueue:
         self._changed()
 
     async def cancel(self, run: int) -> str:
-        """Cancel a run after its current evaluations, or at once if the run only waits. Return a message about that.
+        """Cancel a run that searches once its current evaluations are done, and a run that waits at once. Return a
+        message that says which.
 
         Raises ConflictError if the run has ended.
         """
@@ -109,13 +112,13 @@ class RunQueue:
         return "ends once its running evaluations are done"
 
     def hold(self) -> None:
-        """Stop all runs before their next step, because the daemon stops."""
+        """Stop every run before its next step, because the daemon will stop."""
         self._stopping = True
         for control in self._controls.values():
             control.pause()
 
     async def stop(self) -> None:
-        """Cancel the remaining tasks. Rows in the store stay unchanged, so that the next daemon continues from them."""
+        """Cancel the tasks that still run. The store is not changed, so that the next daemon continues the runs."""
         self._stopping = True
         tasks = list(self._running.values())
         for task in tasks:
@@ -175,7 +178,7 @@ class RunQueue:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first error in nested exception groups that is not itself a group."""
+    """Return the first single error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

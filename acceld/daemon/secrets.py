@@ -1,4 +1,4 @@
-"""Keep keys of models out of the environment of children, and out of logs and rows."""
+"""Keep the keys of models out of child processes' environments, out of logs and out of the history."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def key_variables(config: Config) -> frozenset[str]:
 
 
 def take_keys(config: Config, environ: MutableMapping[str, str] | None = None) -> dict[str, str]:
-    """Return the keys by variable, and remove them from the environment, so that no child inherits a key."""
+    """Remove the keys of models from the environment, so that no child process inherits one. Return them by variable.
+    """
     environ = os.environ if environ is None else environ
     return {name: environ.pop(name) for name in key_variables(config) if environ.get(name)}
 
 
 def redactor(keys: Mapping[str, str] | Iterable[str]) -> Callable[[str], str]:
-    """Return a function that replaces the given keys, and texts that look like keys, by a fingerprint."""
+    """Return a function that replaces the given keys in a text, and whatever looks like a key, by a fingerprint."""
     values = keys.values() if isinstance(keys, Mapping) else keys
     exact = sorted({value for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
     known = re.compile("|".join(map(re.escape, exact))) if exact else None

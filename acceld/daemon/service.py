@@ -1,7 +1,8 @@
 """Run the daemon: build the parts, own the task group, answer the routes, start and stop in order.
 
-Start: store, recovery, parts (models), evaluator (queue), server, runs. Stop: runs take no further step, running
-evaluations get their grace period, calls are cancelled, children end, the server closes, and the store closes last.
+It starts store, recovery, parts (models), evaluator, server and runs, in this order. It stops in this order: runs take
+no further step, running evaluations get their grace period, calls are cancelled, children end, the server closes, the
+store closes.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ IDLE_LOOK_S = 0.5
 
 
 class Daemon:
-    """Serve one state folder. ``await run()`` returns after :meth:`stop` was called.
+    """Serve one state folder. ``await run()`` returns once :meth:`stop` was called and everything has ended.
 
     Implements :class:`acceld.http.control.Control`.
     """
@@ -95,9 +96,10 @@ class Daemon:
         configured: Collection[str] = (),
         files: Collection[Path] = (),
     ) -> None:
-        """Prepare the daemon. ``configured`` are the dotted keys that the configuration sets, in ``files``.
+        """Prepare the daemon. ``configured`` are the dotted keys that the configuration sets, in the files ``files``.
 
-        ``folder`` is where acceld.toml is looked up. With a folder, the daemon follows saves of the settings.
+        ``folder`` is the folder in which acceld.toml was looked for. If it is given, the daemon follows saves of the
+        settings.
         """
         self.home = home
         self._config, self._configured = config, configured
@@ -128,7 +130,7 @@ class Daemon:
     async def run(self) -> None:
         """Start, serve until asked to stop, and stop in order.
 
-        An error during the start is raised after the parts that had started have ended.
+        If the start fails, the parts that had started are ended, and then the error is raised.
         """
         free = (await asyncio.to_thread(shutil.disk_usage, self.home.path)).free
         if self.home.path / DATASETS != await asyncio.to_thread(lambda: self.home.datasets):
@@ -195,7 +197,9 @@ class Daemon:
                     self._following.cancel()
 
     async def _stored(self, change: Awaitable[T]) -> T:
-        """Apply a change during the start, and return its result. Raise StoreError if storage does not work."""
+        """Make a change in the store during the start, and return its result. Raise StoreError if the database can not
+        be written.
+        """
         changing = asyncio.ensure_future(change)
         while not (await asyncio.wait({changing}, timeout=STORAGE_S))[0]:
             # A later change waits for storage, and the status says so. A daemon that has not started can not show a
@@ -212,7 +216,7 @@ class Daemon:
         return self._tasks.create_task(_guarded("hooks", run_hooks, self.store, self._config.hooks))
 
     def _take(self, found: Validation) -> None:
-        """Use changed settings that are valid."""
+        """Use changed settings that passed their validation."""
         if self._parts.reload is not None:
             self._parts.reload(found)
         if found.config is None:
@@ -241,9 +245,10 @@ class Daemon:
                 await self.store.change(write_event, DaemonStopped(self._stop_reason))
 
     async def _watch(self, inode: int | None) -> None:
-        """Stop the daemon when it is idle, or when the state folder is no longer the folder with ``inode``.
+        """Stop the daemon when it is idle for too long, or when the state folder was replaced: ``inode`` is that of
+        the folder at the start.
 
-        Warns about a growing write-ahead log and a filling disk.
+        Warn about a growing write-ahead log and a filling disk.
         """
         looked, warned = time.monotonic(), ""
         while True:
@@ -267,7 +272,7 @@ class Daemon:
             warned = trouble
 
     async def _heed_interruption(self) -> None:
-        """Stop in order if EC2 takes a spot instance back, so that the next daemon continues the runs."""
+        """Stop in order when EC2 takes the spot instance back. The next daemon continues the runs."""
         reported = await interruption.notice()
         hint = "Nothing is lost: start acceld on the next machine with this state folder, and its runs go on."
         await self.store.change(write_notice, None, "warning", reported, hint)
@@ -297,7 +302,7 @@ class Daemon:
         }
 
     def hindrances(self) -> list[str]:
-        """Return the reasons why the daemon takes no run now; an empty list if it is ready for a run."""
+        """Return the reasons for which the daemon takes no run now; [] if it takes runs."""
         reasons = [] if self._state == "running" else [f"the daemon is {self._state}"]
         return [*reasons, *filter(None, [self.store.writer.degraded])]
 
@@ -353,7 +358,7 @@ class Daemon:
         return control is not None and control.cancelled
 
     async def hosts(self) -> list[dict[str, Any]]:
-        """Return the hosts of the fleet, each with its cost; an empty list without a fleet."""
+        """Return the hosts of the fleet, each with its cost; [] without a fleet."""
         hosts: Any = self._parts.evaluator.statistics().get("hosts", [])
         prices = {row["name"]: row for row in await self.store.read(listing.host_rows)}
         unknown = {"usd_per_hour": None, "slot_hours": 0.0, "usd": None}
@@ -364,7 +369,7 @@ class Daemon:
         return [asdict(one) for one in await self._fleet().doctor(host)]
 
     async def change_host(self, host: str, action: str) -> None:
-        """Drain a host, or give it work again if ``action`` is not ``drain``. Raise UsageError for an unknown host."""
+        """Drain a host if ``action`` is ``drain``, else give it work again. Raise UsageError for an unknown host."""
         self._touch()
         await (self._fleet().drain(host) if action == "drain" else self._fleet().undrain(host))
 
@@ -394,7 +399,7 @@ class Daemon:
         return run.id
 
     async def _read_settings(self) -> None:
-        """Use settings that were saved or trusted a moment ago, and that the daemon may not have noticed yet."""
+        """Read settings that were saved or trusted a moment ago, so that the next run uses them."""
         if self._settings is None:
             return
         used = self._settings.settings
@@ -428,7 +433,7 @@ class Daemon:
     async def _steer(
         self, record: Run, candidate: Candidate | None, action: str, arguments: Mapping[str, Any], by: str
     ) -> str:
-        """Apply an action that changes what a run decides from now on, and return a message about it."""
+        """Apply an action that changes the further decisions of a run, and return a message about it."""
         run = record.id
         try:
             steering.refuse_idle(action, record.spec, candidate)
@@ -502,10 +507,10 @@ class Daemon:
             self._remeasuring.discard(number)
 
     async def _apply(self, run: int, path: Path, expected_sha256: str, even_if_tied: bool) -> str:
-        """Write the best kernel over a file, and return a message with the gain and the backup's path.
+        """Write a run's best kernel over a file, and return a message with the gain and the backup's path.
 
-        The file must be unchanged since the person saw it, and the kernel must be a drop-in that passes now. The kernel
-        must be a certain or likely gain over the baseline, unless the person wants a tie too.
+        The file must be as the person last saw it (``expected_sha256``). The kernel must be a drop-in for it, pass an
+        evaluation now, and be a certain or likely gain over the baseline; ``even_if_tied`` allows a tie too.
         """
         record = await self.store.read(load_run, run)
         if record.best is None:
@@ -526,12 +531,12 @@ class Daemon:
         return f"wrote c{best.id} ({gained}) to {path}; the former content is in {backup}"
 
     def steering(self, run: int) -> dict[str, Any]:
-        """Return the steering of an active run; an empty mapping for another run."""
+        """Return what people have asked of a run that searches or waits; {} for any other run."""
         control = self._runs.control(run)
         return steering.shown(control) if control else {}
 
     async def evaluate(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Evaluate one kernel now, and return the evaluation as JSON-able data. No candidate is stored."""
+        """Evaluate one kernel now, and return the evaluation as JSON-able data. The kernel becomes no candidate."""
         self._touch()
         request = await asyncio.to_thread(outside.request_of, asked, self._config)
         evaluation = await self._parts.evaluator.evaluate(request)
@@ -556,7 +561,7 @@ class Daemon:
         await self.store.change(change_insight, insight, "deleted")
 
     def stop(self, grace_s: float | None, reason: str = "asked to") -> None:
-        """Begin to stop in order. A second call skips the grace period."""
+        """Begin to stop in order. A second call skips the grace period of running evaluations."""
         if self._stop.is_set():
             self._hurry.set()
         if grace_s is not None:
@@ -566,22 +571,22 @@ class Daemon:
         self._stop.set()
 
     def client_came(self) -> None:
-        """Count a client, whose websocket was opened."""
+        """Count a client that opened a websocket. A daemon with clients is not idle."""
         self._clients += 1
         self._touch()
 
     def client_left(self) -> None:
-        """Stop counting a client, whose websocket was closed."""
+        """Stop counting a client that closed its websocket."""
         self._clients -= 1
         self._touch()
 
     def touched(self) -> None:
-        """Record that a request came, so that the daemon is not idle."""
+        """Record a request, so that the daemon does not count as idle."""
         self._touch()
 
 
 def _waits(statistics: Mapping[str, Any]) -> list[str]:
-    """Return what the evaluators wait for, in words, from their statistics."""
+    """Return what evaluators wait for, in words, from their statistics."""
     own: list[Any] = [statistics.get("waits_for"), *map(_waits, (statistics.get("backends") or {}).values())]
     return [text for one in own for text in ([one] if isinstance(one, str) else one or []) if text]
 
@@ -595,7 +600,7 @@ def _inode(folder: Path) -> int | None:
 
 
 async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Run a background task, and log its failure, so that the failure ends nothing else."""
+    """Run a background task. If it fails, log the error, and let everything else go on."""
     try:
         await work(*args, **kwargs)
     except Exception:  # housekeeping may fail in any way, and must not end the runs
@@ -603,7 +608,7 @@ async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args,
 
 
 def _asked_by_a_person(candidate: Candidate, record: Run, gate: Gate) -> EvaluationRequest:
-    """Return a request for a stored candidate's kernel, ahead of all others. The candidate's row is not changed."""
+    """Return a request to evaluate a stored candidate's kernel before all others. It does not change the candidate."""
     return EvaluationRequest(
         kernel=candidate.kernel,
         workload=record.spec.workload,

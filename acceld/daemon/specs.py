@@ -1,4 +1,4 @@
-"""Read run specifications and kernels, as clients send them, into records."""
+"""Turn the run specifications and kernels that clients send into records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _TEXTS = ("workload", "chip", "api", "backend", "proposer", "preset", "workload_
 def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[str] = ()) -> RunSpec:
     """Return a run's specification. Raise UsageError for a key or value that can not be used.
 
-    Missing values come from the configuration. ``configured`` are the dotted keys that the configuration sets.
+    Values that the request lacks come from the configuration. ``configured`` are the dotted keys that the
+    configuration sets.
     """
     known = {field.name for field in fields(RunSpec)}
     _refuse_unknown("a run", asked, known)
@@ -66,7 +67,7 @@ def workload_of(asked: Mapping[str, Any], config: Config) -> Workload:
 def configured_search(
     asked: Any, config: Config, configured: Collection[str], preset: str, proposer: str
 ) -> SearchParameters:
-    """Return the preset's parameters, overridden by the configuration and then by the request."""
+    """Return the search parameters: those of the preset, overridden by the configuration, overridden by the request."""
     settings = config.search
     taken = {name: getattr(settings, name) for name in SEARCH_OPTIONS if f"search.{name}" in configured}
     if taken.get("fixer_steps") is None:  # the paper has no fixer
@@ -82,11 +83,11 @@ def configured_search(
 def memory_policy(
     asked: MemoryPolicy | Literal["auto"], proposer: str, beam_width: int, preset: MemoryPolicy = "off"
 ) -> MemoryPolicy:
-    """Return the policy of the optimization memory.
+    """Return the policy of the memory of insights for a run.
 
-    ``auto`` is off for rules, which do not read the memory, and at a beam width of 1, where the memory does harm.
-    Otherwise ``auto`` is the policy of the preset, if the preset has one (``fifo`` for ``paper``), else ``value``, the
-    only policy that shows what earlier runs learned.
+    ``auto`` means off for rules, which read no insights, and for a beam of width 1, where insights do harm. Otherwise
+    it means the policy of the preset (``fifo`` for ``paper``). A preset without a policy gets ``value``, the only
+    policy that shows what earlier runs learned.
     """
     if asked != "auto":
         return asked
@@ -110,11 +111,11 @@ def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
 
 
 def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
-    """Return a kernel that a person gives. Unless the request says otherwise it is trusted: the import policy does not
-    apply.
+    """Return a kernel that a person gives. It is trusted, so the import policy does not apply, unless the request says
+    otherwise.
 
-    The kernel's API is the first that is known: its own field ``api``, the argument ``api``, the API of its imports,
-    ``otherwise``. Raises UsageError for a bad field.
+    The kernel's API is the first that is known of: its own field ``api``, the argument ``api``, the API of its
+    imports, ``otherwise``. Raises UsageError for a bad field.
     """
     if not isinstance(asked, Mapping):
         raise UsageError("a kernel must be a JSON object with the key text")
@@ -139,7 +140,7 @@ def arguments(asked: Any) -> Arguments:
 
 
 def gate(asked: Any) -> Gate:
-    """Return the gate with a name. Raise UsageError for an unknown name."""
+    """Return the gate called ``asked``. Raise UsageError for an unknown name."""
     try:
         return Gate(asked)
     except ValueError as error:
@@ -147,7 +148,9 @@ def gate(asked: Any) -> Gate:
 
 
 def _record(raw: Any, kind: type[T], what: str) -> T:
-    """Return a JSON value as a record. Raise UsageError for a value of the wrong type."""
+    """Return a JSON value as a record of the class ``kind``. Raise UsageError if the value does not fit; ``what``
+    names it in the message.
+    """
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
@@ -171,9 +174,10 @@ def _text(name: str, value: Any) -> str:
 
 
 def refuse_other_settings(given: Any, own: Mapping[str, str], read: Collection[Path]) -> None:
-    """Raise ConfigError if a client's settings differ from the daemon's in a key that the run depends on.
+    """Raise ConfigError if a client's configuration differs from the daemon's in a key on which the run depends.
 
-    ``given`` has the client's ``digests`` by key and the ``files`` that it read; ``own`` are the daemon's digests.
+    ``given`` has the ``digests`` of the client's values by key, and the ``files`` that it read. ``own`` are the
+    daemon's digests, ``read`` the files that it read.
     """
     if not (
         isinstance(given, dict) and isinstance(given.get("digests"), dict) and isinstance(given.get("files"), list)

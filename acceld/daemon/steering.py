@@ -1,4 +1,4 @@
-"""Check what people ask of runs, and describe a run's steering."""
+"""Check the actions that people ask of runs, and describe the actions in force."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
 
 
 def refuse_idle(action: str, spec: RunSpec, candidate: Candidate | None) -> None:
-    """Raise UsageError or ConflictError if an action could change nothing in a run."""
+    """Raise UsageError or ConflictError if an action would change nothing in a run."""
     if action == "hint" and not PROPOSERS[spec.proposer].uses_models:
         raise UsageError(
             "this run's proposals come from rules, which read no hints",
@@ -76,7 +76,7 @@ def refuse_idle(action: str, spec: RunSpec, candidate: Candidate | None) -> None
 
 
 def shown(control: RunControl) -> dict[str, Any]:
-    """Return a run's steering as plain data for clients."""
+    """Return what people have asked of a run, as plain data for clients."""
     return {
         "paused": not control.running.is_set(),
         "cancelling": control.cancelled,

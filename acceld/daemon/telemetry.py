@@ -1,8 +1,8 @@
 """Export runs, model calls and evaluations as OpenTelemetry spans and metrics, if [telemetry] names an endpoint.
 
-Everything is derived from events, so that the export never delays or changes a run. Attributes of calls have the names
-of OpenTelemetry's conventions for generative AI. Texts of prompts, answers and kernels are never exported. The export
-needs the extra ``otel``.
+Everything is derived from events, so that the export never delays or changes a run. The attributes of calls have the
+names of OpenTelemetry's conventions for generative AI. Texts of prompts, answers and kernels are never exported. The
+export needs the extra ``otel``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Statistics = Callable[[], Mapping[str, Any]]
 
 
 class Telemetry:
-    """Turn events into spans and metrics of two providers. ``close`` ends the open spans."""
+    """Turn events into spans and metrics of two OpenTelemetry providers."""
 
     def __init__(self, traces: TracerProvider, metrics: MeterProvider, statistics: Statistics) -> None:
         self._tracer = traces.get_tracer(NAME)
@@ -65,7 +65,7 @@ class Telemetry:
         self._started_at: dict[int, float] = {}
 
     def take(self, event: Event) -> None:
-        """Add one event to the spans and metrics."""
+        """Add what one event says to the spans and metrics."""
         match event.data:
             case RunCreated() as made:
                 self._begin(event, {"acceld.workload": made.workload, "acceld.proposer": made.proposer})
@@ -176,7 +176,8 @@ def _ns(at: float) -> int:
 
 
 async def export(store: Store, config: TelemetryConfig, statistics: Statistics) -> None:
-    """Export events from now on, without end. Return at once if no endpoint is configured."""
+    """Export events from now on; this never returns, so cancel it. Without an endpoint in [telemetry], return at once.
+    """
     if not config.endpoint:
         return
     telemetry, shut_down = _exporting(config, statistics)
@@ -189,7 +190,7 @@ async def export(store: Store, config: TelemetryConfig, statistics: Statistics) 
 
 
 def _exporting(config: TelemetryConfig, statistics: Statistics) -> tuple[Telemetry, Callable[[], None]]:
-    """Return telemetry to an OTLP endpoint, and a function that ends it. Raise ConfigError if the extra ``otel`` is
+    """Return (telemetry to an OTLP endpoint, function that ends it). Raise ConfigError if the extra ``otel`` is
     missing.
     """
     try:

@@ -38,8 +38,8 @@ class RetryPolicy:
         """Return the seconds to wait after ``tries`` failed requests; None to give up.
 
         The wait is uniform between 0 and ``min(cap_s, base_s * 2**(tries - 1))`` (full jitter), so that callers that
-        failed together do not retry together. If the provider gave a Retry-After, that time is waited first, and the
-        same jitter added.
+        failed together do not retry together. A Retry-After is waited in full, and at most ``base_s`` of jitter is
+        added. A Retry-After above ``retry_after_cap_s`` ends the tries.
         """
         if tries >= self.max_tries or not error.may_be_retried:
             return None

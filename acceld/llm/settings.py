@@ -215,10 +215,10 @@ class ModelSettings:
         return self.key_env or usual
 
     def key(self, environment: Mapping[str, str] | None = None) -> str:
-        """Return the key from the environment; "" if the endpoint needs none.
+        """Return the key from the environment; NO_KEY if none is needed.
 
         An endpoint given by ``base_url`` without ``key_env`` is assumed to need no key, and the provider's usual key
-        is not sent there. If the usual key of Azure is not set, Microsoft Entra ID is used.
+        is not sent there. Azure and Foundry are reached by Microsoft Entra ID if their usual key is not set.
 
         :raises LLMRefused: the key's variable is not set.
         """

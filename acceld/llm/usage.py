@@ -102,7 +102,7 @@ def used(request: CompletionRequest, answer: Received) -> Usage:
 
 
 def most_input_tokens(request: CompletionRequest) -> int:
-    """Return an upper bound on the prompt's tokens: its number of bytes, because byte-level tokenizers never make more
+    """Return an upper bound on the prompt's tokens: its bytes, and an overhead. Byte-level tokenizers never make more
     than one token of a byte.
     """
     return len(request.system.encode()) + len(request.user.encode()) + OVERHEAD_TOKENS

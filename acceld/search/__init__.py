@@ -1,1 +1,1 @@
-"""Search for faster kernels: loop, selection, memory, budget, strategies."""
+"""Search for faster kernels: the loop, selection, memory, budget and strategies."""

@@ -52,7 +52,7 @@ PROPOSER = "proposer"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Limit what each run may spend; at least one of the two limits is set."""
+    """What each run of an ablation may spend. At least one of the two limits is set."""
 
     candidates: int | None = None
     usd: float | None = None
@@ -60,7 +60,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One column of the table: the difference from the base, and the searches of its repeats."""
+    """One column of an ablation's table: how it differs from the base, and the parameters of each repeated search."""
 
     name: str
     searches: tuple[SearchParameters, ...]
@@ -70,7 +70,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class VariantSummary:
-    """Summarize the runs of one variant."""
+    """The figures of one variant over all its runs."""
 
     name: str
     runs: tuple[int, ...]
@@ -140,11 +140,12 @@ def variants(
     grid: bool = False,
     proposers: Mapping[str, SearchParameters] | None = None,
 ) -> list[Variant]:
-    """Return the base and its variants: each changes one setting, or with ``grid`` each is one combination of all
-    values.
+    """Return the variants to compare. The first is the base, and each further one changes a single setting.
 
-    ``proposers`` has the base parameters by proposer if the proposer is varied, because proposers have different
-    settings.
+    With ``grid`` the variants are all combinations of the values, without the base. If only the proposer is varied,
+    its values are the variants, because the base is one of them. ``proposers`` has the base parameters of each
+    proposer, because proposers have different settings. Without a cost, the limit is the number of candidates that the
+    base would make.
     """
     if cost == Cost():
         cost = Cost(candidates=calls_by_role(base)["executor"])
@@ -168,9 +169,9 @@ def variants(
 
 
 def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str, str]:
-    """Return the varied settings that have no effect, each with the reason.
+    """Return the varied settings that can have no effect, each with the reason.
 
-    A setting has an effect if ``proposer``, or a proposer among the varied values, uses models.
+    Settings of models have no effect unless ``proposer``, or a proposer among the varied values, uses models.
     """
     if any(PROPOSERS[one].uses_models for one in (proposer, *vary.get(PROPOSER, ()))):
         return {}
@@ -178,7 +179,7 @@ def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str
 
 
 def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> VariantSummary:
-    """Return the summary of one variant from its runs."""
+    """Return the figures of the variant called ``name`` from its runs; ``numbers`` are the runs' ids."""
     speedups = [one.outcome.speedup for one in runs]
     known = [value for value in speedups if value is not None]
     costs = [one.cost_usd for one in runs]
@@ -257,7 +258,8 @@ def _geomean(values: Sequence[float]) -> float:
 
 
 def _together(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return the geometric mean of the curves at each step. A curve that ended earlier keeps its last value."""
+    """Return the geometric mean of several curves at each step. A curve that ended earlier counts with its last value.
+    """
     curves = [curve for curve in curves if curve]
     longest = max((len(curve) for curve in curves), default=0)
     return tuple(_geomean([curve[min(step, len(curve) - 1)] for curve in curves]) for step in range(longest))

@@ -1,4 +1,4 @@
-"""Choose the candidates that an iteration starts from. Pure functions."""
+"""Choose the candidates from which the next iteration starts (the beam). Pure functions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from acceld.model import LEAST_STEP_PERCENT, Candidate, Source, Status
 
 
 def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, int]]:
-    """Return a sort key of the candidate: latency, then fewer instructions, then program hash, then its place in the
+    """Return a sort key: latency, then fewer instructions, then program hash, then the candidate's place in the
     search.
 
-    The order in which candidates arrived never counts. A candidate without a latency sorts last.
+    The order in which results arrived never counts. A candidate without a latency sorts last.
     """
     evaluation = candidate.evaluation
     latency = evaluation.latency_us if evaluation else None
@@ -25,10 +25,10 @@ def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, 
 def beats(challenger: Candidate, best: Candidate) -> bool:
     """Return True if the challenger is faster than the best candidate by more than the noise.
 
-    The noise is :data:`acceld.model.LEAST_STEP_PERCENT` for simulated latencies. For measured latencies it is the
-    larger of both intervals and twice the timer's resolution. A challenger that was timed interleaved with its parent
-    must also have won that comparison. A latency without a validated interval never replaces a latency that has one;
-    among latencies without an interval the model's order counts.
+    For simulated latencies the noise is :data:`acceld.model.LEAST_STEP_PERCENT`. For measured latencies it is the
+    larger of both intervals and of twice the timer's resolution. A challenger that was timed interleaved with its
+    parent must also have won that comparison. A latency without a validated interval never replaces a latency with
+    one. Of two latencies without an interval, the lower one wins.
     """
     if _validated(best) and not _validated(challenger):
         return False
@@ -42,11 +42,10 @@ def _validated(candidate: Candidate) -> bool:
 
 
 def challenger(beam: Sequence[Candidate], best: Candidate) -> Candidate | None:
-    """Return the first candidate of ``beam`` that beats the best so far, or the candidate that the strict gate must
-    compare.
+    """Return the candidate of ``beam`` that the strict gate must compare with the best so far; None if there is none.
 
-    If no candidate beats the best, return the head of the beam if it was measured, because the strict gate times it
-    interleaved with its parent and may find it faster. Return None if the head was simulated.
+    It is the first one that beats the best. If none does, it is the head of a measured beam, because the strict gate
+    times it interleaved with its parent and may find it faster. The head of a simulated beam is not compared again.
     """
     head = beam[0] if _is_measured(beam[0]) else None
     return next((one for one in beam if beats(one, best)), head)
@@ -85,11 +84,11 @@ def select(
     pinned: frozenset[int] = frozenset(),
     vetoed: frozenset[int] = frozenset(),
 ) -> tuple[Candidate, ...]:
-    """Return the beam: at most ``width`` distinct programs, the fastest first.
+    """Return the beam: at most ``width`` candidates with different programs, sorted by :func:`rank`.
 
-    Pass parents and children alike, so that good parents stay in the beam. Candidates in ``pinned`` come before others
-    if they are selectable; candidates in ``vetoed`` are never chosen. Of several candidates with the same program only
-    the first by :func:`rank` counts.
+    Pass parents and children alike, so that good parents stay in the beam. Selectable candidates in ``pinned`` are
+    kept before faster ones. Candidates in ``vetoed`` are never chosen. Of several candidates with the same program
+    only one counts: a pinned one, else the first by :func:`rank`.
     """
     usable = sorted((c for c in candidates if is_selectable(c) and c.id not in vetoed), key=rank)
     distinct: dict[str, Candidate] = {}
@@ -105,17 +104,17 @@ def select(
 def next_beam(
     pool: Mapping[int, Candidate], width: int, baseline: Candidate, pinned: frozenset[int], vetoed: frozenset[int]
 ) -> tuple[Candidate, ...]:
-    """Return the beam of :func:`select`, or the baseline alone if vetoes leave no candidate."""
+    """Return the beam of :func:`select`; the baseline alone if that beam is empty."""
     return select(pool.values(), width, pinned=pinned, vetoed=vetoed) or (baseline,)
 
 
 def parents_of(
     chosen: Sequence[Candidate], baseline: Candidate, branches: Iterable[Candidate], vetoed: Container[int]
 ) -> tuple[Candidate, ...]:
-    """Return the parents of an iteration.
+    """Return the parents of an iteration: first the strategy's choice without vetoed candidates, then the branches.
 
-    The parents are the strategy's choice without vetoed candidates, or the baseline if no candidate is left. The
-    branches that people asked for follow if they passed.
+    If every chosen candidate is vetoed, the baseline takes their place. Branches are candidates from which people
+    asked the run to continue; only those that passed count.
     """
     parents = tuple(one for one in chosen if one.id not in vetoed) or (baseline,)
     known = {one.id for one in parents}
@@ -123,7 +122,7 @@ def parents_of(
 
 
 def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -> bool:
-    """Return True if the candidate's latency is good enough to enter ``beam``.
+    """Return True if a candidate is fast enough to enter ``beam``, which has room for ``width`` candidates.
 
     ``beam`` holds candidates that passed, the fastest first.
     """
@@ -134,12 +133,12 @@ def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -
 
 
 def is_untested(candidate: Candidate) -> bool:
-    """Return True if the candidate was timed but its results were not checked."""
+    """Return True if a candidate was timed, but its results were not checked on data."""
     return candidate.evaluation is not None and candidate.evaluation.status is Status.UNTESTED
 
 
 def first_distinct(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
-    """Return the first ``count`` candidates whose programs differ. All candidates must be evaluated."""
+    """Return the first ``count`` candidates with different programs. Every candidate must have been evaluated."""
     seen: dict[str, Candidate] = {}
     for candidate in candidates:
         assert candidate.evaluation is not None

@@ -1,8 +1,8 @@
-"""Keep spending below caps: reserve the worst case of each call before the call, and book the true cost after it.
+"""Keep spending below caps: reserve the worst case of each call before the call, and book its true cost afterwards.
 
-Amounts are exact: whole micro-dollars, rounded up. The scopes are a role of a run, a run, a UTC day and the daemon. In
-every scope spent and reserved money together never exceed the cap. So no cap is exceeded as long as no call costs more
-than its worst case.
+Amounts are exact: whole micro-dollars, rounded up. A cap holds for a role of a run, a run, a UTC day or the daemon. In
+each of these, spent and reserved money together never exceed the cap. So no cap is exceeded as long as no call costs
+more than its worst case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MICRO = 1_000_000
 class LevelPassed:
     """Report that ``percent`` of a cap has been used.
 
-    100 can also mean that the next call would exceed the cap.
+    100 can also mean that money is left, but too little for the next call.
     """
 
     scope: str
@@ -39,7 +39,7 @@ class LevelPassed:
 
 @dataclass(slots=True)
 class Account:
-    """Hold the money of one scope, in micro-dollars."""
+    """The cap, the spent and the reserved money of a role, a run, a day or the daemon, in micro-dollars."""
 
     scope: str
     cap: int | None = None
@@ -52,17 +52,19 @@ class Account:
     reported: set[int] = field(default_factory=set)
 
     def fits(self, amount: int) -> bool:
-        """Return True if a call with this worst case fits into the cap now."""
+        """Return True if a call that costs at most ``amount`` fits below the cap now."""
         return self.cap is None or self.spent + self.reserved + amount <= self.cap
 
     def could_fit(self, amount: int) -> bool:
-        """Return True if a call with this worst case fits once all other calls have returned their reservations unused."""
+        """Return True if a call that costs at most ``amount`` would fit below the cap if the running calls cost
+        nothing.
+        """
         return self.cap is None or self.spent + amount <= self.cap
 
 
 @dataclass(slots=True)
 class BudgetReservation:
-    """Hold the money reserved for one call. Call ``settle`` exactly once."""
+    """Money reserved for one call. Its holder calls ``settle`` exactly once."""
 
     budget: Budget
     accounts: tuple[Account, ...]
@@ -70,7 +72,7 @@ class BudgetReservation:
     open: bool = True
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """Book the call's cost, which is None if it is unknown. Raise RuntimeError at the second call."""
+        """Book the cost of the call, None if it is unknown. Raise RuntimeError if the call was settled before."""
         if not self.open:
             raise RuntimeError("a reservation is settled once")
         self.open = False
@@ -78,7 +80,9 @@ class BudgetReservation:
 
 
 class Budget:
-    """Keep the caps of a daemon. ``on_level`` is called at 50, 80 and 100 % of a cap, once for each scope and level."""
+    """The caps of a daemon, and the money spent and reserved below them. ``on_level`` is called once when 50, 80 and
+    100 % of a cap are used.
+    """
 
     def __init__(
         self,
@@ -102,7 +106,7 @@ class Budget:
         self._day().spent = micro_usd(spent_today_usd)
 
     def set_caps(self, day_usd: float | None, daemon_usd: float | None, allow_unknown_price: bool) -> None:
-        """Change the caps of the day and of the daemon, and keep the amounts spent."""
+        """Change the caps of the day and of the daemon. What was spent still counts."""
         self._allow_unknown_price = allow_unknown_price
         self._day_cap = self._day().cap = _cap(day_usd)
         self._daemon.cap = _cap(daemon_usd)
@@ -111,7 +115,8 @@ class Budget:
         self._wake()
 
     def open_run(self, run: int, cap_usd: float | None, spent_usd: float = 0.0) -> None:
-        """Open a run's account, or change its cap; ``spent_usd`` is what the run had spent before a restart."""
+        """Open a run's account, or change its cap. ``spent_usd`` is what the run had spent before the daemon started.
+        """
         account = self._runs.get(run)
         if account is None:
             account = self._runs[run] = Account(f"run r{run}", run=run, spent=micro_usd(spent_usd))
@@ -128,7 +133,7 @@ class Budget:
             self.open_run(run, cap_usd)
 
     def open_role(self, run: int, role: str, cap_usd: float | None, spent_usd: float = 0.0) -> None:
-        """Open the account of one role of a run, or change its cap. What the role spends counts for the run, too."""
+        """Open the account of one role of a run, or change its cap. What the role spends counts for the run too."""
         account = self._roles.get((run, role))
         if account is None:
             scope = f"the {role} of r{run}"
@@ -138,16 +143,18 @@ class Budget:
         self._wake()
 
     def spent_usd(self, run: int | None = None) -> float:
-        """Return the USD that a run has spent; without a run, or for an unknown one, the USD that the daemon has spent."""
+        """Return the USD that a run has spent. Without a run, or for a run without an account, return what the daemon
+        has spent.
+        """
         account = self._daemon if run is None else self._runs.get(run, self._daemon)
         return account.spent / MICRO
 
     async def reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> BudgetReservation:
-        """Reserve the worst case of a call, and wait as long as reservations of other calls may still be returned.
+        """Reserve the worst case of a call. Wait as long as running calls may still return parts of their
+        reservations.
 
         :raises RoleBudgetError: the role's own cap would be exceeded.
-        :raises BudgetError: another cap would be exceeded even if all other reservations were returned, or there is a cap and
-            the price is unknown.
+        :raises BudgetError: another cap would be exceeded even if the running calls cost nothing, or the price is unknown and there is a cap.
         """
         while True:
             reservation = self.try_reserve(run, worst_usd, role)
@@ -188,7 +195,8 @@ class Budget:
         return BudgetReservation(self, accounts, amount)
 
     def settled(self, reservation: BudgetReservation, cost_usd: Decimal | None) -> None:
-        """Book a call's cost in all accounts of its reservation. Only the reservation calls this method."""
+        """Book a call's cost in every account that its reservation was made in. Call it through the reservation only.
+        """
         for account in reservation.accounts:
             account.reserved -= reservation.amount
             if cost_usd is None:

@@ -1,8 +1,8 @@
-"""Choose among the models of a role by their gain per dollar, as a multi-armed bandit. Pure functions.
+"""Choose among the models of a role by their gain per dollar (a multi-armed bandit). Pure functions.
 
-Each model's gain per dollar is shrunk towards the gain per dollar of all models together, as if each model had begun
+A model with few calls counts nearly as much as all models together: its gain per dollar is computed as if it had begun
 with :data:`PRIOR_CALLS` average calls. No model is drawn less often than :data:`LEAST_SHARE`, so that a model with bad
-luck is asked again. Only earlier iterations count, so the same rows give the same weights after a restart.
+luck is asked again. Only earlier iterations count, so that the same rows give the same shares after a restart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEAST_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """Hold the gain and cost of one model's answers in one role."""
+    """The gain, and the cost in USD, of one model's answers in one role."""
 
     calls: int = 0
     cost_usd: float = 0.0
@@ -34,7 +34,7 @@ class Yield:
 def yields(
     calls: Iterable[PricedCall], plans: Iterable[Plan], candidates: Sequence[Candidate], role: str, before: int
 ) -> dict[str, Yield]:
-    """Return the yield of each model's answers in ``role`` in the iterations before ``before``, by model."""
+    """Return gain and cost of the answers in ``role`` by model, for the iterations before ``before``."""
     known = {candidate.id: candidate for candidate in candidates}
     plans = tuple(plans)
     partners = {plan.id: plan.partner for plan in plans}
@@ -67,7 +67,9 @@ def yields(
 
 
 def shares(priors: Mapping[str, float], found: Mapping[str, Yield]) -> dict[str, float]:
-    """Return the probability with which each model is drawn; ``priors`` are the configured weights."""
+    """Return the probability with which each model is drawn. ``priors`` are the configured weights, ``found`` gains
+    and costs so far.
+    """
     total = sum(priors.values())
     calls, cost = sum(one.calls for one in found.values()), sum(one.cost_usd for one in found.values())
     gain = sum(one.gain for one in found.values())

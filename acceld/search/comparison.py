@@ -24,7 +24,7 @@ from acceld.store.reads import listing, records
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Hold the figures of one run in a comparison."""
+    """The figures of one run, for a comparison of runs."""
 
     outcome: RunOutcome
     strategy: str
@@ -52,7 +52,7 @@ class Compared:
 
     @property
     def usd_per_percent(self) -> float | None:
-        """USD for each percent of speed-up; None if the price is unknown or the run gained no speed-up."""
+        """USD for each percent of speed-up; None if the price is unknown or there is no speed-up."""
         speedup = self.outcome.speedup
         if self.cost_usd is None or speedup is None or speedup <= 1:
             return None
@@ -117,7 +117,9 @@ def _unruled(wins: Sequence[Win]) -> float | None:
 
 
 def comparable(runs: Sequence[Compared]) -> bool:
-    """Return True if the runs' latencies may be compared."""
+    """Return True if the latencies of the runs may be compared: same workload, chip, API, source and performance
+    model.
+    """
     of = (run.outcome for run in runs)
     kinds = {(one.workload, one.chip, one.api, one.source, one.model) for one in of}
     return len(kinds) <= 1

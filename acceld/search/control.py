@@ -1,9 +1,9 @@
-"""Control an active run: steer it, and end it.
+"""Control an active run: pause it, steer it, end it.
 
-Steering and decisions are ordered by the store's queue, which is first in, first out. A person's action changes the
-control and submits its event without an await in between; a decision reads the control and submits its rows without an
-await in between. So each decision follows exactly those actions whose events have lower numbers than its own, and
-:func:`control_from` and the replay find the actions there.
+Actions of people and decisions of the search go through one queue of the store, first in, first out. An action changes
+the control and submits its event without an await in between. A decision reads the control and submits its rows
+without an await in between. So the actions that a decision has followed are exactly those with lower event numbers.
+:func:`control_from` and the replay rely on that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LASTING = frozenset({"pin", "unpin", "veto", "unveto", "hint", "branch", "budget
 
 
 class RunEnded(Exception):
-    """Leave the search loop and set the run's state. ``exit_code`` is the exit code of commands that wait for the run."""
+    """Leave the search loop, and set the run's state. ``exit_code`` is for commands that wait for the run."""
 
     def __init__(self, state: RunState, message: str, exit_code: int = 0) -> None:
         super().__init__(message)
@@ -33,12 +33,14 @@ class RunEnded(Exception):
 
 
 def unanswered(message: str, error: AcceldError | None = None) -> RunEnded:
-    """Return the error that pauses a run because its models give no usable answers."""
+    """Return the exception that pauses a run whose models give no usable answers."""
     return RunEnded(RunState.PAUSED, f"{MODELS_PREFIX}{message}", error.exit_code if error else AcceldError.exit_code)
 
 
 def end_of(ended: ExceptionGroup[RunEnded | BudgetError | LLMError]) -> RunEnded:
-    """Return the first end in the group. If a cap refused a call, or models do not answer, the end is a pause."""
+    """Return the first end in a group of exceptions. A refusal by a cap, or a model that does not answer, becomes a
+    pause of the run.
+    """
     end: BaseException = ended
     while isinstance(end, BaseExceptionGroup):
         end = end.exceptions[0]
@@ -51,7 +53,7 @@ def end_of(ended: ExceptionGroup[RunEnded | BudgetError | LLMError]) -> RunEnded
 
 @dataclass
 class RunControl:
-    """Hold the steering of one run. The daemon changes it; the search loop reads it at each decision."""
+    """What people have asked of one run. The daemon changes it; the search loop reads it at each decision."""
 
     running: asyncio.Event = field(default_factory=asyncio.Event)
     """Event that is clear while the run is paused."""
@@ -73,7 +75,7 @@ class RunControl:
         self.running.set()
 
     def pause(self) -> None:
-        """Stop the run before its next step. Running work is finished."""
+        """Stop the run before its next step. Evaluations and calls that run already are finished."""
         self.running.clear()
 
     def resume(self) -> None:
@@ -81,7 +83,7 @@ class RunControl:
         self.running.set()
 
     def cancel(self) -> None:
-        """End the run after its running work."""
+        """End the run once its running work is done."""
         self.cancelled = True
         self.running.set()
 
@@ -92,7 +94,9 @@ class RunControl:
             raise RunEnded(RunState.CANCELLED, "cancelled")
 
     def steer(self, action: str, arguments: Mapping[str, Any]) -> str:
-        """Apply a lasting action, and return a message about it."""
+        """Apply an action that stays in force, such as a pin or a veto, and return a message about it. Raise
+        UsageError for an action that does not.
+        """
         candidate = arguments.get("candidate", 0)
         match action:
             case "pin":
@@ -125,14 +129,14 @@ class RunControl:
         return result
 
     def read(self, *actions: str) -> None:
-        """Mark these actions as read by a decision."""
+        """Record that a decision has taken these actions into account."""
         self.unread = {text: action for text, action in self.unread.items() if action not in actions}
 
 
 def control_from(events: Iterable[Event]) -> RunControl:
-    """Return the control of a run from its events, which are given in order.
+    """Return the control of a run from its events, in order.
 
-    The control has all lasting actions, but no branches from before the newest iteration.
+    It has all actions that stay in force. Branches that an iteration has already taken are left out.
     """
     control = RunControl()
     for event in events:
@@ -142,8 +146,7 @@ def control_from(events: Iterable[Event]) -> RunControl:
 
 
 def follow(control: RunControl, event: Event) -> None:
-    """Apply an event to the control: an action that was carried out, or the start of an iteration, which takes the
-    branches.
+    """Apply one event: an action that was carried out, or the start of an iteration, which takes the waiting branches.
     """
     match event.data:
         case Steered(action=action, result=result, arguments=arguments):

@@ -1,6 +1,6 @@
 """Evaluate the candidates of one run.
 
-Equal work is done once, every result is stored, and all latencies have one basis.
+Equal work is done only once, every result is stored, and all latencies of a run have the same basis.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from acceld.targets import SIMULATOR
 
 
 class CandidateEvaluations:
-    """Evaluate candidates with an evaluator, or take the stored result of the same work."""
+    """Evaluate candidates, or take the stored result if the same work was done before."""
 
     def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str, basis: Basis) -> None:
         self._run = run
@@ -36,7 +36,7 @@ class CandidateEvaluations:
     async def evaluate(
         self, candidate: Candidate, gate: Gate, priority: Priority, useful_below_us: float | None = None
     ) -> Candidate:
-        """Return the candidate with its result at a gate. Siblings with the same work share one evaluation.
+        """Return the candidate with its result at a gate. Candidates with the same work share one evaluation.
 
         A candidate slower than ``useful_below_us`` is only timed, and is stored as untested.
         """
@@ -72,9 +72,9 @@ class CandidateEvaluations:
         return await self.evaluate(candidate, Gate.STRICT, Priority.STRICT)
 
     async def again(self, candidate: Candidate) -> tuple[Evaluation, str]:
-        """Return the result of evaluating a candidate again at its former gate, and the key of that result.
+        """Evaluate a candidate again at the gate of its present result. Return (new result, key of the result).
 
-        The result is stored, but the candidate keeps its earlier result.
+        The new result is stored; the candidate keeps its present one.
         """
         before = candidate.evaluation
         gate = Gate.TIMING if before is not None and before.status is Status.UNTESTED else Gate.SEARCH
@@ -100,8 +100,8 @@ class CandidateEvaluations:
         return found, done.key
 
     async def measured_basis(self, baseline: Candidate) -> Basis:
-        """Return today's basis of a device's latencies, by measuring the baseline. The baseline keeps its earlier
-        result.
+        """Measure the baseline, and return the basis (SDK, driver ...) that a device's latencies have today. The
+        baseline keeps its present result.
         """
         measured = await self._evaluator.evaluate(self._request(baseline, Gate.SEARCH, Priority.BASELINE))
         return basis_of(self.basis, measured.profile)
@@ -124,7 +124,9 @@ class CandidateEvaluations:
         )
 
     async def _known(self, request: EvaluationRequest) -> Evaluation | None:
-        """Return an earlier result of the same work, or a timing that decides the request; None if there is none."""
+        """Return a stored result of the same work, or a stored timing that already decides the request; None if
+        neither exists.
+        """
         found = await self._store.read(find_evaluation, request.key)
         if found is not None and not self._comparable(request, found.profile):
             found = None
@@ -136,9 +138,10 @@ class CandidateEvaluations:
         return timed if (timed.latency_us or 0.0) > request.useful_below_us else None
 
     def _comparable(self, request: EvaluationRequest, profile: Profile | None) -> bool:
-        """Return True if a stored result may stand for a new one.
+        """Return True if a stored result may be used in place of a new evaluation.
 
-        On a device the stored result must come from today's SDK and driver, which the baseline of each run finds out.
+        A device's result must come from today's SDK and driver. The evaluation of each run's baseline shows which
+        these are.
         """
         if request.backend == SIMULATOR or profile is None:
             return True
@@ -166,10 +169,10 @@ class CandidateEvaluations:
 
 
 def basis_of(known: Basis, profile: Profile | None) -> Basis:
-    """Return the basis with the SDK and the driver of a profile.
+    """Return the basis ``known`` with the SDK and the driver that a profile names.
 
-    The basis is unchanged for a simulated profile, which depends on neither, and for a profile from a host of a fleet,
-    because the fleet makes the latencies of its hosts comparable.
+    Two profiles leave the basis unchanged: a simulated one, because SDK and driver do not matter to it, and one from a
+    host of a fleet, because the fleet makes its hosts' latencies comparable.
     """
     if profile is None or profile.source is Source.SIMULATED or profile.host:
         return known
@@ -177,9 +180,9 @@ def basis_of(known: Basis, profile: Profile | None) -> Basis:
 
 
 def _as_done(request: EvaluationRequest, evaluation: Evaluation) -> EvaluationRequest:
-    """Return the request under which to store a result.
+    """Return the request under which a result is stored.
 
-    For a candidate that was only timed, this is a request at the timing gate, so that no later look-up takes the result
-    for one of the search gate.
+    If a candidate was only timed, this is a request at the timing gate. So no later look-up takes the timing for a
+    result of the search gate.
     """
     return replace(request, gate=Gate.TIMING) if evaluation.status is Status.UNTESTED else request

@@ -1,8 +1,9 @@
-"""Forecast a run before anything is spent: calls, tokens, USD, device hours and time. Pure functions.
+"""Forecast a run before money is spent: calls, tokens, USD, device hours and time. Pure functions.
 
-A forecast has expected figures, and the worst case of the USD, in which every call gives its longest answer. Both are
-exact in the number of plans and attempts, which the search parameters fix, and in the lengths of the first prompts, if
-the prompts are given. Repairs, insights and lengths of answers are rough; means of earlier calls make them better.
+A forecast has expected figures, and the USD in the worst case, in which every call gives its longest answer. The
+number of plans and attempts is exact, because the search parameters fix it; so are the lengths of the first prompts,
+if the prompts are given. Repairs, insights and lengths of answers are rough estimates. Means of earlier calls make
+them better.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ WINDOW = 3
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Hold means of earlier calls and evaluations; the defaults are rough."""
+    """Means of earlier calls and evaluations. The defaults are rough."""
 
     call_s: Mapping[Role, float] = field(
         default_factory=lambda: {"planner": 30.0, "executor": 45.0, "fixer": 45.0, "summarizer": 15.0}
@@ -63,7 +64,9 @@ class Habits:
 
 @dataclass(frozen=True, slots=True)
 class PromptLength:
-    """Hold the tokens of a role's prompt. Calls on the same parent share the ``shared`` tokens, which providers cache."""
+    """The tokens of a role's prompt. The ``shared`` tokens are the same in all calls on one parent, so providers cache
+    them.
+    """
 
     shared: int
     own: int
@@ -76,7 +79,7 @@ class PromptLength:
 
 @dataclass(frozen=True, slots=True)
 class RoleForecast:
-    """Hold the forecast for one role. ``cost_usd`` is None if a price is unknown."""
+    """The forecast for one role. ``cost_usd`` is None if a model's price is unknown."""
 
     role: Role
     calls: int
@@ -90,7 +93,8 @@ class RoleForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Hold the expected course of a run. The run ends earlier if its patience, target or budget ends it."""
+    """The expected course of a run that makes all its iterations. Patience, target or budget may end the run earlier.
+    """
 
     candidates: int
     roles: tuple[RoleForecast, ...]
@@ -105,19 +109,19 @@ class Forecast:
 
     @property
     def cost_usd(self) -> float | None:
-        """Expected USD for models; None if a price is unknown."""
+        """Expected USD for all models; None if a price is unknown."""
         costs = [role.cost_usd for role in self.roles if role.calls]
         return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
 
     @property
     def worst_usd(self) -> float | None:
-        """USD for models if every answer has its full length; None if a price is unknown."""
+        """USD for all models if every answer has its full length; None if a price is unknown."""
         costs = [role.worst_usd for role in self.roles if role.calls]
         return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
 
 
 def calls_by_role(parameters: SearchParameters, habits: Habits | None = None) -> dict[Role, int]:
-    """Return the number of calls by role; the numbers of the fixer and of the summarizer are expected values."""
+    """Return the number of calls of each role. For the fixer and the summarizer it is an expected value."""
     plan, habits = strategy(parameters), habits or Habits()
     attempts = plan.attempts_in_all
     if parameters.candidates is not None:
@@ -161,12 +165,12 @@ def forecast(
     devices: int = 1,
     share: float = 1.0,
 ) -> Forecast:
-    """Return the forecast of a run. If ``roles`` is None, rules propose, and proposals cost nothing.
+    """Return the forecast of a run. If ``roles`` is None, rules make the proposals, which cost nothing.
 
-    ``price`` returns the price of a model for a prompt of a number of tokens, as :meth:`acceld.llm.calls.Calls.price`
-    does; ``dearest`` returns the highest price that the model may have, and defaults to ``price``. ``prompts`` has the
-    lengths of rendered prompts. ``share`` is the expected share of plans by models; in the worst case models make all
-    plans.
+    ``price`` returns a model's price for a prompt of some tokens, as :meth:`acceld.llm.calls.Calls.price` does.
+    ``dearest`` returns the highest price that a model may have; by default it is ``price``. ``prompts`` has the
+    lengths of rendered prompts. ``share`` is the expected share of the plans that models make; in the worst case they
+    make all.
     """
     habits = habits or Habits()
     most = calls_by_role(parameters, habits)
@@ -228,7 +232,7 @@ def _cost(
 ) -> float | None:
     """Return the USD of a role's calls; None if a price is unknown.
 
-    Calls are spread over the models by weight; with ``highest`` all go to the most expensive model.
+    The calls are spread over the role's models by weight. With ``highest``, all go to the most expensive model.
     """
     models = roles.of(role).models
     total_weight = sum(weight for _, weight in models)
@@ -246,10 +250,10 @@ def _cost(
 
 
 def next_percent_usd(iterations: Sequence[Spent], device_usd_per_hour: float | None = None) -> float | None:
-    """Return the USD of the next percent of speed-up if the trend of the last ``WINDOW`` iterations continues.
+    """Return what the next percent of speed-up costs in USD, if the trend of the last ``WINDOW`` iterations continues.
 
-    The result is infinity if money was spent and no speed-up was gained, and None if there are too few iterations, a
-    price is unknown, or no money was spent.
+    Infinity means that money was spent without any speed-up. None means too few iterations, an unknown price, or no
+    money spent.
     """
     if len(iterations) < WINDOW:
         return None

@@ -1,5 +1,5 @@
-"""Collect the history shown to a planner: the steps that led to a kernel, the outcomes of earlier plans, and the second
-parent of a crossover. Pure.
+"""Collect what a planner is told about the past: the steps that led to a kernel, the outcomes of earlier plans, and
+the second parent of a crossover. Pure functions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEPS = 8
 
 
 def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict[int, str]:
-    """Return the outcome of each plan as text, by the plan's id."""
+    """Return what became of each plan, as text, by the plan's id."""
     made: dict[int, list[Candidate]] = {}
     for candidate in candidates.values():
         if candidate.plan is not None:
@@ -28,12 +28,12 @@ def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict
 def lineage(
     parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]
 ) -> tuple[AppliedPlan, ...]:
-    """Return the newest steps on the way from the baseline to ``parent``, the oldest of them first."""
+    """Return the latest steps on the way from the baseline to ``parent``, oldest first."""
     return tuple(_steps(parent, frozenset(), plans, candidates))[-STEPS:]
 
 
 def nearby(parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]) -> tuple[Plan, ...]:
-    """Return the plans for the ancestors of ``parent``, oldest first, except those that led to ``parent`` itself."""
+    """Return the plans that were made for ancestors of ``parent`` and did not lead to ``parent``, oldest first."""
     line = list(_line(parent, candidates))
     ancestors, own = {one.id for one in line[1:]}, {one.plan for one in line}
     found = [plan for plan in plans.values() if plan.parent in ancestors and plan.id not in own]
@@ -47,11 +47,10 @@ def partner_of(
     candidates: Mapping[int, Candidate],
     crossed: Collection[int] = (),
 ) -> Partner | None:
-    """Return the fastest of ``others`` whose changes may be brought into ``parent``; None if there is no such
-    candidate.
+    """Return the fastest of ``others`` whose changes a crossover may bring into ``parent``; None if no candidate fits.
 
-    The partner is faster than the baseline, and neither the partner nor ``parent`` is an ancestor of the other.
-    Candidates in ``crossed`` are left out, because they were partners of ``parent`` before.
+    The partner beats the baseline. It is neither an ancestor nor a descendant of ``parent``. Candidates in ``crossed``
+    are left out, because they were partners of ``parent`` before.
     """
     own = [one.id for one in _line(parent, candidates)]
     for other in sorted(others, key=rank):
@@ -73,7 +72,8 @@ def _line(candidate: Candidate, candidates: Mapping[int, Candidate]) -> Iterator
 def _steps(
     candidate: Candidate, known: Collection[int], plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]
 ) -> list[AppliedPlan]:
-    """Return the steps to a candidate, oldest first: the steps after its last ancestor in ``known``, or all steps."""
+    """Return the steps that led to a candidate, oldest first. Steps up to its last ancestor in ``known`` are left out.
+    """
     line = list(_line(candidate, candidates))
     shared = next((place for place, one in enumerate(line) if one.id in known), len(line) - 1)
     steps = []

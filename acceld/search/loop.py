@@ -1,9 +1,9 @@
-"""Run the search: plan, write, (fix), evaluate, select, summarize, iteration after iteration.
+"""Run the search, iteration after iteration: plan, write, fix if needed, evaluate, select, summarize.
 
-Inside an iteration no stage waits for another to end: a plan's attempts start when the plan is written, an attempt's
-evaluation when its code is. Selection waits for the whole iteration and sorts by place, so the same seed makes the same
-decisions whatever finishes first. Every step looks into the store before it acts, so an interrupted run continues where
-its rows end.
+Inside an iteration no stage waits for the whole stage before. A plan's attempts start when the plan is written, an
+attempt's evaluation when its code is written. Selection waits for the whole iteration, and its order does not depend
+on which result came first, so the same seed makes the same decisions. Every step looks into the store before it acts,
+so that an interrupted run continues where its rows end.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ CROSSOVER = 1
 
 @dataclass(frozen=True, slots=True)
 class SearchParts:
-    """Hold the parts that a search works with."""
+    """The parts that a search uses: store, evaluator, proposer, memory, and facts that fix what results mean."""
 
     store: Store
     evaluator: Evaluator
@@ -129,7 +129,7 @@ class SearchParts:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Hold the earlier plans for one parent, the steps that led to the parent, and the parent's partner for a
+    """What is known about one parent: the earlier plans for it, the steps that led to it, and its partner for a
     crossover.
     """
 
@@ -141,7 +141,7 @@ class Past:
 
 
 class Search:
-    """Search for faster kernels in one run. ``run()`` returns the run's final state; an exception is a fault of acceld."""
+    """The search of one run. ``run()`` returns the run's final state; an exception means a fault of acceld."""
 
     def __init__(self, run: Run, parts: SearchParts, control: RunControl | None = None) -> None:
         self.run_record = run
@@ -181,7 +181,7 @@ class Search:
         """Seconds on devices before this daemon took the run."""
 
     async def run(self) -> RunState:
-        """Search until a stop condition holds, and return the run's final state. Every step is written into the store."""
+        """Search until a stop condition holds, and return the run's final state. Every step is stored."""
         store, run = self.parts.store, self.run_record
         await store.change(set_run_state, run.id, RunState.RUNNING)
         self._device_s_before = sum(one.evaluation_s for one in await store.read(spending, run.id))
@@ -212,12 +212,14 @@ class Search:
         return end.state
 
     def _no_kernel(self) -> str:
-        """Return the message that no answer contained a kernel, with the most frequent reason."""
+        """Return the message for a run in which no answer had a kernel. It names the most frequent reason."""
         (reason, count), *_ = self._codeless.most_common(1)
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     async def _asked(self, ask: Callable[[], Awaitable[T | None]]) -> T | None:
-        """Return the proposer's answer; None if its call failed, or if lasting failures have ended all calls."""
+        """Return what ``ask`` gets from the proposer. None if the call failed, or if models are no longer asked
+        because they fail for good.
+        """
         if self._stopped is not None:
             return None
         try:
@@ -229,9 +231,9 @@ class Search:
             return None
 
     def _check_answers(self) -> None:
-        """Pause the run if its models fail for good, or if calls of the iteration failed and no plan was carried out.
+        """Pause the run if its models fail for good, or if calls failed in this iteration and no plan led to a kernel.
 
-        The iteration stays open, so a resumed run asks the models again.
+        The iteration is not closed, so a resumed run asks the models again.
         """
         if self._stopped is not None:
             raise self._stopped
@@ -241,8 +243,8 @@ class Search:
             )
 
     def _count_code(self, attempt: Attempt) -> None:
-        """Count a model's answer to a plan. After ``CODELESS`` answers in a row without a kernel no model is asked any
-        more.
+        """Count one answer of a model to a plan. After ``CODELESS`` answers in a row without a kernel, no model is
+        asked any more.
         """
         if attempt.text is not None or not self.parts.proposer.abilities.uses_models:
             self._codeless_in_a_row = 0
@@ -256,12 +258,12 @@ class Search:
             )
 
     def _left_s(self) -> float | None:
-        """Return the seconds until the first limit of time is reached; None without a limit."""
+        """Return the seconds until the first of the run's time limits; None if the run has none."""
         limits = self._limits_s()
         return min(limits.values()) if limits else None
 
     def _limits_s(self) -> dict[str, float]:
-        """Return the seconds until each limit of time, by the message that reports the limit."""
+        """Return the seconds left until each time limit. The keys are the messages that report the limits."""
         limit, took_s = self.parameters.time_limit_s, time.monotonic() - self._started
         limits = {} if limit is None else {f"the time limit of {limit:g} s was reached": limit - took_s}
         cap, price = self.parts.device_cap_usd, self.parts.device_usd_per_hour
@@ -275,10 +277,11 @@ class Search:
         return RunEnded(RunState.FINISHED, min(limits, key=limits.__getitem__))
 
     async def _settle_basis(self) -> None:
-        """Evaluate the kernels of an earlier daemon again if the basis of their latencies has changed.
+        """Evaluate the kernels of an earlier daemon again if the basis of their latencies (see docs/architecture.md)
+        has changed.
 
-        All results are written at once, so that no table ever holds latencies of two bases. On a device the run ends
-        instead.
+        All new results are written in one transaction, so that no table ever mixes latencies of two bases. On a device
+        the run ends instead.
         """
         store, run, now = self.parts.store, self.run_record, self.parts.basis
         known = await store.read(load_candidates, run.id, None, True)
@@ -313,7 +316,7 @@ class Search:
         await store.change(set_run_state, run.id, RunState.RUNNING)
 
     async def _start(self, resumed: ResumeState) -> None:
-        """Evaluate the baseline, or load the state that an earlier daemon left."""
+        """Evaluate the baseline. For a resumed run, load the state that an earlier daemon stored."""
         self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
         self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
         self._candidates = {one.attempt: one for one in resumed.candidates}
@@ -355,7 +358,9 @@ class Search:
             self._history.setdefault(plan.parent, []).append(plan)
 
     async def _lowered(self) -> Candidate | None:
-        """Return the kernel that was lowered from the reference, without a model; None if no such kernel passes."""
+        """Return the candidate whose kernel was lowered from the reference, without a model; None if it does not pass,
+        or there is no such kernel.
+        """
         if not self.parts.root.text:
             return None
         order = (0, -1, 0, 0)  # before the kernels that models write from the reference
@@ -371,8 +376,8 @@ class Search:
     async def _first(self, *, needed: bool) -> Candidate | None:
         """Return the first kernel that a model writes from the reference and that passes.
 
-        Tries are made one after another, each with its repairs, until a kernel passes. If no kernel passes, return
-        None, or raise RunEnded if the kernel is ``needed`` because the run has no other baseline.
+        Kernels are asked for one after another, each with its repairs, until one passes. If no kernel passes, return
+        None; raise RunEnded if one is ``needed`` because the run has no other baseline.
         """
         parts, run, parameters = self.parts, self.run_record, self.parameters
         blank = replace(parts.root, text="", trusted=False, closure={})
@@ -440,7 +445,7 @@ class Search:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._evaluations.certify)
 
     async def _pasts(self, parents: Sequence[Candidate]) -> dict[int, Past]:
-        """Return the history of each parent for its planner. Rules read only the plans and the partner."""
+        """Return, by parent, the past that a planner is told. Rules read only plans and partner of it."""
         history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         crosses = len(parents) > 1 and self.strategy.plans > CROSSOVER
         uses_models = self.parts.proposer.abilities.uses_models and self.iteration > 1
@@ -463,7 +468,7 @@ class Search:
         return {parent.id: past(parent) for parent in parents}
 
     def _allowed(self, parents: int) -> Allowance:
-        """Return the number of the run's remaining candidates that each place of this iteration may use."""
+        """Share the run's remaining candidates among the plans and attempts of this iteration."""
         limit, plan = self.parameters.candidates, self.strategy
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were evaluated")
@@ -475,16 +480,16 @@ class Search:
         return Allowance(room, parents * plan.plans * plan.attempts, more + kept, kept)
 
     def _turn(self, parent: int, plan: int, attempt: int = 0) -> int:
-        """Return an attempt's place in the queue for the remaining candidates. The first plans of all parents come
-        first.
+        """Return the position at which an attempt gets some of the remaining candidates. The first plans of all
+        parents come first.
         """
         return (plan * len(self._parents) + parent) * self.strategy.attempts + attempt
 
     @property
     def _useful_below_us(self) -> float | None:
-        """Latency above which no candidate can enter the beam any more; None if any latency can enter.
+        """Latency in microseconds above which a candidate can not enter the beam any more; None if every latency can.
 
-        A slower candidate is not run on data now. Selection and teaching run it later if they need it.
+        A slower candidate is not run on data for now. Selection and teaching do so later if they need its results.
         """
         if not self.strategy.keeps_fastest or self.spec.backend != SIMULATOR:
             return None
@@ -517,7 +522,9 @@ class Search:
         insights: tuple[Insight, ...],
         children: list[Candidate],
     ) -> None:
-        """Make one plan, its attempts and their evaluations, and append each evaluated candidate to ``children``."""
+        """Make one plan for a parent, its attempts and their evaluations. Append each evaluated candidate to
+        ``children``.
+        """
         await self.control.checkpoint()
         if not self._allowance.of(self._turn(place, index)):
             return
@@ -554,7 +561,7 @@ class Search:
                 tasks.create_task(self._in_turn(parent, place, plan, attempt, children))
 
     async def _in_turn(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
-        """Make an attempt as soon as few enough other attempts wait for evaluation."""
+        """Wait until few enough attempts lack a result, then make one attempt."""
         async with self._begun:
             await self._attempt(parent, place, plan, index, children)
 
@@ -627,7 +634,7 @@ class Search:
         return await self.parts.store.change(write_attempt, replace(made, fix_of=attempt.id))
 
     async def _polish(self, model: Candidate, children: list[Candidate]) -> None:
-        """Apply rules to a model's kernel that passed, and evaluate the results as its children."""
+        """Let rules improve a model's kernel that passed, and evaluate the results as children of that kernel."""
         polisher, store = self.parts.polisher, self.parts.store
         if polisher is None:
             return
@@ -684,10 +691,11 @@ class Search:
         return await self._evaluations.evaluate(child, gate, Priority.SEARCH, self._useful_below_us)
 
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
-        """Choose the next beam, and return the children with their newest results.
+        """Choose the next beam, and return the children with their latest results.
 
-        Candidates that could enter the beam run on data, and a new best candidate must pass the strict gate. The beam
-        follows the steering of the moment at which the beam is stored, so it is chosen again after each await.
+        Candidates that could enter the beam are run on data, and a new best one must pass the strict gate. People may
+        pin or veto candidates meanwhile, so the beam is chosen again after each await; what they asked until the beam
+        is stored counts.
         """
         width, control, baseline = self.strategy.width, self.control, self._need(self.baseline)
         pool = {c.id: c for c in (baseline, *parents, *children)}

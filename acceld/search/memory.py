@@ -1,11 +1,11 @@
-"""Manage the optimization memory: choose the rewrites that teach, and the insights that are shown, merged or withdrawn.
+"""Manage the memory of insights: choose the rewrites that teach, and the insights that are shown, merged or withdrawn.
 Pure functions.
 
-The memory follows AccelOpt (arXiv 2511.15915, section 3): each iteration writes at most TopK new insights, at most half
-of them positive, from pairs of a parent and a child whose latencies differ by more than a threshold; the memory holds
-ExpN insights. Four things differ from the paper. A pair inside the noise teaches only a hypothesis. A group of attempts
-may teach both its best and its worst child. Pairs come only from kernels that pass the strict gate. Near-duplicates
-confirm each other.
+The memory follows AccelOpt (arXiv 2511.15915, section 3). Each iteration writes at most TopK new insights, at most
+half of them positive, from pairs of a parent and a child whose latencies differ by more than a threshold; the memory
+holds ExpN insights. Four things differ from the paper. A pair inside the noise teaches only a hypothesis. The attempts
+at one plan may teach both their best and their worst child. Pairs come only from kernels that pass the strict gate.
+Insights that say nearly the same confirm each other.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _WORD = re.compile(r"[a-z_][a-z0-9_]*|\d+")
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """Hold the memory's hyper-parameters, with the paper's names in the comments."""
+    """The settings of the memory. Comments give the paper's names."""
 
     policy: str = "off"
     capacity: int = 16  # ExpN in the paper
@@ -114,7 +114,7 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True)
 class Applicability:
-    """Describe the setting of a run, which an insight must fit to be shown."""
+    """The setting of a run (chip, API, bottleneck ...), by which insights are chosen for it."""
 
     run: int
     chip: str
@@ -130,9 +130,9 @@ class Applicability:
 
 
 def noise(candidate: Candidate) -> float:
-    """Return the noise of a candidate's speed-up over its parent, as a fraction; 0 if it is unknown.
+    """Return the noise of a candidate's speed-up over its parent, as a fraction; 0 if no profile tells it.
 
-    Differences below the noise teach nothing.
+    A difference below the noise teaches nothing certain.
     """
     profile = candidate.evaluation.profile if candidate.evaluation else None
     if profile is None:
@@ -151,13 +151,11 @@ def noise(candidate: Candidate) -> float:
 def rewrites(
     candidates: Iterable[Candidate], plans: Mapping[int, Plan], settings: MemorySettings
 ) -> tuple[list[RewritePair], list[RewritePair]]:
-    """Return the pairs that could teach, best first: the positive pairs (parent, child) and the negative pairs (child,
-    parent).
+    """Return the pairs that could teach, best first: (positive pairs (parent, child), negative pairs (child, parent)).
 
-    Each group of attempts (one plan for one parent) offers its best child and its worst. A child is left out if its
-    program equals its parent's or was already offered, or if the parent's or the child's latency has no validated
-    interval. A pair inside the noise comes after all other pairs and has the noise as its band: it can teach a
-    hypothesis.
+    Of the attempts at one plan, the best and the worst child are offered. A child is left out if its program equals
+    its parent's or was offered before, or if its or its parent's latency has no validated interval. Pairs inside the
+    noise come last. The noise is their band, and they can teach only a hypothesis.
     """
     by_id = {candidate.id: candidate for candidate in candidates}
     groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}
@@ -195,9 +193,10 @@ def rewrites(
 
 
 def quota(top_k: int, positives: int) -> tuple[int, int]:
-    """Return the numbers of positive and negative pairs to summarize.
+    """Return (number of positive pairs, number of negative pairs) to summarize, together at most ``top_k``.
 
-    At most half of the ``top_k`` pairs are positive; negative pairs fill the remaining places.
+    At most half are positive; negative pairs fill the rest. ``positives`` is the number of positive pairs that there
+    are.
     """
     taken = min(positives, top_k // 2)
     return taken, top_k - taken
@@ -219,13 +218,13 @@ def applies(insight: Insight, where: Applicability, settings: MemorySettings) ->
 
 
 def trusted(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Return False if the insight comes from a simulation, the run measures, and the settings exclude such insights."""
+    """Return True unless the insight was simulated, the run measures, and the settings leave such insights out."""
     is_simulated = where.source is Source.MEASURED and insight.source is Source.SIMULATED
     return settings.show_simulated or not is_simulated
 
 
 def retired(insight: Insight) -> bool:
-    """Return True if plans that cited the insight have seldom won."""
+    """Return True if plans that cited the insight have won so seldom that it is no longer shown."""
     decided = insight.wins + insight.losses
     return decided >= TRIES and insight.wins < SELDOM * decided
 
@@ -236,12 +235,12 @@ def held_at(insight: Insight, chip: str, api: str) -> bool:
 
 
 def _places(insight: Insight) -> tuple[Held, ...]:
-    """Return the places where an insight held; the place of its own rewrite if no others are recorded."""
+    """Return where an insight held; if nothing is recorded, where its own pair of kernels was evaluated."""
     return insight.held or (Held(insight.chip, insight.api, "", insight.source, insight.speedup),)
 
 
 def confirmed(insight: Insight, by: Insight) -> tuple[Held, ...]:
-    """Return the places where an insight held, joined with the places of another insight that says the same."""
+    """Return where ``insight`` and ``by``, which says the same, held, as one list."""
     held = list(insight.held)
     for place in by.held:
         at = [(one.chip, one.api, one.workload, one.source) for one in held]
@@ -257,15 +256,14 @@ def confirmed(insight: Insight, by: Insight) -> tuple[Held, ...]:
 
 
 def operations_of(*sources: str) -> frozenset[str]:
-    """Return the kinds of operations that the sources of kernels name."""
+    """Return the kinds of operations (such as matmul or reduce) that occur in kernels' sources."""
     text = "\n".join(sources)
     return frozenset(kind for kind, words in OPERATIONS.items() if re.search(words, text))
 
 
 def unverified(insight: Insight, where: Applicability) -> bool:
-    """Return True if the insight must be marked as unverified.
-
-    That is the case if it was simulated and the run measures, or if it was measured under another SDK.
+    """Return True if the insight must be shown as unverified: it was simulated and the run measures, or it was
+    measured under another SDK.
     """
     if insight.source is not where.source:
         return insight.source is Source.SIMULATED
@@ -275,11 +273,11 @@ def unverified(insight: Insight, where: Applicability) -> bool:
 def shown(
     insights: Iterable[Insight], where: Applicability, settings: MemorySettings, iteration: int, seed: int
 ) -> tuple[Insight, ...]:
-    """Return the insights that the planner sees: pinned insights, then the insights of the policy, at most
-    ``capacity``.
+    """Return the insights for planners, at most ``capacity``: pinned ones first, then the choice of the policy.
 
-    ``fifo`` (the paper) takes the run's newest insights. ``random`` (the published code) takes the insights of the
-    iteration before, and a sample of the run's older ones. ``value`` takes the most useful of all runs, chips and APIs.
+    The policy ``fifo`` (the paper's) takes the run's latest insights. ``random`` (that of the paper's published code)
+    takes those of the iteration before, and a sample of the run's older ones. ``value`` takes the most useful ones of
+    all runs, chips and APIs.
     """
     if settings.policy == "off":
         return ()
@@ -302,12 +300,12 @@ def shown(
 
 
 def value(insight: Insight, where: Applicability, newer: int) -> float:
-    """Return the expected usefulness of an insight in a setting.
+    """Return the expected usefulness of an insight in a setting; greater is better.
 
-    The usefulness is the win-rate, with one win and one loss added and with each confirmation as a win, times weights
-    for how alike the setting is to the one in which the insight was learned: same bottleneck, operations (or tags, if
-    the operations are unknown), dtype, chip and API. ``newer`` is the number of newer insights; only an insight that
-    was neither tried nor confirmed loses weight with age.
+    It is the win rate times weights. The win rate counts each confirmation as a win, and one win and one loss more.
+    The weights say how alike the setting is to the one in which the insight was learned: bottleneck, operations (tags,
+    if those are unknown), dtype, chip and API. ``newer`` is the number of newer insights: an insight that was neither
+    tried nor confirmed loses weight with age.
     """
     wins = insight.wins + insight.confirmations
     rate = (wins + 1) / (wins + insight.losses + 2)
@@ -331,9 +329,9 @@ def value(insight: Insight, where: Applicability, newer: int) -> float:
 
 
 def _varied(rated: Sequence[tuple[float, Insight]], room: int) -> list[Insight]:
-    """Return at most ``room`` insights with the highest ratings.
+    """Return at most ``room`` insights with the highest ratings, of different change classes as far as possible.
 
-    An insight counts less for each chosen insight of the same change class.
+    Each insight of a class that is chosen lowers the rating of the others in the class.
     """
     left, chosen = sorted(rated, key=lambda one: -one[0]), list[Insight]()
     while left and len(chosen) < room:
@@ -344,11 +342,11 @@ def _varied(rated: Sequence[tuple[float, Insight]], room: int) -> list[Insight]:
 
 
 def similarity(one: Insight, other: Insight) -> float:
-    """Return the similarity of two insights, from 0 (no common words) to 1 (the same words).
+    """Return how alike two insights are, from 0 (no common words) to 1 (the same words).
 
-    It is the Jaccard index of the words; text and pseudo-code count half each. The kind of an insight does not count: a
-    fast form that was undone by mistake teaches the same as a fast form that was found. Insights contradict each other,
-    and their similarity is 0, if the slow form of one is more like the fast form of the other.
+    It is the Jaccard index of the words; text and pseudo-code count half each. It does not matter whether an insight
+    is positive or negative, because a fast form that was undone teaches the same as a fast form that was found. The
+    result is 0 if two insights contradict each other: the slow form of one is more like the fast form of the other.
     """
     text = _jaccard(f"{one.title} {one.strategy}", f"{other.title} {other.strategy}")
     code = (_jaccard(one.slow, other.slow) + _jaccard(one.fast, other.fast)) / 2
@@ -357,8 +355,8 @@ def similarity(one: Insight, other: Insight) -> float:
 
 
 def novelty(insight: Insight, older: Iterable[Insight]) -> tuple[float, Insight | None]:
-    """Return 1 minus the similarity to the most similar older insight, and that insight; (1, None) if no words are
-    shared.
+    """Return (1 minus the similarity to the most similar older insight, that insight); (1, None) if no older insight
+    has common words.
     """
     best, nearest = 0.0, None
     for other in older:
@@ -369,8 +367,8 @@ def novelty(insight: Insight, older: Iterable[Insight]) -> tuple[float, Insight 
 
 
 def redundancy(insights: Sequence[Insight]) -> float:
-    """Return the mean similarity of each insight to its most similar other insight: 0 if all differ, 1 if all are the
-    same.
+    """Return how much insights repeat each other: the mean similarity of each to its most similar other one, from 0
+    (all differ) to 1.
     """
     if len(insights) < 2:
         return 0.0
@@ -382,9 +380,10 @@ def redundancy(insights: Sequence[Insight]) -> float:
 
 
 def playbook(insights: Iterable[Insight]) -> tuple[str, ...]:
-    """Return a few rules distilled from many insights, the best supported first, each with the ids of its insights.
+    """Return a few rules that sum up many insights, the best supported first, each with the ids of its insights.
 
-    A rule joins the insights of one bottleneck and one change class that two rewrites taught or two plans won with.
+    A rule joins insights with the same bottleneck and change class, if two rewrites taught them or two plans won with
+    them.
     """
     groups: dict[tuple[str, str], list[Insight]] = {}
     for insight in insights:
@@ -411,8 +410,8 @@ def playbook(insights: Iterable[Insight]) -> tuple[str, ...]:
 
 
 def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
-    """Return the insights whose pair of kernels contains a candidate, to withdraw them when the candidate is found
-    suspect.
+    """Return the insights that were learned from a candidate, as the slow or the fast kernel. They are withdrawn if it
+    is found suspect.
     """
     return [
         insight
@@ -422,12 +421,12 @@ def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
 
 
 def kind_of(pair: RewritePair) -> InsightKind:
-    """Return the kind of insight that a pair teaches: positive if the child is faster than its parent, else negative."""
+    """Return whether the insight of a pair is positive (the child is faster than its parent) or negative."""
     return InsightKind.POSITIVE if pair.positive else InsightKind.NEGATIVE
 
 
 def repeated(plans: Sequence[Plan]) -> float:
-    """Return the share of plans that repeat an earlier plan for the same parent."""
+    """Return the share (0 to 1) of plans that repeat an earlier plan for the same parent."""
     seen: dict[int, list[str]] = {}
     repeats = 0
     for plan in (plan for plan in plans if plan.title != NO_PLAN):

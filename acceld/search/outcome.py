@@ -1,4 +1,6 @@
-"""Compute the outcome of a run: the record behind ``optimize --json``, the table and the reports. Pure functions."""
+"""Compute the outcome of a run: the record that ``optimize --json`` prints, and from which the table and the reports
+are made. Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from acceld.model import Attempt, Candidate, Evaluation, Plan, Profile, Run, Sta
 
 @dataclass(frozen=True, slots=True)
 class Win:
-    """Describe one step on the way from the baseline to the best kernel."""
+    """One step on the way from the baseline to the best kernel."""
 
     candidate: int
     title: str
@@ -34,7 +36,9 @@ class Win:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Count the plans that ended without code for one reason, such as a rule's precondition that does not hold."""
+    """One reason for which plans ended without code, such as an unproved precondition of a rule, and the number of
+    these plans.
+    """
 
     title: str
     """Title of the first of these plans."""
@@ -45,7 +49,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ShapeSpeedup:
-    """Hold the speed-up at one of the shapes that a workload lists."""
+    """The speed-up at one of the shapes that a workload lists."""
 
     shape: str
     weight: float
@@ -56,7 +60,7 @@ class ShapeSpeedup:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Hold the figures of a run so far. ``source`` says whether latencies are ``simulated`` or ``measured``."""
+    """The figures of a run so far. ``source`` says whether its latencies are ``simulated`` or ``measured``."""
 
     run: int
     name: str
@@ -214,7 +218,7 @@ def _by_shape(before: Evaluation | None, after: Evaluation | None) -> tuple[Shap
 
 
 def _line(best: Candidate | None, by_id: Mapping[int, Candidate]) -> list[tuple[str, Profile | None]]:
-    """Return the hash and the profile of the best candidate, then of each of its ancestors up to the baseline."""
+    """Return (program hash, profile) of the best candidate, then of each of its ancestors up to the baseline."""
     found: list[tuple[str, Profile | None]] = []
     while best is not None:
         found.append((best.kernel.sha256, best.evaluation.profile if best.evaluation else None))
@@ -223,7 +227,9 @@ def _line(best: Candidate | None, by_id: Mapping[int, Candidate]) -> list[tuple[
 
 
 def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
-    """Return the counts of the candidates that the simulator found clearly slower, each evaluation counted once."""
+    """Return counts of the candidates that the simulator predicted clearly slower before a measurement: dropped,
+    measured, wrong. None if nothing was screened.
+    """
     profiles = {c.evaluation.source_sha256: c.evaluation.profile for c in candidates if c.evaluation}
     choices = [found for one in profiles.values() if one is not None and (found := one.details.get("screen"))]
     if not choices:

@@ -1,7 +1,7 @@
-"""Repeat a run's decisions from its rows, without any call: equal answers and results must give equal plans, kernels
-and beams.
+"""Make a run's decisions again from its rows, without calling a model: the same answers and results must give the same
+plans, kernels and beams.
 
-Every stored answer of a model is read again, and every selection is made again from the results known at that time. A
+Every stored answer of a model is parsed again, and every beam is chosen again from the results that were known then. A
 difference means that acceld's code, or a row, has changed since the run.
 """
 
@@ -25,7 +25,7 @@ EVENTS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Hold a model's stored answer, and the place in the search that it was asked for."""
+    """A model's stored answer, and the place in the search at which it was asked for."""
 
     call: int
     role: str
@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Hold the rows of one run that its decisions depend on."""
+    """The rows of one run on which its decisions depend."""
 
     run: Run
     candidates: Mapping[int, Candidate]
@@ -54,7 +54,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Describe a decision that differs when it is repeated."""
+    """A decision that is not the same when it is made again."""
 
     what: str
     stored: str
@@ -63,7 +63,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Count the decisions that were repeated."""
+    """The numbers of decisions that were made again."""
 
     beams: int
     plans: int
@@ -111,7 +111,9 @@ def recording(connection: sqlite3.Connection, run: int) -> Recording:
 
 
 def differences(recorded: Recording) -> tuple[list[Difference], Checked]:
-    """Return the decisions that differ, in the order of the run, and the number of repeated decisions."""
+    """Make all decisions again. Return (those that differ, in the order of the run; the numbers of all that were
+    made).
+    """
     plans, plan_count = _plans(recorded)
     attempts, attempt_count = _attempts(recorded)
     beams, beam_count = _beams(recorded)
@@ -135,9 +137,10 @@ def _plans(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _attempts(recorded: Recording) -> tuple[list[Difference], int]:
-    """Return the attempts that differ, and the number of attempts compared.
+    """Return (attempts that differ, number of attempts that were compared).
 
-    An attempt may have several answers, because an answer without code is asked for again; the first with code counts.
+    An attempt may have several answers, because an answer without code is asked for again. The first answer with code
+    counts.
     """
     asked: dict[tuple[int, int, int], list[Answer]] = {}
     for answer in recorded.answers:
@@ -162,9 +165,9 @@ def _attempts(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _beams(recorded: Recording) -> tuple[list[Difference], int]:
-    """Return the differences in parents, crossovers and beams, and the number of beams that were chosen again.
+    """Return (differences in parents, crossovers and beams; number of beams that were chosen again).
 
-    Each choice uses the steering whose events came before it.
+    Each choice follows the actions of people whose events came before it.
     """
     parameters = recorded.run.spec.search
     plan = strategy(parameters)
@@ -216,12 +219,12 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _now(beam: Sequence[Candidate], known: Mapping[int, Candidate]) -> tuple[Candidate, ...]:
-    """Return a beam with the newest evaluations, because its candidates may have been timed again."""
+    """Return a beam with its candidates' latest evaluations, because they may have been timed again since."""
     return tuple(known[one.id] for one in beam)
 
 
 def _baseline(recorded: Recording, known: Mapping[int, Candidate]) -> Candidate | None:
-    """Return the run's baseline with the evaluation known so far; None if the run has no baseline yet."""
+    """Return the run's baseline with the evaluation in ``known``; None if the run has no baseline yet."""
     number = recorded.run.baseline
     return None if number is None else known.get(number)
 
@@ -229,7 +232,7 @@ def _baseline(recorded: Recording, known: Mapping[int, Candidate]) -> Candidate 
 def _partners(
     recorded: Recording, iteration: int, parents: Sequence[Candidate], known: Mapping[int, Candidate]
 ) -> Iterator[Difference]:
-    """Yield a difference for each crossover of an iteration that would now have another second parent."""
+    """Yield a difference for each crossover of an iteration whose second parent would be another one today."""
     plans = {plan.id: plan for plan in recorded.plans}
     for plan in recorded.plans:
         if plan.iteration != iteration or plan.partner is None or plan.parent not in known:

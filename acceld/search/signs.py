@@ -1,7 +1,7 @@
 """Find signs that a search goes wrong, and compute how often its repairs succeed. Pure functions.
 
-The signs are the failures that the AccelOpt paper describes: a beam that descends from one candidate, a memory that no
-plan cites, plans that repeat, calls without code. Each sign is a figure with a sentence that advises a change.
+The signs are failures that the AccelOpt paper describes: a beam whose candidates all come from one, a memory that no
+plan cites, plans that repeat, calls without code. Each sign has a figure, and a sentence that advises a change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEAST = 8
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Warn about a run."""
+    """One warning about a run: its figure, and what to change."""
 
     name: str
     value: float
@@ -31,7 +31,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class RepairRate:
-    """Hold the number of repairs of one class of failure, and how many of them succeeded."""
+    """The number of repairs of one class of failure, and how many of them succeeded."""
 
     status: Status
     rule: str
@@ -46,7 +46,7 @@ def signs(
     beam: Sequence[int],
     insights: Sequence[Insight],
 ) -> list[Sign]:
-    """Return the warnings about a run; empty if there are no warnings. ``beam`` has the ids of the newest beam."""
+    """Return the warnings about a run; [] if there are none. ``beam`` has the ids of the latest beam."""
     found = [
         one_lineage(candidates, beam),
         uncited(plans),
@@ -58,7 +58,9 @@ def signs(
 
 
 def one_lineage(candidates: Sequence[Candidate], beam: Sequence[int]) -> Sign | None:
-    """Return a warning if all candidates of the beam share their first ancestors after the baseline; else None."""
+    """Return a warning if all candidates of the beam share the baseline and at least two more ancestors; None
+    otherwise.
+    """
     by_id = {candidate.id: candidate for candidate in candidates}
     lines = [_lineage(number, by_id) for number in beam if number in by_id]
     lines = [line for line in lines if len(line) > 1]
@@ -77,7 +79,7 @@ def one_lineage(candidates: Sequence[Candidate], beam: Sequence[int]) -> Sign | 
 
 
 def uncited(plans: Sequence[Plan]) -> Sign | None:
-    """Return a warning if planners almost never cite the insights that they see; else None."""
+    """Return a warning if plans almost never cite the insights that their planners saw; None otherwise."""
     shown = [plan for plan in plans if plan.insights]
     if len(shown) < LEAST:
         return None
@@ -93,7 +95,7 @@ def uncited(plans: Sequence[Plan]) -> Sign | None:
 
 
 def repeating(plans: Sequence[Plan]) -> Sign | None:
-    """Return a warning if many plans repeat earlier plans for the same kernel; else None."""
+    """Return a warning if many plans repeat an earlier plan for the same kernel; None otherwise."""
     share = repeated(plans)
     if len(plans) < LEAST or share < 0.3:
         return None
@@ -106,7 +108,7 @@ def repeating(plans: Sequence[Plan]) -> Sign | None:
 
 
 def redundant(insights: Sequence[Insight]) -> Sign | None:
-    """Return a warning if insights repeat each other; else None."""
+    """Return a warning if insights repeat each other; None otherwise."""
     figure = redundancy([insight for insight in insights if not insight.withdrawn])
     if len(insights) < LEAST or figure < 0.6:
         return None
@@ -119,7 +121,7 @@ def redundant(insights: Sequence[Insight]) -> Sign | None:
 
 
 def without_code(attempts: Sequence[Attempt]) -> Sign | None:
-    """Return a warning if many answers of the executor contain no code; else None."""
+    """Return a warning if many attempts have no code; None otherwise."""
     share = sum(attempt.text is None for attempt in attempts) / len(attempts) if attempts else 0.0
     if len(attempts) < LEAST or share < 0.25:
         return None

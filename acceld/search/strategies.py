@@ -1,9 +1,10 @@
-"""Spread a budget of plans and attempts over iterations. Pure.
+"""Divide a budget of attempts among iterations, plans and parents. Pure functions.
 
-All strategies spend about the same number of attempts, so that they can be compared: ``beam`` B x N x K x T;
-``best_of_n`` the same number, all from the baseline; ``reflexion`` one lineage, one attempt after the other; ``random``
-the beam's schedule with plans taken at random. ``tune`` and ``evolve`` use the beam's schedule, with sequences of
-rewrites as plans, which are tuned before anything is checked.
+All strategies make about the same number of attempts, so that they can be compared. ``beam`` makes B x N x K in each
+of T iterations (B parents, N plans each, K attempts each). ``best_of_n`` makes as many, all from the baseline.
+``reflexion`` makes one attempt after the other, each from the last. ``random`` is the beam with plans in random order.
+``tune`` and ``evolve`` are the beam with sequences of rewrites as plans, tuned by latency before their results are
+checked.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Beam = tuple[Candidate, ...]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Continue from the fastest candidates so far, which are the beam."""
+    """The strategy ``beam``: continue from the fastest candidates so far. Other strategies override it."""
 
     width: int
     """Number of candidates in the beam."""
@@ -39,18 +40,18 @@ class Strategy:
     def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
         """Return the next beam.
 
-        ``before`` is the former beam, ``fastest`` has the fastest candidates now, and ``passed`` has the children that
-        passed, in order.
+        ``before`` is the present beam, ``fastest`` the beam of the fastest candidates, and ``passed`` has the children
+        of this iteration that passed, in order.
         """
         return fastest
 
     def parents(self, baseline: Candidate, beam: Beam) -> Beam:
-        """Return the candidates that the next iteration plans for."""
+        """Return the candidates for which the next iteration makes plans."""
         return beam
 
     @property
     def attempts_in_all(self) -> int:
-        """Number of attempts in a whole run, if its beam is full from the second iteration on."""
+        """Number of attempts of a whole run whose beam is full from the second iteration on."""
         return (1 + (self.iterations - 1) * self.width) * self.plans * self.attempts
 
 
@@ -71,7 +72,7 @@ class Reflexion(Strategy):
     keeps_pins = False
 
     def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
-        """Return the last child that passed, or the former beam if no child passed."""
+        """Return the last child that passed; the present beam if no child passed."""
         return (passed[-1],) if passed else before
 
 
@@ -94,10 +95,7 @@ def strategy(parameters: SearchParameters) -> Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Share a run's remaining candidates among the places of one iteration.
-
-    Each place's share is fixed before the iteration begins, so it does not depend on what finishes first.
-    """
+    """How many candidates each attempt of one iteration may make, so that the run does not exceed its limit."""
 
     room: int | None
     """Number of candidates left; None if the run has no limit."""
@@ -108,9 +106,9 @@ class Allowance:
     """Number of these further candidates that a place may make before another place begins."""
 
     def of(self, place: int) -> int:
-        """Return the number of candidates, with repairs, that a place may make.
+        """Return the number of candidates, repairs included, that the attempt at position ``place`` may make.
 
-        Places are numbered by plan, then by parent, then by attempt.
+        Positions are numbered by plan, then by parent, then by attempt.
         """
         if self.room is None:
             return 1 + self.repairs

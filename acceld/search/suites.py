@@ -1,10 +1,10 @@
-"""Optimize many kernels under one budget of time, which goes where the expected gain is greatest. Pure functions,
-except that some read files.
+"""Optimize many kernels in a common time, which is spent where the expected gain is greatest. Pure functions, except
+that some read files.
 
-A suite is searched in slices. A slice is a run of one kernel from its best version so far. Every kernel gets a first
-slice, in the order of increasing work. Then the next slice goes to the kernel that gained most per second in its last
-slice, weighted by the kernel's share of the whole and by the part of its time that is not yet attained. When no kernel
-gained, kernels that ran out of time get longer slices.
+A suite is searched in slices: a slice is one run on one kernel, from its best version so far. Every kernel gets a
+first slice, those with the least work first. Each further slice goes to the kernel that gained most per second in its
+last slice. The gain is weighted by the kernel's share of the whole, and by the part of its time above the attainable
+time. When no kernel gained, those that ran out of time get longer slices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RESAMPLED = 2000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Describe one kernel of a suite."""
+    """One kernel of a suite: its workload, its first kernel, and its share of the whole."""
 
     workload: str
     """Name or folder of the workload."""
@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """List kernels that are optimized together."""
+    """A list of kernels that are optimized together."""
 
     name: str
     entries: tuple[Entry, ...]
@@ -89,7 +89,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def family(name: str, workloads: Mapping[str, Workload]) -> Suite:
-    """Return the suite of all workloads of a family. Raise UsageError if the family has no workload."""
+    """Return the suite of all workloads of a family. Raise UsageError if there is no such family."""
     members = sorted(one.name for one in workloads.values() if one.family == name)
     if not members:
         known = ", ".join(sorted({one.family for one in workloads.values()}))
@@ -98,10 +98,10 @@ def family(name: str, workloads: Mapping[str, Workload]) -> Suite:
 
 
 def kernels_in(folder: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Return the kernel file of each workload, by the workload's name.
+    """Return the kernel file in a folder for each workload, by the workload's name.
 
-    A file belongs to the workload whose name, possibly followed by ``_`` and more, is the file's name; of several such
-    workloads the one with the longest name counts. Raise UsageError if the folder has no such file.
+    A file belongs to a workload if it is called ``NAME.py``, or begins with the name and ``_``. If several names fit,
+    the longest counts. Raise UsageError if no file belongs to a workload.
     """
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*.py")):
@@ -115,7 +115,7 @@ def kernels_in(folder: Path, names: Sequence[str]) -> dict[str, Path]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Hold the result of one slice, which is one run of an entry."""
+    """The result of one slice, which is one run on one kernel of a suite."""
 
     run: int
     elapsed_s: float
@@ -128,13 +128,13 @@ class Slice:
 
     @property
     def gain(self) -> float:
-        """Speed-up of the slice's best kernel over the kernel it began with."""
+        """Speed-up of the slice's best kernel over the kernel with which the slice began."""
         return self.before_us / self.after_us
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold the result of an entry over all its slices. Percentages are of the paper's peak."""
+    """The result of one kernel of a suite over all its slices. Percentages are of the paper's peak."""
 
     workload: str
     before_us: float | None
@@ -158,14 +158,14 @@ class Row:
 
     @property
     def speedup(self) -> float | None:
-        """Speed-up of the best kernel over the first."""
+        """Speed-up of the best kernel over the first kernel; None if one of them has no latency."""
         return None if self.before_us is None or self.after_us is None else self.before_us / self.after_us
 
 
 def least_work_first(works: Mapping[str, DeclaredWork | None]) -> list[str]:
-    """Return the names of entries in the order of their first slices: increasing work, then entries of unknown work.
+    """Return the names in the order of the first slices: increasing work, then kernels of unknown work.
 
-    Small kernels come first because the checks of a large kernel may outlast its slice.
+    Small kernels come first, because the checks of a large kernel may take longer than its slice.
     """
 
     def size(name: str) -> float:
@@ -176,10 +176,10 @@ def least_work_first(works: Mapping[str, DeclaredWork | None]) -> list[str]:
 
 
 def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int) -> float:
-    """Return the length of an entry's next slice, in seconds.
+    """Return the length of a kernel's next slice, in seconds.
 
-    ``share_s`` is the length of the entry's first slice; each slice without gain doubles it. ``without`` is the number
-    of entries that have no slice yet: a first slice takes at most an equal part of ``left_s`` among them.
+    ``share_s`` is the length of its first slice; it doubles with each slice without gain. ``without`` is the number of
+    kernels that have had no slice yet. A first slice takes at most an equal part of ``left_s`` among those.
     """
     if not slices:
         return min(share_s, left_s / max(1, without))
@@ -187,10 +187,10 @@ def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int
 
 
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
-    """Return the name of the entry for the next slice; None if no slice is worthwhile.
+    """Return the name of the kernel for the next slice; None if no slice is worthwhile.
 
-    Entries without a slice come first, in order. Then comes the entry whose last slice gained most per second, and then
-    the entries whose last slice gained nothing because its time was over.
+    Kernels without a slice come first, in order. Then comes the one that gained most per second in its last slice.
+    Then come those that gained nothing because the time of their last slice was over.
     """
     for name in open_entries:
         if not done.get(name):
@@ -207,29 +207,28 @@ def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str])
 
 
 def shares_s(entries: Mapping[str, Entry], total_s: float, least_s: float) -> dict[str, float]:
-    """Return the seconds of each entry's first slice: the entry's share of ``total_s``, but at least ``least_s``."""
+    """Return the seconds of each kernel's first slice: its share of ``total_s``, but at least ``least_s``."""
     whole = sum(entry.share for entry in entries.values())
     return {name: max(least_s, total_s * entry.share / whole) for name, entry in entries.items()}
 
 
 def worth(entry: Entry, percent_of_attainable: float | None) -> float:
-    """Return the worth of a gain of an entry for the suite.
-
-    It is the share times the part of the time that is not yet attained, which counts as at least 1 %.
+    """Return how much the suite profits from a gain of one kernel: its share times the part of its time above the
+    attainable time, at least 1 %.
     """
     left = 1.0 if percent_of_attainable is None else 1.0 - percent_of_attainable / 100
     return entry.share * max(0.01, left)
 
 
 def fruitless(slices: Sequence[Slice]) -> int:
-    """Return the number of slices without gain since the last slice with a gain."""
+    """Return the number of latest slices in a row that gained nothing."""
     gains = [one.gain >= LEAST_GAIN for one in slices]
     return gains[::-1].index(True) if True in gains else len(gains)
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Hold a geometric mean with a 95 % interval over the kernels of the suite."""
+    """A geometric mean over the kernels of a suite, with a 95 % interval."""
 
     value: float
     low: float
@@ -238,7 +237,7 @@ class Mean:
 
 
 def geometric_mean(values: Sequence[float]) -> Mean | None:
-    """Return the geometric mean with a bootstrap interval over the kernels; None if ``values`` is empty."""
+    """Return the geometric mean with a 95 % bootstrap interval; None if ``values`` is empty."""
     if not values:
         return None
     logs = [math.log(value) for value in values]
@@ -249,9 +248,10 @@ def geometric_mean(values: Sequence[float]) -> Mean | None:
 
 
 def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None:
-    """Return the gain of the best kernel of an entry's last run over the first kernel of its first run.
+    """Return the gain of the best kernel of a kernel's last run over the first kernel of its first run, from the
+    outcomes of both runs; None if one has no latency.
 
-    Both come from the outcomes of the runs. The band of one run's prediction does not hold over several runs.
+    The band of a prediction within one run does not hold over several runs.
     """
 
     def profile(outcome: Mapping[str, Any], latency: str, interval: str) -> Profile:
@@ -277,7 +277,7 @@ def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None
 
 @dataclass(frozen=True, slots=True)
 class StepGain:
-    """Hold the gain of one step of a model: the latencies of its kernels, each times its number of runs in the step."""
+    """The gain of one step of a model: the sum of its kernels' latencies, each times the number of runs in a step."""
 
     before_us: float
     after_us: float
@@ -289,7 +289,7 @@ class StepGain:
 
     @property
     def speedup(self) -> float:
-        """Speed-up of all kernels of the step together."""
+        """Speed-up of the whole step."""
         return self.before_us / self.after_us
 
 
@@ -314,7 +314,9 @@ def figures_of(name: str, rows: Sequence[Row], step: StepGain | None = None) -> 
 
 
 def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, float, float]]:
-    """Return workload and best latency in each of two suites' figures, for every workload that both have."""
+    """Return (workload, best latency in ``one``, best latency in ``other``) for every workload that the figures of
+    both suites have.
+    """
     theirs = {row["workload"]: row["after_us"] for row in other["rows"]}
     both = [(row["workload"], row["after_us"], theirs.get(row["workload"])) for row in one["rows"]]
     return [(name, here, there) for name, here, there in both if here and there]

@@ -1,4 +1,6 @@
-"""Use the optimization memory in one run: show insights, let the summarizer write new ones, and record their outcomes."""
+"""Use the memory of insights in one run: show insights, let the summarizer write new ones, and count what cited ones
+led to.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from acceld.store.reads.records import load_insights, load_plans, summarized_pai
 
 
 async def withdraw(store: Store, candidate: int) -> list[int]:
-    """Withdraw every insight that a candidate taught, and return the insights' ids."""
+    """Withdraw every insight that was learned from a candidate, and return the insights' ids."""
     withdrawn = memory.taught_by(candidate, await store.read(load_insights))
     for insight in withdrawn:
         await store.change(change_insight, insight.id, "withdrawn")
@@ -35,10 +37,9 @@ def insights_for(
     iteration: int,
     seed: int,
 ) -> tuple[Insight, ...]:
-    """Return the insights for an iteration's planners.
+    """Return the insights for the planners of an iteration.
 
-    The title of an insight says if it is unverified on the run's chip, or was not tried with the run's chip and API
-    yet.
+    A title says if its insight is unverified on the run's chip, or was not tried with the run's chip and API yet.
     """
     bounds = [one.evaluation.profile.bound for one in parents if one.evaluation and one.evaluation.profile]
     operations = memory.operations_of(*(one.kernel.text for one in parents))
@@ -72,10 +73,10 @@ def written_playbook(path: Path) -> tuple[str, ...]:
 def playbook_for(
     written: tuple[str, ...], known: Iterable[Insight], where: Applicability, settings: MemorySettings
 ) -> tuple[str, ...]:
-    """Return the rules for planners: the ``written`` rules of a person, or else rules distilled from the ``known``
-    insights.
+    """Return the rules for planners: those that a person has ``written``, else rules summed up from the insights
+    ``known``.
 
-    Rules are distilled only for the policy ``value``, and only from trusted insights: the paper's policies show what
+    Rules are summed up only for the policy ``value``, and only from trusted insights. The paper's policies show what
     this run learned.
     """
     if settings.policy == "off" or settings.own:
@@ -86,7 +87,7 @@ def playbook_for(
 
 
 class MemoryTeacher:
-    """Choose the insights for planners, and let the summarizer distil new ones from rewrites."""
+    """Choose the insights for planners, and let the summarizer write new ones from rewrites."""
 
     def __init__(
         self,
@@ -102,7 +103,8 @@ class MemoryTeacher:
     ) -> None:
         """Set up the teacher of one run.
 
-        ``playbook`` is a person's file with rules for planners; without such a file rules are distilled from insights.
+        ``playbook`` is a person's file with rules for planners. Without such a file, rules are summed up from
+        insights.
         """
         self._playbook = playbook
         self._run = run
@@ -117,18 +119,14 @@ class MemoryTeacher:
         """Number of insights that were not kept because they repeat an older insight."""
 
     async def shown(self, iteration: int, parents: Sequence[Candidate] = ()) -> tuple[Insight, ...]:
-        """Return the insights for this iteration's planners. Titles of unverified insights say that they are
-        unverified.
-        """
+        """Return the insights for the planners of an iteration. Titles say which insights are unverified."""
         if self._settings.policy == "off":
             return ()
         known = await self._store.read(load_insights)
         return insights_for(parents, known, self._where, self._settings, iteration, self._seed)
 
     async def still_shown(self, insights: Sequence[Insight]) -> tuple[Insight, ...]:
-        """Return the insights of the iteration that no person has muted, withdrawn or deleted since the iteration
-        began.
-        """
+        """Return the ``insights`` that nobody has muted, withdrawn or deleted since the iteration began."""
         if not insights:
             return ()
         left = {insight.id for insight in await self._store.read(load_insights) if not insight.muted}
@@ -151,8 +149,8 @@ class MemoryTeacher:
         candidates: Sequence[Candidate],
         certify: Callable[[Candidate], Awaitable[Candidate]],
     ) -> None:
-        """Count the plans of the iteration for the insights they cite, then let the summarizer write insights from its
-        rewrites.
+        """Count, for each insight, the wins and losses of the iteration's plans that cite it. Then let the summarizer
+        write insights from the iteration's rewrites.
         """
         plans = {plan.id: plan for plan in await self._store.read(load_plans, self._run)}
         self._repeated = memory.repeated([plan for plan in plans.values() if plan.iteration == iteration])
@@ -199,10 +197,9 @@ class MemoryTeacher:
         known: Sequence[Insight],
         asked: set[tuple[int, int]],
     ) -> tuple[list[RewritePair], list[RewritePair]]:
-        """Return the pairs that could teach and were never given to the summarizer.
+        """Return (positive pairs, negative pairs) that could teach and were never given to the summarizer.
 
-        Pairs to which the summarizer answered without an insight are left out, too, so that no answer is paid for
-        twice.
+        Pairs from which the summarizer drew no insight are left out too, so that no answer is paid for twice.
         """
         taught = {(insight.slow_candidate, insight.fast_candidate) for insight in known} | asked
         positive, negative = memory.rewrites(candidates, plans, self._settings)
@@ -216,7 +213,7 @@ class MemoryTeacher:
         offered: tuple[list[RewritePair], list[RewritePair]],
         certify: Callable[[Candidate], Awaitable[Candidate]],
     ) -> list[RewritePair]:
-        """Return the pairs whose two kernels pass the strict gate, within the quota."""
+        """Return the pairs of which both kernels pass the strict gate, at most as many as the quota allows."""
         strict: dict[int, Candidate] = {}
 
         async def passes(candidate: Candidate) -> bool:
@@ -261,7 +258,7 @@ class MemoryTeacher:
                 await self._store.change(credit_plan, plan_id, faster, ratio, cited)
 
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
-        """Return the insight with its origin and the setting in which it held."""
+        """Return the insight with the pair that taught it, and the setting in which it held."""
         evaluation = pair.fast.evaluation
         profile = evaluation.profile if evaluation else None
         slow = pair.slow.evaluation.profile if pair.slow.evaluation else None

@@ -191,7 +191,7 @@ class _Answer(Received):
         return self.visible("".join(str(part.get(field.get(part.get("type"), ""), "") or "") for part in parts))
 
     def chat_chunk(self, data: Mapping[str, Any]) -> None:
-        """Record what a chunk of the chat API, or a whole answer, has besides text: id, model, tokens, tier."""
+        """Record what a chunk of the chat API, or a whole answer, has besides text: model, tokens, tier."""
         self.model = data.get("model") or self.model
         self._served(data)
         usage = data.get("usage")
