@@ -1,4 +1,6 @@
-"""Make a workload folder from an agent's reference. All errors are reported together, before anything runs."""
+"""Make a workload folder from an agent's reference. Everything that is wrong is reported at once, before the reference
+runs.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Hold a new workload folder, and what its maker has to know in addition to the workload's facts."""
+    """A new workload folder, and what the agent must know besides the workload's facts."""
 
     folder: Path
     told: dict[str, Any]
 
 
 def made(places: Places, folder: str, reference: str, arguments: Sequence[str], precision: str) -> Made:
-    """Write the folder of a workload. The reference's text has to pass the policy for numpy sources, because it runs
-    once with the user's rights to trace it.
+    """Write the folder of a workload.
 
-    :raises UsageError: with everything that is wrong, numbered, or if the reference does not run. Nothing is written
-    then.
+    The reference runs once with the user's rights, to trace it. So its text must pass the policy for numpy sources
+    first.
+
+    :raises UsageError: something is wrong, or the reference does not run; every fault is numbered. Nothing is written then.
     """
     wrong: list[str] = []
     path = None
@@ -101,7 +104,7 @@ def _arguments(texts: Sequence[str], wrong: list[str]) -> Iterator[DraftArgument
 
 
 def _parameters(text: str, wrong: list[str]) -> list[str] | None:
-    """Return the names of forward's parameters; None if the text can not be used, for a reason that is added to
+    """Return the names of the parameters of ``forward``. None if the text can not be used; the reason is added to
     ``wrong``.
     """
     broken = policy.check(text, "reference.py", library=policy.NUMPY_REACH)
@@ -126,7 +129,7 @@ def _parameters(text: str, wrong: list[str]) -> list[str] | None:
 def _named(
     given: Sequence[DraftArgument], texts: Sequence[str], parameters: Sequence[str], wrong: list[str]
 ) -> list[DraftArgument]:
-    """Return the arguments under the names of forward's parameters, in the order of the parameters."""
+    """Return the arguments in the order of the parameters of ``forward``, and under their names."""
     if len(given) != len(parameters):
         wrong.append(
             f"arguments: forward takes {len(parameters)} ({', '.join(parameters)}), and {len(given)} are given"

@@ -1,4 +1,4 @@
-"""Restrict the files that an agent may name to those below the folders that its user opened."""
+"""Let an agent name only files below the folders that its user opened to it."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ TEXT_LIMIT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Hold the folders that are open to an agent, and the workloads it can use."""
+    """The folders that are open to an agent (the roots), and the workloads that it can use."""
 
     roots: tuple[Path, ...]
     config: Config
 
     def file(self, text: str) -> Path:
-        """Return an existing file below a root. Raise UsageError for any other path, after links are resolved."""
+        """Return the path of an existing file below a root, with links resolved. Raise UsageError for any other path.
+        """
         path = self._inside(text)
         if not path.is_file():
             raise UsageError(f"there is no file {text!r}", hint=f"paths must lie below {self._named()}")
         return path
 
     def kernel_file(self, text: str) -> Path:
-        """Return a kernel's file below a root. Raise UsageError for any other path."""
+        """Return the path of a kernel's file below a root. Raise UsageError for any other path."""
         path = self.file(text)
         if path.suffix not in SUFFIXES:
             raise UsageError(f"{text!r} is not a kernel", hint="a kernel is a .py file, or a .c file for the host")
         return path
 
     def workload(self, name: str) -> Workload:
-        """Return a workload by its name, or the workload in a folder below a root. Raise UsageError if there is
-        neither.
+        """Return the workload with a name, or in a folder below a root. Raise UsageError if there is no such workload.
         """
         folders = workload_folders(self.config.paths.workloads)
         if name in folders:
@@ -58,7 +58,7 @@ class Places:
         raise UsageError(f"there is no workload {name[:200]!r}. {near}".rstrip(), hint="list_workloads names them")
 
     def own_workloads(self) -> list[str]:
-        """Return the paths of the workload folders below the roots, at most four levels deep."""
+        """Return the workload folders below the roots, at most four levels deep."""
         depths = ("", "*/", "*/*/", "*/*/*/")
         found = (path.parent for root in self.roots for depth in depths for path in sorted(root.glob(depth + FILE)))
         return [str(one.relative_to(self.roots[0])) if one.is_relative_to(self.roots[0]) else str(one) for one in found]
@@ -71,9 +71,9 @@ class Places:
         return path
 
     def kernel(self, source: str, path: str, api: str, found: Workload | None) -> Kernel:
-        """Return an agent's kernel, untrusted, with the entry, grid and LNC of its workload.
+        """Return an agent's kernel, which is not trusted. Entry, grid and LNC are those of its workload.
 
-        Raises UsageError unless exactly one of ``source`` and ``path`` is given, and it is a text of allowed length.
+        Raises UsageError unless either ``source`` or ``path`` is given, and the text is not too long.
         """
         if bool(source) == bool(path):
             raise UsageError("give the kernel as source, or the path of its file", hint="one of the two")
@@ -96,8 +96,7 @@ class Places:
         )
 
     def api_of(self, text: str, file: Path | None, found: Workload | None) -> str:
-        """Return the API that a source is written for: by its imports, else the workload's only API, else the
-        configured API.
+        """Return the API of a source: that of its imports, else the only API of the workload, else the configured one.
         """
         written_for = "c" if file is not None and file.suffix == ".c" else kernel_files.api_of_text(text)
         if written_for is not None:
@@ -123,8 +122,8 @@ class Places:
 
 
 def opened(folders: Sequence[str], config: Config) -> Places:
-    """Return the places of a server: the named folders, else the current folder. Raise UsageError for a path that is no
-    folder.
+    """Return the open folders of a server: those in ``folders``, else the current folder. Raise UsageError for a path
+    that is no folder.
     """
     roots = [Path(folder).resolve() for folder in folders] or [Path.cwd().resolve()]
     for root in roots:

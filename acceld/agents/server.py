@@ -64,8 +64,8 @@ class KernelItem(BaseModel):
 
 
 async def _answered(work: Awaitable[Json]) -> list[str]:
-    """Return the work's answer as JSON, without its source text, and then the source text, if the answer has one,
-    unchanged.
+    """Return a tool's answer as texts: its JSON without the source text, and then the source text unchanged, if there
+    is one.
 
     An AcceldError becomes a tool error that says what to do.
     """
@@ -85,7 +85,7 @@ def _reporter(context: Context) -> Report:
 
 
 def build(box: Toolbox) -> MCPServer:
-    """Return a server of the tools."""
+    """Return an MCP server that offers the tools of ``box``."""
     server = MCPServer("acceld", instructions=INSTRUCTIONS, version=version("acceld"), log_level="WARNING")
     _kernel_tools(server, box)
     _run_tools(server, box)
@@ -101,7 +101,7 @@ def build(box: Toolbox) -> MCPServer:
 
 
 def _untitle(schema: Any) -> None:
-    """Take pydantic's titles out of a schema: they repeat the names, and each client reads them."""
+    """Remove from a schema the titles that pydantic adds. They repeat the names, and cost every client tokens."""
     if isinstance(schema, dict):
         if isinstance(schema.get("title"), str):
             del schema["title"]
@@ -429,7 +429,7 @@ async def serve_stdio(box: Toolbox) -> None:
 
 
 async def serve_http(box: Toolbox, host: str, port: int) -> None:
-    """Serve on a loopback port behind the daemon's token, until interrupted."""
+    """Serve on a loopback port until interrupted. Requests need the daemon's token."""
     import uvicorn
 
     from acceld.agents.web import guarded

@@ -1,8 +1,8 @@
-"""Implement the agents' tools as calls of the daemon's API.
+"""Implement the tools for agents as calls of the daemon's API.
 
-Answers are short; the full record is available by id. Kernels of an agent are evaluated like any candidate, in the jail
-and under the policy. Paths must lie below the folders that the server's user opened (:mod:`acceld.agents.places`).
-Every answer is JSON-able and small enough for a model's context.
+Answers are JSON-able and small enough for a model's context; the full record is available by its id. An agent's
+kernels are evaluated like any candidate, in the jail and under the policy. Paths must lie below the folders that the
+server's user opened (:mod:`acceld.agents.places`).
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ COMPARED_KEYS = ("status", "failure", "latency_us", "percent_of_floor", "rel_l2"
 
 
 async def _quiet(progress: float, total: float | None, message: str) -> None:
-    """Ignore a progress report."""
+    """Take a report of progress, and do nothing."""
 
 
 class Toolbox:
-    """Hold the tools over one state folder. The caller awaits :meth:`close` at the end."""
+    """The tools over one state folder. Await :meth:`close` at the end."""
 
     def __init__(self, home: Home, places: Places) -> None:
         self.home = home
@@ -86,7 +86,7 @@ class Toolbox:
         self._parting: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
-        """Finish the work of cancelled calls, and disconnect from the daemon."""
+        """Wait for the work that cancelled calls left behind, and disconnect from the daemon."""
         await asyncio.gather(*self._parting, return_exceptions=True)
         await self._client.close()
 
@@ -102,7 +102,7 @@ class Toolbox:
         chip: str = "",
         api: str = "",
     ) -> Json:
-        """Return a kernel's predicted latency and its bound. The kernel is not run on data."""
+        """Return a kernel's predicted latency, and what binds it. The kernel is not run on data."""
         if arguments:
             if workload:
                 raise UsageError("a workload has its own arguments", hint="give one of the two: workload, or arguments")
@@ -118,8 +118,8 @@ class Toolbox:
     async def suggest_rewrites(
         self, *, source: str = "", path: str = "", workload: str = "", rule: str = "", chip: str = "", api: str = ""
     ) -> Json:
-        """Return the changes that the rewrite rules propose, best first, a line each; with ``rule``, those of one rule
-        with diffs.
+        """Return the changes that the rewrite rules propose, best first, one line each. With ``rule``, return only
+        that rule's changes, with their diffs.
 
         With a workload and a chip, the changed kernels are timed. No file is changed.
         """
@@ -148,7 +148,9 @@ class Toolbox:
     async def _timed(
         self, kernel: Kernel, listed: Sequence[Mapping[str, Any]], found: Workload, chip: str
     ) -> dict[int, tuple[float, str]]:
-        """Return the predicted latency of the first changed kernels, by place, each with words on its gain."""
+        """Return (predicted latency in microseconds, words on the gain) of the first changed kernels, by their
+        position in ``listed``.
+        """
         before = evaluation_from(await self._evaluated(kernel, found, Gate.TIMING, chip)).profile
         answers: dict[int, tuple[float, str]] = {}
         for at, one in enumerate(listed[:MOST_TIMED]):
@@ -172,7 +174,7 @@ class Toolbox:
         chip: str = "",
         api: str = "",
     ) -> Json:
-        """Return both results, the ratio of their latencies, and the ratio up to which they tie."""
+        """Return both kernels' results, the ratio of their latencies, and the ratio up to which they count as equal."""
         found = await self._workload(workload)
         first = await asyncio.to_thread(self.places.kernel, first_source, first_path, api, found)
         second = await asyncio.to_thread(self.places.kernel, second_source, second_path, api or first.api, found)
@@ -214,7 +216,7 @@ class Toolbox:
     async def evaluate_kernels(
         self, *, kernels: Sequence[Mapping[str, str]], strict: bool = False, chip: str = "", report: Report = _quiet
     ) -> Json:
-        """Return a line for each of many kernels: first the kernels that pass, fastest first; then the others."""
+        """Return one line for each kernel: first those that pass, the fastest first, then the others."""
         if not 1 <= len(kernels) <= MOST_KERNELS:
             raise UsageError(f"give 1 to {MOST_KERNELS} kernels", hint="more go into several calls")
         gate, done = Gate.STRICT if strict else Gate.SEARCH, 0
@@ -273,9 +275,10 @@ class Toolbox:
         wait_s: float = 600.0,
         report: Report = _quiet,
     ) -> Json:
-        """Search for a faster version of a kernel, and return the outcome, or the run's state after ``wait_s`` seconds.
+        """Search for a faster version of a kernel. Return the outcome; if the run goes on after ``wait_s`` seconds,
+        its state.
 
-        A cancelled call pauses the run; :meth:`resume_run` continues the run.
+        Cancelling the call pauses the run; :meth:`resume_run` continues it.
         """
         found = await self._workload(workload)
         search = {"seed": seed, "budget_usd": budget_usd, "time_limit_s": time_limit_s}
@@ -295,20 +298,18 @@ class Toolbox:
         return await self._follow(run, wait_s, report)
 
     async def follow_run(self, *, run: str, wait_s: float = 600.0, report: Report = _quiet) -> Json:
-        """Wait for a run and return its outcome, or its state after ``wait_s`` seconds."""
+        """Wait for a run, and return its outcome; if it goes on after ``wait_s`` seconds, its state."""
         await self._ready()
         return await self._follow(_number(run, "r"), wait_s, report)
 
     async def resume_run(self, *, run: str, wait_s: float = 600.0, report: Report = _quiet) -> Json:
-        """Continue a run that was paused or has failed, wait for it, and return its outcome, or its state after
-        ``wait_s`` seconds.
-        """
+        """Continue a run that is paused or has failed, and wait for it as :meth:`follow_run` does."""
         number = _number(run, "r")
         await self._act(number, "resume")
         return await self._follow(number, wait_s, report)
 
     async def cancel_run(self, *, run: str) -> Json:
-        """End a run after its current evaluations, whose results are kept."""
+        """End a run once its current evaluations are done. Their results are kept."""
         number = _number(run, "r")
         result = await self._act(number, "cancel")
         return {"run": f"r{number}", "result": result}
@@ -344,12 +345,11 @@ class Toolbox:
     async def apply_best(
         self, *, path: str, run: str = "", source: str = "", workload: str = "", even_if_tied: bool = False
     ) -> Json:
-        """Write a run's best kernel, or a kernel of the agent's own, over a file, and keep a copy of the old text
-        beside the file.
+        """Write a run's best kernel, or the agent's own, over a file. The old text is copied beside it.
 
-        Raises UsageError if the kernel has not passed the strict gate, is not a drop-in for the file, does not pass
-        now, or is no certain or likely gain. ``even_if_tied`` allows a tie. The gain of a run's kernel is over the
-        run's baseline, that of the agent's own kernel over the text of the file.
+        Raises UsageError if the kernel has not passed the strict gate, is no drop-in for the file, does not pass now,
+        or is no certain or likely gain; ``even_if_tied`` allows a tie. The gain of a run's kernel is over the run's
+        baseline, that of the agent's own kernel over the text in the file.
         """
         file = await asyncio.to_thread(self.places.kernel_file, path)
         expected = await asyncio.to_thread(seen, file)
@@ -368,7 +368,9 @@ class Toolbox:
         return {"result": result, "latency_us": found["best_latency_us"], **worth(found), "gate": "strict"}
 
     async def _apply_source(self, file: Path, expected: str, source: str, workload: str, even_if_tied: bool) -> Json:
-        """Write a kernel of the agent's own over a file, after the strict gate and a comparison with what the file holds."""
+        """Write the agent's own kernel over a file, once it passed the strict gate and was compared with the kernel in
+        the file.
+        """
         found = await self._workload(workload)
         new = await asyncio.to_thread(self.places.kernel, source, "", "", found)
         old = await asyncio.to_thread(self.places.kernel, "", str(file), "", found)
@@ -399,7 +401,9 @@ class Toolbox:
     # Tools that look things up.
 
     async def list_workloads(self, *, contains: str = "") -> Json:
-        """Return the workloads below the agent's own folders, and a line for each known workload that has the words."""
+        """Return the workloads below the agent's folders, and one line for each installed workload whose name or
+        description has the words.
+        """
         listed = await asyncio.to_thread(find_workloads, self.places.config.paths.workloads)
         own = await asyncio.to_thread(self.places.own_workloads)
         words = contains.lower().split()
@@ -430,10 +434,9 @@ class Toolbox:
         chip: str = "",
         api: str = "",
     ) -> Json:
-        """Write a workload folder from a reference, with a first kernel if the reference can be lowered, and time that
-        kernel.
+        """Write a workload folder from a reference. If the reference can be lowered, add a first kernel and time it.
 
-        Raises UsageError, which names everything that is wrong at once.
+        Raises UsageError with everything that is wrong.
         """
         made = await asyncio.to_thread(authoring.made, self.places, folder, reference, arguments, precision)
         found = await self._workload(str(made.folder))
@@ -450,7 +453,9 @@ class Toolbox:
         }
 
     async def look_up(self, *, name: str) -> Json:
-        """Return what an NKI call or a topic of the manual means: parameters by API, dtypes, buffers, limits, an example."""
+        """Return what the NKI manual says of a call or a topic: parameters by API, dtypes, buffers, limits, an
+        example.
+        """
         if not name.strip() or len(name) > 200:
             raise UsageError("give the name of a call or a topic", hint=f"topics: {', '.join(manual.TOPICS)}")
         found = await asyncio.to_thread(manual.looked_up, name)
@@ -481,7 +486,9 @@ class Toolbox:
         return self._table(await self._client.send("POST", "/v1/query", {"sql": sql, "limit": limit}))
 
     async def details(self, *, id: str, offset: int = 0) -> Json:
-        """Return a full record as JSON text, a part at a time: r12, c345, e901, i38, or an id from another answer."""
+        """Return part of a full record as JSON text, from character ``offset`` on. ``id`` is r12, c345, e901, i38, or
+        an id from another answer.
+        """
         if id in self._whole:
             value = self._whole[id]
         else:
@@ -505,7 +512,7 @@ class Toolbox:
     # Helpers of the tools.
 
     async def _ready(self) -> None:
-        """Start a daemon for the state folder, if no daemon runs there. The new daemon ends when idle."""
+        """Make sure that a daemon serves the state folder. A daemon started here ends when it is idle."""
         if await asyncio.to_thread(self.home.daemon) is None:
             await asyncio.to_thread(ensure, self.home, idle_exit_s=self.places.config.daemon.idle_exit_s)
 
@@ -543,7 +550,7 @@ class Toolbox:
         return answer
 
     async def _profile_bare(self, source: str, path: str, arguments: Sequence[str], chip: str, api: str) -> Json:
-        """Time a kernel from its arguments alone."""
+        """Return the predicted latency of a kernel that has no workload, for the given arguments."""
         kernel = await asyncio.to_thread(self.places.kernel, source, path, api, None)
         body: Json = {"kernel": _plain(kernel), "arguments": [_argument(text, at) for at, text in enumerate(arguments)]}
         await self._ready()
@@ -597,7 +604,7 @@ class Toolbox:
             raise
 
     def _part(self, run: int) -> None:
-        """Pause a run that no client waits for any more, without delaying the caller."""
+        """Pause a run for which no client waits any more. The caller does not wait for that."""
 
         async def pause() -> None:
             with suppress(AcceldError):  # the run has ended meanwhile
@@ -720,7 +727,7 @@ def _shown(found: Workload, show: str) -> Json:
 
 
 def _facts(found: Workload) -> Json:
-    """Return a workload's arguments, outputs and accuracy, and the least time of its work on each chip."""
+    """Return a workload's arguments, outputs and accuracy, and its floor on each chip."""
     work = found.work
     answer: Json = {
         "arguments": [
@@ -747,7 +754,8 @@ def _facts(found: Workload) -> Json:
 
 
 def _argument(text: str, place: int) -> Json | float | int:
-    """Return ``128x512:float32`` as an array's shape and dtype, ``eps=1e-6`` as a number."""
+    """Return an argument that a text describes: shape and dtype for ``128x512:float32``, the number for ``eps=1e-6``.
+    """
     if ":" in text:
         draft = parse_argument(text, place)
         return {"shape": draft.shape, "dtype": draft.dtype}
@@ -758,7 +766,7 @@ def _argument(text: str, place: int) -> Json | float | int:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Hold the result of one kernel among many."""
+    """The result of one of many kernels that a call evaluates."""
 
     place: int
     name: str
@@ -827,7 +835,7 @@ def _cut_to(text: str, limit: int) -> str:
 
 
 def _within(lines: Sequence[str], room: int) -> list[str]:
-    """Return the lines that fit in ``room`` characters, then a line with the number of the lines that do not fit."""
+    """Return the lines that fit in ``room`` characters. If some do not fit, a last line has their number."""
     kept: list[str] = []
     for line in lines:
         room -= len(json.dumps(line, ensure_ascii=False)) + 2
@@ -838,7 +846,7 @@ def _within(lines: Sequence[str], room: int) -> list[str]:
 
 
 def _within_text(parts: Sequence[str]) -> str:
-    """Return as many whole texts as fit in a part of an answer, but at least a part of the first text."""
+    """Return as many whole texts as fit in one part of an answer. If not even the first fits, return its beginning."""
     kept: list[str] = []
     for part in parts:
         if kept and sum(map(len, kept)) + len(part) > PAGE_CHARS:
@@ -848,7 +856,9 @@ def _within_text(parts: Sequence[str]) -> str:
 
 
 def fitted(answer: Json, limit: int = ANSWER_CHARS) -> str:
-    """Return an answer as JSON text of at most ``limit`` characters. The longest parts are cut, lists from their end."""
+    """Return an answer as JSON text of at most ``limit`` characters. If it is longer, the longest parts are cut; lists
+    lose their last entries.
+    """
     text = json.dumps(answer, ensure_ascii=False, default=str)
     while len(text) > limit and _shortened(answer, len(text) - limit):
         text = json.dumps(answer, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""Guard the tools over HTTP: require the daemon's token, and refuse requests of foreign web pages."""
+"""Guard the tools over HTTP: require the daemon's token, and refuse requests of other sites' web pages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def guarded(app: App, home: Home, host: str) -> App:
-    """Return ``app`` behind a check that answers requests without access with status 401 or 403.
+    """Return ``app`` behind a check that answers unauthorized requests with status 401 or 403.
 
-    The token is read for each request, because a restarted daemon has a new token. ``host`` is the exact value that the
-    header Host must have.
+    The header Host must be exactly ``host``. The token is read for each request, because a restarted daemon has a new
+    one.
     """
 
     async def check(scope: Scope, receive: Receive, send: Send) -> None:

@@ -37,7 +37,7 @@ class MissingError(AcceldError):
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a host says about itself: name, slots, versions, devices."""
+    """What a host says about itself: name, slots, instance type, chip, versions."""
 
     name: str
     slots: int
@@ -51,8 +51,8 @@ class HostFacts:
     """Versions that must equal those of the daemon: acceld, Python, Ray."""
 
     def takes(self, backend: str, chip: str) -> bool:
-        """Return True if the host can evaluate for a backend and chip. False means that a kernel for another chip
-        would be measured there.
+        """Return False if the host would measure a kernel on another chip than the kernel is for. True for every
+        simulated evaluation, and for a host whose chip is not known.
         """
         return backend == SIMULATOR or chip in (HOST, self.chip) or not self.chip
 

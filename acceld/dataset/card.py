@@ -1,4 +1,4 @@
-"""Write the card of a data set: its content, its making and its limits."""
+"""Write the card (README) of a data set: what it contains, how it was made, its limits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def card(
     taken: Mapping[int, int],
     tried: Iterable[Program],
 ) -> tuple[str, dict[str, int]]:
-    """Return the README of a data set, and the number of programs that failed by reason.
+    """Return (README of a data set, number of programs that failed by reason).
 
-    ``rows`` are the numbers of rows of each format by split, ``taken`` the number of pairs of each program, ``tried``
-    all programs up to the last one in the data set.
+    ``rows`` has the number of rows of each format, by split. ``taken`` has the number of pairs of each program.
+    ``tried`` are all programs up to the last one in the data set.
     """
     families, sizes, failed, rejected = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     messages: dict[str, str] = {}

@@ -25,7 +25,7 @@ LARGER = "Work in larger pieces: keep more values on the chip between two steps,
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Counts of the written data: the programs, and the rows of each format by split."""
+    """What was written: the number of programs, and the rows of each format by split."""
 
     programs: int
     pairs: int
@@ -35,9 +35,7 @@ class Written:
 
 
 def write(order: Order, journal: Journal, folder: Path, basis: Mapping[str, str]) -> Written:
-    """Write the rows and the card of the data set, made of the programs that are finished so far. The same
-    programs give the same bytes.
-    """
+    """Write rows and card of a data set from the programs finished so far. The same programs give the same bytes."""
     available = journal.pairs()
     numbers = list(available)[: order.programs]
     taken = allotted({number: available[number] for number in numbers}, order.pairs)
@@ -67,10 +65,9 @@ def write(order: Order, journal: Journal, folder: Path, basis: Mapping[str, str]
 
 
 def allotted(available: Mapping[int, int], wanted: int) -> dict[int, int]:
-    """Return, by number of the program, how many of its ``available`` pairs are taken so that there are ``wanted`` in
-    all.
+    """Return how many pairs are taken of each program, by the program's number, so that there are ``wanted`` in all.
 
-    The numbers are as equal as possible.
+    The numbers are as equal as ``available``, the pairs that each program has, allows.
     """
     taken = dict.fromkeys(available, 0)
     left = wanted
@@ -87,10 +84,10 @@ def _of(journal: Journal, taken: Mapping[int, int], part: str) -> Iterator[Progr
 
 
 def material(program: Program, pairs: int, order: Order) -> Material:
-    """Return a program as the record of a run, from which the rows of every format are made.
+    """Return a program in the form of a run's records, from which the rows of every format are made.
 
-    The program's kernels are candidates without parent. Each pair adds another candidate: the fast kernel, whose parent
-    is the slow kernel.
+    The program's kernels are candidates without a parent. Each pair adds one candidate, the fast kernel as a child of
+    the slow one.
     """
     spec = RunSpec(
         program.name,

@@ -1,5 +1,4 @@
-"""Keep the finished programs of a data set in a file of its folder, so that work that was cut off goes on where it
-ended.
+"""Keep the finished programs of a data set in a file in its folder, so that interrupted work continues where it ended.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ FILE = "work.sqlite"
 
 
 class Journal:
-    """The finished programs of one folder, by number. Only one process at a time can open it."""
+    """The finished programs of a data set, by number. Only one process at a time can open a folder's journal."""
 
     def __init__(self, folder: Path, basis: Mapping[str, str]) -> None:
-        """Open the journal of the folder, or create it. ``basis`` names everything that every program depends on.
+        """Open the journal of a folder; create it if the folder is new. ``basis`` names everything on which each
+        program depends.
 
-        Raises UsageError if the folder holds anything else, was begun on another basis, or another process works in it.
+        Raises UsageError if the folder holds something else, was begun with another basis, or is in use by another
+        process.
         """
         place = folder / FILE
         if folder.is_file() or (folder.is_dir() and not place.exists() and any(folder.iterdir())):
@@ -83,28 +84,27 @@ class Journal:
         os.close(self._lock)
 
     def add(self, program: Program, seconds: Mapping[str, float]) -> None:
-        """Store a finished program, and the seconds of each stage, in one transaction."""
+        """Store a finished program, and the seconds that each stage took, in one transaction."""
         spent = tuple(seconds.get(stage, 0.0) for stage in STAGES)
         with self._connection as connection:
             record = msgspec.json.encode(program).decode()
             connection.execute("insert into programs values (?, ?, ?, ?, ?)", (program.number, record, *spent))
 
     def numbers(self) -> dict[int, bool]:
-        """Return the number of each finished program, with True if the program is part of the data set and False if it
-        failed.
+        """Return every finished program's number, with True if the program is in the data set and False if it failed.
         """
         found = self._connection.execute("select number, json_array_length(record, '$.members') > 0 from programs")
         return {number: bool(made) for number, made in found}
 
     def pairs(self) -> dict[int, int]:
-        """Return, by number of the program, how many pairs each program of the data set has."""
+        """Return the number of pairs of each program that is in the data set, by the program's number."""
         found = "select number, json_array_length(record, '$.pairs') from programs"
         return dict(
             self._connection.execute(f"{found} where json_array_length(record, '$.members') > 0 order by number")
         )
 
     def programs(self) -> Iterator[Program]:
-        """Yield the finished programs by number."""
+        """Yield the finished programs in the order of their numbers."""
         for (record,) in self._connection.execute("select record from programs order by number"):
             yield msgspec.json.decode(record, type=Program)
 

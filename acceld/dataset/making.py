@@ -55,7 +55,7 @@ _MESSAGE = 400
 
 
 def basis_of(order: Order) -> dict[str, str]:
-    """Return the facts that every program of an order depends on, by name."""
+    """Return everything on which each program of an order depends, by name."""
     versions = {name: version(name) for name in ("acceld", "numpy")}
     return {"seed": str(order.seed), "api": order.api, "chip": order.chip, "model": model_version(), **versions}
 
@@ -67,10 +67,10 @@ async def make(
     settings: EvaluateConfig,
     on_program: Callable[[Program], None] = lambda _: None,
 ) -> None:
-    """Make the programs of an order that the journal lacks, as many at a time as ``settings`` have slots.
+    """Make the programs of an order that the journal lacks, as many at the same time as ``settings`` have slots.
 
-    ``folder`` holds temporary files, and is removed at the end. The data set consists of the programs with the lowest
-    numbers that can be made, in whatever order they end.
+    ``folder`` is for temporary files, and is removed at the end. The data set has the programs with the lowest numbers
+    that can be made, whichever of them is ready first.
     """
     known = journal.numbers()
     await asyncio.to_thread(shutil.rmtree, folder, True)
@@ -115,7 +115,7 @@ async def make(
 
 
 def _unlike(seed: int) -> Iterator[Drawn]:
-    """Yield the programs of a seed, without programs whose reference equals that of an earlier program."""
+    """Yield the programs that a seed draws. A program is left out if an earlier one has the same reference."""
     seen: set[str] = set()
     number = 0
     while True:
@@ -133,7 +133,7 @@ class _Maker:
     folder: Path
 
     async def program(self, one: Drawn) -> tuple[Program, dict[str, float]]:
-        """Return a finished program, and the seconds of each stage."""
+        """Make a program. Return it, and the seconds that each stage took."""
         path, workload = self.folder / f"{one.name}.py", self.folder / one.name
         seconds = dict.fromkeys(STAGES, 0.0)
         found = Program(one.number, one.name, one.family, one.size, one.formula_sha256, one.text)
@@ -168,7 +168,7 @@ class _Maker:
 
 
 class _Family:
-    """The kernels of one program while they are made."""
+    """The kernels of one program, while it is made."""
 
     def __init__(self, maker: _Maker, workload: Workload, seconds: dict[str, float]) -> None:
         self._maker, self._workload, self._seconds = maker, workload, seconds
@@ -178,8 +178,8 @@ class _Family:
         self.rejected: list[Rejected] = []
 
     async def grow(self, root: int, text: str, seed: int) -> None:
-        """Add a lowered kernel, and those that rules make of it, if they are correct and trace to a program
-        that no earlier kernel has.
+        """Add a lowered kernel, and kernels that rules make from it. A kernel is added if it is correct and its
+        program is new.
         """
         tuner = Tuner(self._clock, self._moves, limit=TRIES.get(root, OTHER_TRIES), seed=seed)
         first = await tuner.root(text)
@@ -192,7 +192,7 @@ class _Family:
                 self.members.append(Member(one.text, root, one.steps, one.rules, _kept(self._passed[one.text])))
 
     async def _clock(self, text: str) -> TimedProgram | None:
-        """Check and time a kernel. Return None if the kernel is not correct."""
+        """Return the simulated latency of a kernel; None if the kernel is not correct on data."""
         kernel = Kernel(text, self._maker.order.api, entry=self._workload.entry or "", trusted=True)
         loaded = self._workload
         request = EvaluationRequest(
@@ -218,8 +218,8 @@ class _Family:
 
 
 def _kept(reported: Evaluation) -> Evaluation:
-    """Return a result without its timeline, and without facts that depend on the machine or the moment. The busy times
-    of engines stay, because the band of a pair depends on them.
+    """Return a result without its timeline, and without what depends on machine or moment. The busy times of engines
+    stay, because a pair's band depends on them.
     """
     assert reported.profile is not None
     band = reported.profile.details.get("tie_percent")
@@ -229,9 +229,10 @@ def _kept(reported: Evaluation) -> Evaluation:
 
 
 def paired(members: Sequence[Member]) -> list[Pair]:
-    """Return pairs of a slow and a fast kernel whose gain is certain, at most :data:`MOST_PAIRS`.
+    """Return at most :data:`MOST_PAIRS` pairs of a slow and a fast kernel whose gain is certain.
 
-    Pairs that rules alone made come first, then pairs of the kernels that were used least, then the greatest gains.
+    Pairs of which rules alone made one kernel from the other come first, then pairs of kernels that are in few pairs
+    so far, then the greatest gains.
     """
     left: dict[Pair, tuple[bool, float]] = {}
     for slow, before in enumerate(members):

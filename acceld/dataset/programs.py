@@ -1,8 +1,7 @@
-"""Draw programs: numpy references of the parts that language models are made of, with random steps and shapes. This
-module is pure.
+"""Draw programs: numpy references of parts of language models, with random steps and shapes. This module is pure.
 
-A program follows from its seed and number alone. ``forward`` holds no size: sizes are in ``get_inputs``. So the
-formula, by which programs are split, is the same text at every size.
+A program depends on its seed and its number alone. ``forward`` contains no size; sizes are in ``get_inputs``. So the
+formula has the same text at every size, and programs are divided into training and test data by its hash.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Extents that programs of one size class are drawn from."""
+    """The extents from which the programs of one class of size are drawn."""
 
     share: float
     """Share of all programs that belong to this size class."""
@@ -74,7 +73,7 @@ NARROW_SHARE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A program: the text of its reference."""
+    """A drawn program: its family, its number, and the text of its reference in parts."""
 
     number: int
     family: str
@@ -86,7 +85,7 @@ class Drawn:
 
     @property
     def text(self) -> str:
-        """Return the whole reference."""
+        """Return the whole text of the reference."""
         return f"{self.formula}\n\n{self.inputs}"
 
     @property
@@ -96,7 +95,7 @@ class Drawn:
 
     @property
     def formula_sha256(self) -> str:
-        """Return the hash of the formula, by which programs are split."""
+        """Return the hash of the formula. Programs with equal hashes go to the same split."""
         return hashlib.sha256(self.formula.encode()).hexdigest()
 
 
@@ -144,7 +143,9 @@ ACTIVATIONS = {
 
 
 class _Text:
-    """The reference while it is written: lines of ``forward``, arguments, and the value that the next step reads."""
+    """A reference while it is written: the lines of ``forward``, its arguments, and the current value, which the next
+    step reads.
+    """
 
     def __init__(self, rng: random.Random, size: Size) -> None:
         self.rng, self.size = rng, size
@@ -158,18 +159,20 @@ class _Text:
         self._count = 0
 
     def argument(self, name: str, *shape: int, scale: float = 1.0) -> str:
-        """Add an argument; return its name."""
+        """Add an argument, and return its name."""
         taken = sum(one.rstrip("0123456789") == name for one, _, _ in self.arguments)
         name = f"{name}{taken + 1}" if taken else name
         self.arguments.append((name, shape, scale))
         return name
 
     def start(self, name: str, *shape: int) -> None:
-        """Add an argument, which becomes the value that the next step reads."""
+        """Add an argument, and make it the current value."""
         self.value, self.shape = self.argument(name, *shape), shape
 
     def let(self, expression: str, *shape: int) -> None:
-        """Bind an expression to a new name, which becomes the value. Without ``shape`` the value keeps its shape."""
+        """Bind an expression to a new name, and make it the current value. Without ``shape`` it has the shape of the
+        value before.
+        """
         self.kept.append((self.value, self.shape))
         self._count += 1
         self.value = f"h{self._count}"
@@ -177,7 +180,7 @@ class _Text:
         self.shape = shape or self.shape
 
     def helper(self, text: str) -> str:
-        """Bind an expression to a new name without changing the value, and return the name."""
+        """Bind an expression to a new name, and return the name. The current value stays."""
         self._count += 1
         self.lines.append(f"h{self._count} = {text}")
         return f"h{self._count}"
@@ -191,7 +194,7 @@ class _Text:
         return self.rng.choice(extents)
 
     def chance(self, share: float) -> bool:
-        """Return True in ``share`` of the draws, at random."""
+        """Return True at random, in the given share (0 to 1) of all draws."""
         return self.rng.random() < share
 
 
@@ -387,7 +390,7 @@ def _turned(text: _Text) -> None:
 
 
 def rows(text: _Text) -> None:
-    """Write steps on the rows of one array, and maybe a reduction."""
+    """Write steps on the rows of one array, sometimes with a reduction at the end."""
     text.start("x", text.pick(text.size.rows), text.pick(text.size.columns))
     _steps(text, text.rng.choice((1, 2, 2, 3, 3, 4)))
     if text.chance(0.25):
@@ -573,7 +576,7 @@ FAMILIES: Mapping[str, tuple[int, Callable[[_Text], None]]] = {
 
 
 def drawn(seed: int, number: int) -> Drawn:
-    """Return the program with a number, drawn from the seed."""
+    """Return program number ``number`` of a seed."""
     rng = random.Random(f"acceld dataset {seed} {number}")
     family = rng.choices(list(FAMILIES), [weight for weight, _ in FAMILIES.values()])[0]
     size = rng.choices(list(SIZES), [one.share for one in SIZES.values()])[0]

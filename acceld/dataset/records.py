@@ -9,9 +9,7 @@ from acceld.model import Evaluation
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Order for a data set: everything that its maker chose. Two data sets of one order and one version of acceld have
-    the same bytes.
-    """
+    """What the maker of a data set chose. The same order and version of acceld give the same bytes."""
 
     programs: int
     pairs: int
@@ -35,7 +33,7 @@ class Member:
     evaluation: Evaluation
 
     def rules_since(self, other: Member) -> tuple[str, ...] | None:
-        """Return the rules that made this kernel from ``other``; None if rules alone did not make it from ``other``."""
+        """Return the rules that made this kernel from ``other``; None if anything but rules lies between them."""
         known = len(other.steps)
         made = self.root == other.root and len(self.steps) > known and self.steps[:known] == other.steps
         return self.rules[known:] if made else None
@@ -43,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A kernel, or a whole program, that is not in the data set, and the reason."""
+    """A kernel, or a whole program, that is left out of the data set, with the reason."""
 
     status: str
     """A status of an evaluation; ``not_lowered`` or ``no_reference`` for a program without any kernel."""
@@ -54,7 +52,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Places of a slow and a fast kernel among the members of a program."""
+    """A slow and a fast kernel of a program, by their positions among its members."""
 
     slow: int
     fast: int
@@ -62,7 +60,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A finished program. A program without members has failed, and its first ``rejected`` entry has the reason."""
+    """A finished program: its kernels and their pairs. Without members it has failed, for the reason in the first
+    entry of ``rejected``.
+    """
 
     number: int
     name: str

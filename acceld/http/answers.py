@@ -1,4 +1,4 @@
-"""Write JSON answers and errors, and read requests with limits."""
+"""Write answers and errors as JSON, and read requests within limits."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PAGE_LIMIT = 5000
 
 
 class ConflictError(AcceldError):
-    """Report that a request can not be done in the present state."""
+    """The request is valid, but can not be done in the present state of the run or the daemon."""
 
 
 class NotJsonError(UsageError):
-    """Report that a request's body is not a JSON object, or is nested too deeply."""
+    """The body of a request is not a JSON object, or is nested too deeply."""
 
 
 def answer(value: Any, status: int = 200) -> web.Response:
-    """Return a JSON response; figures that are not finite become null."""
+    """Return a JSON response. NaN and infinite figures become null."""
     return web.Response(text=dump(value), status=status, content_type="application/json")
 
 
 def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
-    """Return an error as a JSON response. ``kind`` is the error class that clients are told, by default the class of
-    ``error``.
+    """Return an error as a JSON response. ``kind`` is the name of the error's class for clients; "" means the nearest
+    class that clients know.
     """
     reported = {
         "kind": kind or _public_kind(error),
@@ -71,7 +71,7 @@ def status_of(error: AcceldError) -> int:
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every failure as JSON. A defect of the daemon is logged, and the server continues."""
+    """Answer every failure of a route as JSON. A defect of the daemon is logged, and the server goes on."""
     try:
         return await handler(request)
     except AcceldError as error:
@@ -96,7 +96,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def number(request: web.Request, name: str = "id") -> int:
-    """Return an id from the path as a number. The id may begin with its letter. Raise NotFoundError for any other text."""
+    """Return an id in the path as a number, such as 12 for ``12`` or ``r12``. Raise NotFoundError for anything else."""
     text = request.match_info[name]
     digits = text[1:] if text[:1] in "rciep" else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
@@ -105,8 +105,8 @@ def number(request: web.Request, name: str = "id") -> int:
 
 
 def integer(request: web.Request, name: str, default: int, most: int = 2**53) -> int:
-    """Return a whole number from the query, cut to ``most``; ``default`` if it is missing. Raise UsageError for any
-    other text.
+    """Return a whole number from the query: at most ``most``, and ``default`` if the query has none. Raise UsageError
+    for anything else.
     """
     text = request.query.get(name)
     if text is None:
@@ -117,12 +117,13 @@ def integer(request: web.Request, name: str, default: int, most: int = 2**53) ->
 
 
 def page(request: web.Request, default: int = 500) -> int:
-    """Return the greatest number of rows for a page: ``limit`` in the query, cut to :data:`PAGE_LIMIT`."""
+    """Return the greatest number of rows of an answer: ``limit`` in the query, at most :data:`PAGE_LIMIT`."""
     return integer(request, "limit", default, PAGE_LIMIT)
 
 
 def run_filter(request: web.Request) -> int | None:
-    """Return the number of the run that ``run`` in the query names, with or without its letter; None if it is missing.
+    """Return the number of the run that ``run`` in the query names, such as 12 for ``12`` or ``r12``; None without
+    ``run``.
 
     Raises UsageError for anything else.
     """

@@ -1,4 +1,4 @@
-"""Build the application with every route, for a daemon or for a database without a daemon."""
+"""Build the application with all routes, for a daemon or for a database that no daemon serves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def application(
     middlewares: Sequence[Handler] = (),
     log_file: Path | None = None,
 ) -> web.Application:
-    """Return the application over ``reading``. Without ``control``, routes that change something answer with an error."""
+    """Return the application that answers from ``reading``. Without ``control`` there is no daemon, and routes that
+    would change something answer with an error.
+    """
     app = web.Application(client_max_size=BODY_LIMIT, middlewares=[errors_as_json, *middlewares, _touch])  # type: ignore[list-item]
     app[READING] = reading
     app[CONTROL] = control
@@ -94,7 +96,7 @@ def application(
 
 @web.middleware
 async def _touch(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Report each request to the daemon's idle timer, except requests of its identity and status."""
+    """Tell the daemon of each request, so that it is not idle. Requests of its identity and status do not count."""
     control = request.app[CONTROL]
     if control is not None and request.path not in ("/v1/hello", "/v1/status"):
         control.touched()
@@ -102,7 +104,7 @@ async def _touch(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def _close_sockets(app: web.Application) -> None:
-    """Tell every listener that the daemon stops."""
+    """Tell every client with a websocket that the daemon stops."""
     sockets = app[SOCKETS]
     closing = [stream.close(code=1001, message=b"the daemon stops") for stream in tuple(sockets)]
     async with asyncio.timeout(2):

@@ -1,4 +1,4 @@
-"""Authorize requests: from the same user, with the token, and not from a foreign web page.
+"""Authorize requests: they must have the token, come from the same user, and not from another site's web page.
 
 All routes and the websocket use this middleware.
 """
@@ -21,7 +21,7 @@ _CREDENTIALS = struct.Struct("3i")
 def authorize(token: str, hosts: frozenset[str]) -> Handler:
     """Return the middleware that refuses unauthorized requests with status 401 or 403.
 
-    ``hosts`` are the exact values of the header Host that are allowed over TCP, such as ``127.0.0.1:7431``.
+    Over TCP the header Host must be exactly one of ``hosts``, such as ``127.0.0.1:7431``.
     """
 
     @web.middleware
@@ -38,7 +38,7 @@ def authorize(token: str, hosts: frozenset[str]) -> Handler:
 
 
 def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
-    """Return the reason to refuse the sender; an empty text if there is no reason."""
+    """Return the reason to refuse a request because of its sender; "" if it may pass."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None:
         return "the sender can not be identified"

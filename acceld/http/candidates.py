@@ -33,7 +33,7 @@ async def get_candidate(request: web.Request) -> web.Response:
 
 
 async def get_diff(request: web.Request) -> web.Response:
-    """Return the difference between a candidate's text and the text of its parent, the baseline, the best or another
+    """Return the difference between a candidate's text and that of its parent, the baseline, the best, or another
     candidate.
     """
     candidate, against = number(request), request.query.get("against", "parent")
@@ -111,8 +111,8 @@ async def post_evaluation(request: web.Request) -> web.StreamResponse:
 
 
 async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """Return the result of a compilation, which is cancelled when the client disconnects, as a watch does at a newer
-    save.
+    """Return the result of ``work``. It is cancelled when the client disconnects, as a watch does when a file is saved
+    again.
     """
     task = asyncio.create_task(work)
     try:
@@ -125,8 +125,8 @@ async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[st
 
 
 async def _evaluated(asked: dict[str, Any], control: Control, places: asyncio.Semaphore) -> dict[str, Any]:
-    """Return the evaluation of one of many kernels, or the error if it can not be evaluated, so that the others
-    continue.
+    """Return the evaluation of one of many kernels. If it can not be evaluated, return the error instead, so that the
+    others are still evaluated.
     """
     async with places:
         try:

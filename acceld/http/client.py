@@ -1,4 +1,4 @@
-"""Talk to the daemon with asyncio: requests, and events that survive broken connections."""
+"""Talk to the daemon with asyncio: send requests, and follow events over broken connections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Hold the address of a server, and the token that authorizes requests to the server."""
+    """Where a server listens, and the token that authorizes requests to it."""
 
     token: str
     socket_path: Path | None = None
@@ -34,7 +34,7 @@ class Address:
 
 
 class HttpClient:
-    """Send requests to the daemon (or history server) on a socket, or behind a URL."""
+    """Send requests to a daemon or a history server, on a unix socket or behind a URL."""
 
     def __init__(
         self,
@@ -50,10 +50,9 @@ class HttpClient:
 
     @classmethod
     def of(cls, home: Home, *, otherwise: Address | None = None, timeout_s: float = 60.0) -> HttpClient:
-        """Return a client of the daemon that currently serves a state folder; without a daemon, of the address
-        ``otherwise``.
+        """Return a client of the daemon that serves a state folder. If no daemon does, it talks to ``otherwise``.
 
-        Requests raise DaemonError if there is neither a daemon nor ``otherwise``.
+        Requests raise DaemonError if there is no daemon and no ``otherwise``.
         """
         made = cls.__new__(cls)
         made._begin(otherwise, home, timeout_s)
@@ -61,9 +60,9 @@ class HttpClient:
 
     @classmethod
     def looked_up(cls, find: Callable[[], Address], *, timeout_s: float = 60.0) -> HttpClient:
-        """Return a client of the address that ``find`` returns.
+        """Return a client of the server whose address ``find`` returns.
 
-        ``find`` may be slow, so it is called now, and again only after a refused or failed request.
+        ``find`` is called now, and again only after a request was refused or failed, because it may be slow.
         """
         made = cls.__new__(cls)
         made._begin(find(), None, timeout_s)
@@ -80,7 +79,7 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
 
     def _serving(self) -> Address:
-        """Return the current address, because a restarted daemon has a new token. Raise DaemonError without a daemon."""
+        """Return the present address; a restarted daemon has a new token. Raise DaemonError if no server is known."""
         reported = self._home.daemon() if self._home else None
         if self._home is not None and reported is not None:
             return Address(self._home.token(), Path(reported["socket"]), where=str(self._home.path))
@@ -139,9 +138,9 @@ class HttpClient:
             raise DaemonError(f"{self.where}: no answer ({_said(error)})", hint="acceld status") from error
 
     async def events(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
-        """Yield batches of events whose numbers are greater than ``after``, until the connection ends with DaemonError.
+        """Yield batches of events with numbers greater than ``after``. When the connection ends, raise DaemonError.
 
-        A caller that calls again with the last event's number misses no event.
+        Call again with the number of the last event: then no event is missed.
         """
         import aiohttp
 
@@ -170,7 +169,9 @@ class HttpClient:
         raise DaemonError(f"{self.where}: the daemon closed the connection")
 
     async def follow(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
-        """Yield batches as :meth:`events` does, without end, and reconnect after every break, within two seconds."""
+        """Yield batches as :meth:`events` does, and connect again within two seconds after each break. It never ends;
+        cancel it.
+        """
         delay_s = 0.1
         while True:
             try:
@@ -182,7 +183,7 @@ class HttpClient:
                 delay_s = min(2.0, delay_s * 2)
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None

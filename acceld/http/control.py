@@ -1,4 +1,4 @@
-"""Define the interface between routes and daemon. The read-only history server has a database but no daemon."""
+"""Define what routes need of a daemon. The read-only history server has a database, but no daemon."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ Json = dict[str, Any]
 
 
 class Reading(Protocol):
-    """Define a database to read: a :class:`store.database.Store` or a :class:`store.reader.HistoryFile`."""
+    """Interface of a database that routes read: a :class:`store.database.Store` or a
+    :class:`store.reader.HistoryFile`.
+    """
 
     path: Path
 
     async def read(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Return the result of ``function``, which is called with a read-only connection and the other arguments."""
+        """Call ``function`` with a read-only connection and the other arguments, and return its result."""
         ...
 
     def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
@@ -31,14 +33,14 @@ class Reading(Protocol):
 
 
 class Control(Protocol):
-    """Define the interface to a running daemon. Methods raise AcceldError."""
+    """Interface of a running daemon, for routes. Methods raise AcceldError."""
 
     def hello(self) -> Json:
         """Return the daemon's identity."""
         ...
 
     def hindrances(self) -> list[str]:
-        """Return the reasons why the daemon takes no run now; an empty list if it is ready for a run."""
+        """Return the reasons for which the daemon takes no run now; [] if it takes runs."""
         ...
 
     async def status(self) -> Json:
@@ -50,7 +52,7 @@ class Control(Protocol):
         ...
 
     async def hosts(self) -> list[Json]:
-        """Return the hosts of the fleet; an empty list without a fleet."""
+        """Return the hosts of the fleet; [] without a fleet."""
         ...
 
     async def doctor_of(self, host: str) -> list[Json]:
@@ -58,7 +60,7 @@ class Control(Protocol):
         ...
 
     async def change_host(self, host: str, action: str) -> None:
-        """Drain or undrain a host. Raise UsageError for an unknown host."""
+        """Drain a host if ``action`` is ``drain``, else give it work again. Raise UsageError for an unknown host."""
         ...
 
     async def submit(self, spec: Mapping[str, Any]) -> int:
@@ -70,7 +72,7 @@ class Control(Protocol):
         ...
 
     def steering(self, run: int) -> Json:
-        """Return the steering of an active run; an empty mapping for another run."""
+        """Return what people have asked of a run that searches or waits; {} for any other run."""
         ...
 
     async def evaluate(self, asked: Mapping[str, Any]) -> Json:
@@ -90,13 +92,15 @@ class Control(Protocol):
         ...
 
     def touched(self) -> None:
-        """Record a request, other than a request of the identity or status, so that the daemon is not idle."""
+        """Record a request, so that the daemon does not count as idle. Requests of its identity and status are not
+        reported.
+        """
         ...
 
     def client_came(self) -> None:
-        """Record that a client's websocket was opened."""
+        """Count a client that opened a websocket."""
         ...
 
     def client_left(self) -> None:
-        """Record that a client's websocket was closed."""
+        """Stop counting a client that closed its websocket."""
         ...

@@ -1,4 +1,4 @@
-"""Serve events: as a page, as a page that waits for its first event, and over the websocket."""
+"""Serve events: as a page, as a page that waits for the first new event, and over a websocket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAIT_LIMIT_S = 60.0
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
-    """Return a page of events; to a client that asks for a websocket, serve all events there."""
+    """Return a page of events. To a client that asks for a websocket, send all events from there on."""
     if request.headers.get("Upgrade", "").lower() == "websocket":
         return await _websocket(request)
     return await _page(request, run_filter(request))
@@ -35,9 +35,9 @@ async def get_run_events(request: web.Request) -> web.StreamResponse:
 
 
 async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
-    """Return the events after number ``after`` of the query; with ``kind``, only events of that kind.
+    """Return the events with numbers greater than ``after`` in the query; with ``kind``, only events of that kind.
 
-    If there is no such event, wait up to ``wait_s`` seconds for one.
+    If there is no such event yet, wait for one, at most ``wait_s`` seconds.
     """
     reading = request.app[READING]
     after, limit, kind = integer(request, "after", 0), page(request), _kind(request)
@@ -56,7 +56,7 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
 
 
 def _seconds(request: web.Request) -> float:
-    """Return ``wait_s`` from the query in seconds, at most a minute. Raise UsageError if it is not a time span."""
+    """Return ``wait_s`` from the query in seconds, at most 60. Raise UsageError if it is not a number of seconds."""
     text = request.query.get("wait_s", "0")
     try:
         value = float(text)
@@ -68,7 +68,7 @@ def _seconds(request: web.Request) -> float:
 
 
 def _kind(request: web.Request) -> str:
-    """Return ``kind`` from the query; an empty text if it is missing. Raise UsageError if no event is of that kind."""
+    """Return ``kind`` from the query; "" if the query has none. Raise UsageError if no events have this kind."""
     text = request.query.get("kind", "")
     if text and text not in KINDS:
         raise UsageError(f"kind={text!r} is no kind of event", hint=f"one of {', '.join(EventKind)}")
@@ -115,16 +115,16 @@ async def _websocket(request: web.Request) -> web.StreamResponse:
 
 
 async def _listen(stream: web.WebSocketResponse) -> None:
-    """Answer the client's pings until the client leaves; ignore its other messages."""
+    """Answer the client's pings until the client leaves. Its other messages are ignored."""
     async for message in stream:
         if message.type is WSMsgType.TEXT and message.data.startswith('{"ping"'):
             await stream.send_str('{"pong":1}')
 
 
 async def _send(stream: web.WebSocketResponse, reading: Reading, progress: list[int], run: int | None) -> None:
-    """Send events in batches until the daemon stops. ``progress`` holds the number of the last event that was sent.
+    """Send events in batches until the daemon stops. ``progress`` holds the number of the last event sent.
 
-    Raises TimeoutError for a client that reads nothing for ``SEND_S`` seconds.
+    Raises TimeoutError if the client reads nothing for ``SEND_S`` seconds.
     """
     async for batch in reading.pages(progress[0]):
         chosen = [event_json(event) for event in batch if run is None or event.run in (run, None)]

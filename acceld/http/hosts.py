@@ -22,7 +22,7 @@ async def get_doctor(request: web.Request) -> web.Response:
 
 
 async def post_action(request: web.Request) -> web.Response:
-    """Drain a host, or give the host work again."""
+    """Drain a host, or give it work again."""
     name, action = request.match_info["name"], request.match_info["action"]
     if action not in ACTIONS:
         raise UsageError(f"there is no action {action!r}", hint=f"one of {', '.join(ACTIONS)}")

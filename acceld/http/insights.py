@@ -1,4 +1,4 @@
-"""Answer the routes about the optimization memory."""
+"""Answer the routes about the memory of insights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXTS = ("title", "strategy", "slow", "fast")
 
 
 async def get_insights(request: web.Request) -> web.Response:
-    """Return insights, newest first; with ``q`` in the query, only insights with these words."""
+    """Return the insights, newest first; with ``q`` in the query, only those that contain its words."""
     found = await request.app[READING].read(
         listing.insight_rows,
         run=run_filter(request),
@@ -27,7 +27,7 @@ async def get_insights(request: web.Request) -> web.Response:
 
 
 async def get_insight(request: web.Request) -> web.Response:
-    """Return one insight with the plans that saw it."""
+    """Return one insight, with the plans whose planner was shown it."""
     return answer(await request.app[READING].read(listing.insight_row, number(request)))
 
 

@@ -1,4 +1,4 @@
-"""Define the keys of the objects that an application keeps for its routes."""
+"""Name the objects that an application keeps for its routes."""
 
 from __future__ import annotations
 

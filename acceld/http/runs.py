@@ -47,13 +47,13 @@ async def get_runs(request: web.Request) -> web.Response:
 
 
 async def post_run(request: web.Request) -> web.Response:
-    """Start a run, and return it."""
+    """Start a run, and return its row."""
     run = await control_of(request).submit(await body(request))
     return answer(await request.app[READING].read(listing.run_row, run), 201)
 
 
 async def get_run(request: web.Request) -> web.Response:
-    """Return one run with its steering."""
+    """Return one run, with what people have asked of it."""
     run = number(request)
     row = await request.app[READING].read(listing.run_row, run)
     control = request.app[CONTROL]
@@ -61,13 +61,15 @@ async def get_run(request: web.Request) -> web.Response:
 
 
 def shown(row: Json, control: Control | None) -> Json:
-    """Return a run's row with the state that people are shown."""
+    """Return a run's row with the state that people see, which for a stored active run depends on whether a daemon
+    serves it.
+    """
     steered = control.steering(row["id"]) if control else {}
     return {**row, "state": shown_state(row["state"], control is not None, bool(steered.get("cancelling")))}
 
 
 def stored_states(asked: str, live: bool) -> str:
-    """Return the stored states whose rows can be shown in one of the requested states.
+    """Return the stored states that rows can have if people see them in one of the states ``asked`` (comma-separated).
 
     :func:`~acceld.model.shown_state` then decides for each row.
     """
@@ -130,7 +132,7 @@ async def get_calls(request: web.Request) -> web.Response:
 
 
 async def post_action(request: web.Request) -> web.Response:
-    """Steer a run, and return a message and the run."""
+    """Apply an action to a run, and return a message about it and the run."""
     run, asked = number(request), await body(request)
     action = asked.pop("action", None)
     if not isinstance(action, str):

@@ -1,4 +1,4 @@
-"""Listen on a unix socket that only this user can reach, and on a loopback port only if configured."""
+"""Listen on a unix socket that only this user can open, and on a loopback port if one is configured."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Server:
                 ) from error
 
     async def stop(self) -> None:
-        """Finish answers, close every connection, and remove the socket file."""
+        """Let running answers finish, close every connection, and remove the socket file."""
         if self._closed:
             return
         self._closed = True
@@ -69,16 +69,17 @@ class Server:
         await asyncio.to_thread(self._unlink)
 
     def _unlink(self) -> None:
-        """Remove the socket file, unless it belongs to another server."""
+        """Remove the socket file, unless it belongs to another server by now."""
         with contextlib.suppress(FileNotFoundError):
             if self._socket_path.stat().st_ino == self._inode:
                 self._socket_path.unlink()
 
 
 def bind_private(path: Path) -> socket.socket:
-    """Return a listening unix socket that has mode 0600 from its first instant. Raise DaemonError if it can not listen.
+    """Return a listening unix socket whose file has mode 0600 from the beginning. Raise DaemonError if it can not
+    listen.
 
-    A socket file of an ended server is replaced, because the caller holds the lock of the state folder.
+    A socket file that an ended server left is replaced: the caller holds the lock of the state folder.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
@@ -96,7 +97,7 @@ def bind_private(path: Path) -> socket.socket:
 
 
 def parse_tcp(text: str) -> tuple[str, int]:
-    """Return the loopback address and the port that a text names. Raise ConfigError for any other text."""
+    """Return (loopback address, port) from a text such as ``127.0.0.1:7431``. Raise ConfigError for any other text."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     try:
@@ -116,9 +117,9 @@ def _bracketed(host: str) -> str:
 
 
 class HistoryServer:
-    """Serve the same routes over a database without a daemon, read-only, for the length of the block.
+    """Serve the routes over a database that no daemon serves, read-only, while the block runs.
 
-    ``async with HistoryServer(path) as server``: ``server.socket_path`` and ``server.token`` are what a client needs.
+    ``async with HistoryServer(path) as server``: a client needs ``server.socket_path`` and ``server.token``.
     """
 
     def __init__(self, database: Path) -> None:

@@ -1,4 +1,4 @@
-"""Answer the routes about the daemon."""
+"""Answer the routes about the daemon itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def control_of(request: web.Request) -> Control:
-    """Return the daemon. Raise ConflictError on the read-only history server."""
+    """Return the daemon behind a request. Raise ConflictError on the read-only history server, which has none."""
     control = request.app[CONTROL]
     if control is None:
         raise ConflictError("no daemon runs: the history is read-only", hint="start one with: acceld start")
@@ -32,7 +32,7 @@ async def get_hello(request: web.Request) -> web.Response:
 
 
 async def get_status(request: web.Request) -> web.Response:
-    """Return what the daemon does now; without a daemon, the numbers of runs in the history by state."""
+    """Return what the daemon does now; without a daemon, the number of runs in each state."""
     control = request.app[CONTROL]
     if control is not None:
         return answer(await control.status())
@@ -41,7 +41,7 @@ async def get_status(request: web.Request) -> web.Response:
 
 
 async def get_ready(request: web.Request) -> web.Response:
-    """Return 200 if the daemon takes runs, else an error of status 503 with the reasons."""
+    """Return status 200 if the daemon takes runs, else an error with status 503 and the reasons."""
     reasons = control_of(request).hindrances()
     return refusal(DaemonError(f"not ready: {'; '.join(reasons)}"), 503) if reasons else answer({"ready": True})
 
@@ -77,10 +77,10 @@ async def get_logs(request: web.Request) -> web.Response:
 
 
 def log_lines(place: Path, after: int, limit: int, level: str = "debug") -> tuple[list[dict[str, Any]], int]:
-    """Return parsed lines of a log, and the byte position after these lines; ``after`` -1 means the newest ``limit``
-    lines.
+    """Return (parsed lines of a log after byte position ``after``, position behind them); -1 means the latest
+    ``limit`` lines.
 
-    A position beyond the end means that the log was rotated, so reading starts from the beginning.
+    A position beyond the end means that the log was rotated. Then reading starts from the beginning.
     """
     least = LEVELS.index(level)
     found: list[dict[str, Any]] = []

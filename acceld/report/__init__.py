@@ -1,1 +1,1 @@
-"""Write reports and exports."""
+"""Write reports and exports, and read other projects' results."""

@@ -1,9 +1,9 @@
-"""Read the checkpoints of AccelOpt: a folder for each case, in it a folder for each iteration with JSON files.
+"""Read AccelOpt's checkpoints: a folder for each case, which has a folder with JSON files for each iteration.
 
-``log.txt`` of a case lists the case's iterations in order. ``planner_results.json`` of an iteration holds the plans of
-each parent, ``executor_results.json`` the results of the plans (latencies in milliseconds, from neuron-profile), and
-``rewrites/aggregated_rewrites_list.json`` the memory. A parent is identified only by its text. Checkpoints do not say
-on which chip the latencies were measured.
+``log.txt`` of a case lists its iterations in order. In an iteration, ``planner_results.json`` has the plans of each
+parent, ``executor_results.json`` the results of the plans (latencies in milliseconds, from neuron-profile), and
+``rewrites/aggregated_rewrites_list.json`` the memory. A parent is identified by its text alone. Checkpoints do not say
+on which chip latencies were measured.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from neuronxcc.nki.language import par_dim
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Describe one answer to one plan: a kernel with its result, or an answer without code."""
+    """One answer to a plan: a kernel with its result, or no code."""
 
     parent: str
     """Text of the plan's parent kernel."""
@@ -56,7 +56,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Describe one entry of the memory."""
+    """One entry of AccelOpt's memory."""
 
     title: str
     strategy: str
@@ -68,7 +68,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """Hold the results of one iteration."""
+    """The plans, answers and memory of one iteration."""
 
     parents: Mapping[str, float]
     """Latency of each parent in microseconds, by the parent's text."""
@@ -80,7 +80,7 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Hold one case: a search on one workload."""
+    """One case: AccelOpt's search on one workload."""
 
     name: str
     baseline: Kernel
@@ -89,13 +89,13 @@ class Checkpoint:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Return True if a folder is a case, or holds cases."""
+    """Return True if a folder is a case, or contains cases."""
     return any(_cases(folder))
 
 
 def checkpoints(folder: Path, chip: str) -> Iterator[Checkpoint]:
-    """Yield the cases in a folder, or the folder itself as one case. Raise UsageError if a file is not in AccelOpt's
-    format.
+    """Yield the cases in a folder, or the folder itself if it is a case. Raise UsageError if a file does not have
+    AccelOpt's format.
     """
     for case in _cases(folder):
         try:
@@ -132,7 +132,7 @@ def _checkpoint(case: Path, chip: str) -> Checkpoint | None:
 def _iteration(
     folder: Path, services: Sequence[Mapping[str, Any]], chip: str
 ) -> tuple[Iteration, list[Mapping[str, Any]]]:
-    """Return the iteration, and its raw records that name their parent's text."""
+    """Return (the iteration, its records as they were read, which name each parent by its text)."""
     written = folder / "planner_results.json"
     planned = {row["service_name"]: row["plans"] for row in _list(written)}
     plans: dict[tuple[str, int], str] = {}
@@ -165,7 +165,7 @@ def _answer(parent: str, number: int, index: int, record: Mapping[str, Any], chi
 
 
 def evaluation_of(kernel: Kernel, record: Mapping[str, Any], chip: str) -> Evaluation:
-    """Return AccelOpt's result for a kernel as an evaluation."""
+    """Return the result that AccelOpt recorded for a kernel as an evaluation."""
     metadata = json.loads(record.get("kernel_metadata") or "{}")
     latency_ms, error = record.get("latency"), str(record.get("error") or "")
     if not error and latency_ms:
@@ -176,8 +176,8 @@ def evaluation_of(kernel: Kernel, record: Mapping[str, Any], chip: str) -> Evalu
 
 
 def passed(kernel: Kernel, latency_us: float, metadata: Mapping[str, Any], chip: str) -> Evaluation:
-    """Return the measured evaluation of a kernel that passed AccelOpt's gate, with neuron-profile's counters under
-    their names.
+    """Return the measured evaluation of a kernel that passed AccelOpt's gate. neuron-profile's counters keep their
+    names.
     """
     worst = float(metadata.get("rel_diffs") or 0.0)
     correctness = Correctness(Gate.SEARCH, worst, worst, checks=(Check("AccelOpt's gate", True, worst),))
@@ -201,7 +201,7 @@ def _rewrite(row: Mapping[str, Any]) -> Rewrite | None:
 
 
 def kernel_of(text: str) -> Kernel:
-    """Return a kernel of the checkpoint. A text without imports gets the imports that AccelOpt adds."""
+    """Return a text of a checkpoint as a kernel. If it has no imports, those that AccelOpt adds are put before it."""
     whole = text if "import neuronxcc" in text or "from neuronxcc" in text else HEADER + text
     return Kernel(whole, API, filename="kernel.py")
 

@@ -1,7 +1,7 @@
-"""Convert the history to training data: rows, their rewards, and their split.
+"""Turn the history into training data: rows, their rewards, and their division into training and test sets.
 
-Rewards follow AccelOpt's write-up. An empty answer is worst, then an answer that does not compile, then a wrong answer.
-A right but slower kernel costs a little, and a faster kernel earns the logarithm of its speed-up. A tie earns nothing.
+Rewards follow AccelOpt's write-up. An empty answer is worst, then one that does not compile, then a wrong one. A right
+but slower kernel costs a little. A faster kernel earns the logarithm of its speed-up, and a tie nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TEST_SHARE = 10
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Hold one run's records, for the exports."""
+    """The records of one run from which exports are made."""
 
     run: Run
     candidates: Sequence[Candidate]
@@ -62,7 +62,7 @@ class Material:
 
 
 def reward(candidate: Candidate, parent: Candidate) -> float | None:
-    """Return the reward of an answer; None if the answer's result says nothing about the kernel."""
+    """Return the reward of a candidate as an answer to its parent; None if its result says nothing about the kernel."""
     evaluation = candidate.evaluation
     if evaluation is None:
         return None
@@ -70,8 +70,8 @@ def reward(candidate: Candidate, parent: Candidate) -> float | None:
 
 
 def worth(status: Status, found: Gain | None) -> float | None:
-    """Return the reward of a result with its gain over an earlier kernel; None if the result says nothing about the
-    kernel.
+    """Return the reward of a result. ``found`` is its gain over an earlier kernel. None if the result says nothing
+    about the kernel.
     """
     if status is not Status.PASSED:
         return REWARDS.get(status)
@@ -81,20 +81,22 @@ def worth(status: Status, found: Gain | None) -> float | None:
 
 
 def split(workload: str) -> str:
-    """Return the split of a workload, ``train`` or ``test``, so that no kernel of a test workload is used for training."""
+    """Return ``train`` or ``test`` for a workload. All its rows get the same, so that no kernel of a test workload is
+    used for training.
+    """
     return "test" if int(hashlib.sha256(workload.encode()).hexdigest(), 16) % TEST_SHARE == 0 else "train"
 
 
 def three_way_split(key: str) -> str:
-    """Return ``train``, ``validation`` or ``test``: the same test split as :func:`split`, and as many keys for
-    validation.
+    """Return ``train``, ``validation`` or ``test`` for a key. ``test`` is as in :func:`split`, and as many keys are
+    for validation.
     """
     place = int(hashlib.sha256(key.encode()).hexdigest(), 16) % TEST_SHARE
     return {0: "test", 1: "validation"}.get(place, "train")
 
 
 def prompt(material: Material, parent: Candidate, plan: Plan | None) -> str:
-    """Return the prompt of one example: the kernel, its profile in a line, and the plan."""
+    """Return the prompt of one training example: the kernel, one line about its profile, and the plan."""
     evaluation = parent.evaluation
     profile = evaluation.profile if evaluation else None
     lines = [f"Make this kernel faster on {material.run.spec.chip}. Keep its signature and its results."]
@@ -106,7 +108,7 @@ def prompt(material: Material, parent: Candidate, plan: Plan | None) -> str:
 
 
 def answer(candidate: Candidate) -> str:
-    """Return the answer that a model should give: the candidate's kernel in a code block."""
+    """Return the answer that a model should give: the candidate's kernel as a code block."""
     return scrubbed(_fenced(candidate.kernel))
 
 
@@ -115,7 +117,7 @@ def _fenced(kernel: Kernel) -> str:
 
 
 def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | None, float]]:
-    """Yield parent, child, plan and reward of every child with a reward."""
+    """Yield (parent, child, plan, reward) for every child that has a reward."""
     known = material.by_id()
     for child in material.candidates:
         parent = known.get(child.parent or 0)
@@ -127,7 +129,8 @@ def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | Non
 
 
 def pairs(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield slow and fast kernel of each rewrite whose child passed and clearly gained."""
+    """Yield a row with the slow and the fast kernel for each child that passed and is clearly faster than its parent.
+    """
     for parent, child, plan, value in edges(material):
         if value <= 0 or parent.evaluation is None or child.evaluation is None:
             continue
@@ -145,7 +148,9 @@ def pairs(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield the numpy reference with the best kernel, and with the first kernel if that was written from the reference."""
+    """Yield the numpy reference with the run's best kernel. If the first kernel was written from the reference, yield
+    that pair too.
+    """
     known = material.by_id()
     first = material.run.baseline if material.run.spec.search.from_reference else None
     for kind, number in (("first", first), ("best", material.run.best)):
@@ -159,7 +164,7 @@ def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield conversations with the answers that were right and faster."""
+    """Yield a conversation for each answer that was right and faster."""
     for parent, child, plan, value in edges(material):
         if value > 0:
             yield {
@@ -171,11 +176,11 @@ def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield pairs of answers to the same prompt: a clearly faster answer, and a slower or failed one. Each answer is
-    used once.
+    """Yield pairs of answers to the same prompt: a clearly faster one, and a slower or failed one. Each answer is used
+    once.
 
-    Answers to one plan share a prompt that shows the plan. For the remaining answers of a parent the prompt shows no
-    plan, because the answers were written for different plans.
+    Answers to one plan share a prompt that shows the plan. A parent's further answers belong to different plans, so
+    their prompt shows no plan.
     """
     parents = material.by_id()
     by_plan: dict[tuple[int, int], list[tuple[Candidate, float]]] = {}
@@ -193,7 +198,9 @@ def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def _preferred(family: Sequence[tuple[Candidate, float]]) -> list[tuple[Candidate, Candidate]]:
-    """Return pairs of best and worst, second best and second worst, and so on, while they clearly differ."""
+    """Return (better, worse) pairs: best and worst, second best and second worst, and so on, as long as the two
+    clearly differ.
+    """
     ordered = sorted(family, key=lambda entry: (-entry[1], entry[0].id))
     half = len(ordered) // 2
     return [
@@ -210,11 +217,11 @@ def _preference(
 
 
 def roles(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield every answered call of every role: system and user text, reasoning, answer, reward.
+    """Yield a row for every answered call of every role: system and user text, reasoning, answer, reward.
 
-    Keys, tokens and home folders are removed from texts. The reward of an executor's or fixer's answer is the reward of
+    Keys, tokens and home folders are removed from the texts. The reward of an executor's or fixer's answer is that of
     its kernel. A planner's reward is that of the best kernel of its plan. A summarizer's reward is the number of wins
-    that its insight led to, minus the number of losses. A reward that is not known is None.
+    minus the number of losses of its insight. None means that the reward is not known.
     """
     of_attempt: dict[int, float] = {}
     of_plan: dict[int, float] = {}
@@ -255,7 +262,7 @@ def roles(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def distinct(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield each row once. Rows that differ only in the fields of :data:`NUMBERS` count as one."""
+    """Yield each row once. Two rows are the same if they differ only in the fields in :data:`NUMBERS`."""
     seen: set[str] = set()
     for row in rows:
         extra = {name: value for name, value in row.get("extra_info", {}).items() if name not in NUMBERS}
@@ -267,7 +274,7 @@ def distinct(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def verl(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield prompts for training with a reward function. ``extra_info`` has the reward that the history gives an answer."""
+    """Yield prompts for training with a reward function. ``extra_info`` has the reward of the answer in the history."""
     for place, (parent, child, plan, value) in enumerate(edges(material)):
         workload = material.run.spec.workload
         yield {
@@ -287,7 +294,7 @@ def verl(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def jsonl(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield every candidate and every attempt without code, with its result."""
+    """Yield every candidate, and every attempt without code, with its result."""
     known = material.by_id()
     for candidate in material.candidates:
         evaluation, parent = candidate.evaluation, known.get(candidate.parent or 0)

@@ -1,4 +1,4 @@
-"""Say why a run gained nothing, and what to try next. A tie, a run without candidates and a failed baseline are endings too."""
+"""Say why a run gained nothing, and what to try next: after a tie, without candidates, with a failed baseline ..."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BANDLESS = {
 
 
 def why(result: Mapping[str, Any]) -> str:
-    """Return the reason why a run that ended has no win; an empty text for a win, and for a run that goes on."""
+    """Return the reason why an ended run has no win; "" if it has one, or has not ended."""
     if result["improved"] or not RunState(result["state"]).ended:
         return ""
     counts = {status: count for status, count in result["counts"].items() if count}
@@ -70,8 +70,8 @@ def _tie(result: Mapping[str, Any]) -> str:
 
 
 def deciding(result: Mapping[str, Any]) -> str:
-    """Return the step of a simulated run that a measurement would decide the most about: of the steps to the best kernel
-    that are not certain, the one that gains most. An empty text if every step is certain, and for a run that goes on.
+    """Return which step to the best kernel of a simulated run should be measured first, as text: of the steps that are
+    not certain, the one with the greatest gain. "" if every step is certain, and for a measured or unfinished run.
     """
     if result["source"] != Source.SIMULATED or not RunState(result["state"]).ended:
         return ""
@@ -88,8 +88,9 @@ def deciding(result: Mapping[str, Any]) -> str:
 
 
 def applying(result: Mapping[str, Any], database: str) -> tuple[str, str]:
-    """Return the command that writes a run's best kernel, with a description. A run that began with a formula has no
-    file of the user: its workload lies beside ``database``, the history.
+    """Return (command that writes a run's best kernel, description). ``database`` is the history.
+
+    A run that began from a formula has no file of the user; its workload's folder lies beside the history.
     """
     folder, run = result.get("workload_folder"), f"r{result['run']}"
     if folder and Path(folder).is_relative_to(Path(database).parent.resolve()):
@@ -99,7 +100,7 @@ def applying(result: Mapping[str, Any], database: str) -> tuple[str, str]:
 
 
 def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, str]]:
-    """Yield commands that may lead on after a run without a win, each with a description. ``database`` is the history."""
+    """Yield (command, description) for what may help after a run without a win. ``database`` is the history."""
     run, best, baseline = f"r{result['run']}", result["best"], result["baseline"]
     models = PROPOSERS[result["proposer"]].uses_models
     if result["baseline_latency_us"] is None:
@@ -124,7 +125,7 @@ def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, 
 
 
 def _target(result: Mapping[str, Any]) -> str:
-    """Return the name or the folder by which commands find the workload."""
+    """Return the name of a run's workload, or its folder, as commands take it."""
     from acceld import config
     from acceld.workloads.discovery import workload_folders
 

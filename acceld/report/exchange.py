@@ -1,4 +1,4 @@
-"""Convert the history to the formats of flashinfer-bench and of NKIBench."""
+"""Write the history in the formats of flashinfer-bench and of NKIBench."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SIMULATED = " (simulated)"
 
 
 def solutions(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every candidate as a solution of the workload's definition, or of the public definition that ``public``
-    names.
+    """Yield every candidate as a solution in flashinfer-bench's format. It belongs to the workload's definition, or to
+    the public definition that ``public`` names.
     """
     spec = material.run.spec
     for candidate in material.candidates:
@@ -48,8 +48,8 @@ def solutions(material: Material, public: Workload | None = None) -> Iterator[di
 
 
 def traces(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every result as a trace. By flashinfer-bench's rules the result's status decides if it has correctness or a
-    latency.
+    """Yield every result as a trace in flashinfer-bench's format. As its rules say, the status decides whether a trace
+    has correctness and a latency.
     """
     baseline = material.by_id().get(material.run.baseline or 0)
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
@@ -72,8 +72,8 @@ def _definition(workload: str, public: Workload | None) -> str:
 
 
 def _hardware(evaluation: Evaluation, spec: RunSpec) -> str:
-    """Return the chip's name, marked if the result is simulated. The profile decides; without a profile, the backend
-    does.
+    """Return the name of the chip, with a mark if the result is simulated: by the profile, or by the backend if there
+    is no profile.
     """
     profile = evaluation.profile
     simulated = profile.source is Source.SIMULATED if profile is not None else spec.backend == SIMULATOR
@@ -104,14 +104,14 @@ def _evaluation(evaluation: Evaluation, base_us: float | None, hardware: str, at
 
 
 def _number(value: float) -> float | str:
-    """Return a number, or, as flashinfer-bench does, a text for NaN and infinity, which JSON lacks."""
+    """Return a number as JSON takes it. NaN and infinity become a text, as flashinfer-bench writes them."""
     if math.isnan(value):
         return "NaN"
     return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
 
 
 def solution_name(candidate: Candidate) -> str:
-    """Return a name such as ``acceld_r12_c345``."""
+    """Return the name of a candidate's solution, such as ``acceld_r12_c345``."""
     return f"acceld_r{candidate.run}_c{candidate.id}"
 
 
@@ -121,7 +121,7 @@ def definition_name(workload: str) -> str:
 
 
 def nkibench(materials: Iterable[Material]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return NKIBench's summary, and by path the files that it names: reference and best kernel of each workload."""
+    """Return (NKIBench's summary, the files that it names by path): reference and best kernel of each workload."""
     summary: dict[str, Any] = {}
     files: dict[str, str] = {}
     chosen: dict[str, tuple[float, Material]] = {}
@@ -148,7 +148,7 @@ SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_
 
 
 def card(name: str, counts: dict[str, int], materials: Sequence[Material], *, parquet: bool = False) -> str:
-    """Return the README of a data set: its content, how it was made, its limits."""
+    """Return the README of an exported data set: what it has, how it was made, what its limits are."""
     workloads = sorted({material.run.spec.workload for material in materials})
     profiles = (one.evaluation.profile for material in materials for one in material.candidates if one.evaluation)
     simulated = any(profile is not None and profile.source is Source.SIMULATED for profile in profiles)

@@ -1,4 +1,4 @@
-"""Collect the facts of a run for its report from the history's answers."""
+"""Collect what a report says about a run, through the routes of the history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Hold the facts of one run. ``outcome`` is the record of ``acceld optimize --json``."""
+    """What a report says about one run. ``outcome`` is the record of ``acceld optimize --json``."""
 
     run: Json
     outcome: Json
@@ -38,7 +38,7 @@ class RunFacts:
 
     @property
     def title(self) -> str:
-        """Return a title such as ``silu on trn1``."""
+        """Return the report's title, such as ``silu on trn1``."""
         return f"{self.run['name'] or self.run['workload']} on {self.run['chip']}"
 
     @property
@@ -48,7 +48,7 @@ class RunFacts:
 
 
 def gather(get: Get, number: int, *, redact: bool = False) -> RunFacts:
-    """Return everything for a report on one run. ``redact`` leaves out insights, failures' messages and what people
+    """Return all facts for a report on one run. ``redact`` leaves out insights, messages of failures, and what people
     wrote.
     """
     run = get(f"/v1/runs/{number}")

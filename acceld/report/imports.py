@@ -1,7 +1,7 @@
-"""Read other projects' files: NKIBench's summary, flashinfer-bench's solutions and traces.
+"""Read other projects' results: NKIBench's summary, flashinfer-bench's solutions and traces.
 
-The results become finished runs that name their origin. Latencies are ``measured`` on the hardware named in the files,
-and the kernels have not been evaluated here.
+The results become finished runs that name their origin. Their latencies count as ``measured`` on the hardware that the
+files name. The kernels are not evaluated here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ METHOD = "flashinfer-bench"
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Hold a definition on one workload, with the results of its solutions."""
+    """One definition on one workload of another project, with the results of its solutions."""
 
     workload: str
     hardware: str
@@ -41,7 +41,7 @@ class Imported:
 
     @property
     def chip(self) -> str:
-        """Return the name of the hardware, without the mark of a simulation."""
+        """Return the name of the hardware in the files, without a mark of simulation."""
         return self.hardware.removesuffix(SIMULATED)
 
     @property
@@ -52,7 +52,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class ImportedKernel:
-    """Describe a kernel of NKIBench with its reference."""
+    """One kernel of NKIBench, and its reference."""
 
     name: str
     values: Mapping[str, int]
@@ -61,7 +61,7 @@ class ImportedKernel:
 
 
 def cases(summary: Path) -> Iterator[ImportedKernel]:
-    """Yield the cases of NKIBench's summary.json. Paths in that file are relative to the file's folder.
+    """Yield the cases in NKIBench's summary.json. Paths in the file are relative to its folder.
 
     Raises UsageError for an invalid file.
     """
@@ -107,9 +107,10 @@ def write_workload(case: ImportedKernel, folder: Path) -> Path:
 
 
 def flashinfer(folder: Path) -> list[Imported]:
-    """Return workloads with the results of their solutions, from a flashinfer-bench trace set or an export of acceld.
+    """Return the workloads, with the results of their solutions, in a flashinfer-bench trace set or an export of
+    acceld.
 
-    A definition that was tried on several sets of axes becomes several workloads, ``definition@uuid``.
+    A definition with results for several sets of axes becomes several workloads, called ``definition@uuid``.
     """
     solutions: dict[str, Any] = {}
     for path in _files(folder, "solutions"):
@@ -167,7 +168,7 @@ def _number(value: Any) -> float:
 
 
 def _files(folder: Path, name: str) -> Sequence[Path]:
-    """Return JSON files and JSON lines under ``folder/name`` or called ``name``."""
+    """Return the files with JSON or JSON lines in ``folder/name``, or beside it under that name."""
     found = sorted((folder / name).rglob("*.json*")) if (folder / name).is_dir() else []
     return [*found, *(path for path in (folder / f"{name}.jsonl", folder / f"{name}.json") if path.is_file())]
 

@@ -1,4 +1,4 @@
-"""Write a report for a pull request."""
+"""Write a report as Markdown, for a pull request."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def markdown(runs: Sequence[RunFacts]) -> str:
 
 
 def _headline(facts: RunFacts) -> tuple[str, ...]:
-    """Return the outcome. The message of a run without a result is text from outside."""
+    """Return lines with the outcome. The message of a run without a result comes from outside, so it is escaped."""
     o = facts.outcome
     if o["best_latency_us"] is None:
         return "**Nothing passed.**", "", literal(o["message"] or "no reason given")

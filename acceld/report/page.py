@@ -1,4 +1,4 @@
-"""Write a report as one HTML file: no script, nothing fetched; for light and dark screens and paper."""
+"""Write a report as one HTML file, for screens, light or dark, and paper. It has no script and loads nothing."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def headline(facts: RunFacts) -> str:
 
 
 def _gained(o: Mapping[str, Any]) -> str:
-    """Return a run's speed-up with its uncertainty, and ``tie`` if the speed-up is no win."""
+    """Return a run's speed-up with its uncertainty. The word ``tie`` marks one that is no win."""
     return figures.gained(o["speedup"], o["verdict"], o["tie_band"], o["tie_reason"])
 
 
@@ -170,14 +170,14 @@ def _one(facts: RunFacts) -> Iterable[str]:
 
 
 def _steering(facts: RunFacts) -> Iterable[str]:
-    """Yield what people did to the run, because the command that starts the search does not repeat that."""
+    """Yield what people did to the run. The command that starts the same search does not repeat these actions."""
     rows = [(figures.moment(event["at"]), *steered(event["data"])) for event in facts.steering]
     if rows:
         yield _section("Steering", _table(("when", "by", "action", "result"), rows))
 
 
 def steered(data: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return who steered, the action with its arguments, and its result."""
+    """Return (who acted, the action with its arguments, its result) for an action on a run."""
     arguments = {key: value for key, value in data.items() if key not in ("action", "by", "result")}
     told = ", ".join(f"{key} {value}" for key, value in arguments.items())
     return str(data.get("by") or ""), f"{data['action']}{': ' + told if told else ''}", str(data.get("result") or "")
@@ -329,10 +329,10 @@ _NO_FLAG = frozenset({"top_k", "memory_size", "t_pos", "t_neg", "own_insights"})
 
 
 def command(run: Mapping[str, Any], baseline: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    """Return what starts the same search: a command, lines of acceld.toml, and other parameters by name.
+    """Return what starts the same search: (command, lines of acceld.toml, other parameters by name).
 
-    The command has every option that differs from the preset. The lines and the other parameters, which neither an
-    option nor acceld.toml can set, are often empty.
+    The command has every option that differs from the preset. The other two hold what no option, and what neither an
+    option nor acceld.toml, can set; often they are empty.
     """
     target = [run["workload"]]
     if run.get("root_sha256"):

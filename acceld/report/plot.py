@@ -8,10 +8,10 @@ MARKS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def text_plot(curves: Mapping[str, Sequence[float]], *, x_title: str, width: int = 64, height: int = 14) -> str:
-    """Return step curves over their positions (1, 2, 3 ...) as text, each with its own letter; ``*`` where several
+    """Return step curves over the positions 1, 2, 3 ... as text, each curve in its own letter, and ``*`` where curves
     meet.
 
-    The y axis begins at 1 and is a ratio, such as 1.25x. The text is empty without a point.
+    The y axis begins at 1 and shows ratios, such as 1.25x. The text is empty if the curves have no point.
     """
     drawn = {name: values for name, values in curves.items() if values}
     if not drawn:

@@ -16,10 +16,9 @@ PROPOSER = "imported"
 
 
 async def record_results(store: Store, found: imports.Imported, origin: str) -> Mapping[str, Any]:
-    """Store a run whose baseline is the slowest kernel that passed.
+    """Store a run with the results of another project. Its baseline is the slowest kernel that passed.
 
-    Returns the run's id, the workload's name and the number of candidates, under ``run``, ``workload`` and
-    ``candidates``.
+    Return ``run`` (its id), ``workload`` (name) and ``candidates`` (number).
     """
     spec = RunSpec(found.workload, chip=found.chip, api="imported", backend=found.backend, proposer=PROPOSER)
     run = await store.change(create_run, spec)
@@ -39,7 +38,9 @@ async def record_results(store: Store, found: imports.Imported, origin: str) -> 
 
 
 async def record_checkpoint(store: Store, case: checkpoints.Checkpoint, chip: str, origin: str) -> Mapping[str, Any]:
-    """Store a run with AccelOpt's plans, attempts, kernels, beams and memory; its figures are ``measured``."""
+    """Store AccelOpt's search as a run: plans, attempts, kernels, beams and memory. Its latencies count as
+    ``measured``.
+    """
     spec = RunSpec(case.name, chip=chip, api=checkpoints.API, backend=PROPOSER, proposer=PROPOSER)
     run = await store.change(create_run, spec)
     await store.change(set_run_state, run.id, RunState.RUNNING)
@@ -58,7 +59,7 @@ async def record_checkpoint(store: Store, case: checkpoints.Checkpoint, chip: st
 
 
 class _CheckpointWriter:
-    """Write iterations one after another. Kernels are identified by their text."""
+    """Store the iterations of a checkpoint one after another. Equal texts are the same kernel."""
 
     def __init__(self, store: Store, run: int, spec: RunSpec) -> None:
         self._store, self._run, self._spec = store, run, spec
@@ -68,12 +69,12 @@ class _CheckpointWriter:
         self.candidates = 0
 
     async def write_baseline(self, case: checkpoints.Checkpoint) -> None:
-        """Write the kernel that the search started from."""
+        """Store the kernel with which AccelOpt's search began."""
         evaluation = checkpoints.passed(case.baseline, case.baseline_us, {}, self._spec.chip)
         await self._write(Candidate(self._run, 0, case.baseline, None), evaluation)
 
     async def write_iteration(self, number: int, iteration: checkpoints.Iteration) -> None:
-        """Write plans, answers and memory of one iteration, and its final beam."""
+        """Store plans, answers and memory of one iteration, and the beam at its end."""
         parents = {text: await self._parent(number, text, us) for text, us in iteration.parents.items()}
         await self._store.change(start_iteration, self._run, number, [parent.id for parent in parents.values()])
         plans: dict[tuple[str, int], Plan] = {}
@@ -103,9 +104,9 @@ class _CheckpointWriter:
             await self._store.change(select_beam, self._run, number, [one.id for one in kept[:width]], self._best.id)
 
     async def _parent(self, number: int, text: str, latency_us: float) -> Candidate:
-        """Return the candidate with a text, which is written first if it is unknown.
+        """Return the candidate with a text. A candidate that is not stored yet is stored first.
 
-        An unknown parent is from an iteration that the checkpoint no longer has.
+        That happens if the candidate comes from an iteration that the checkpoint has no longer.
         """
         kernel = checkpoints.kernel_of(text)
         found = self._by_text.get(kernel.sha256)
@@ -127,7 +128,9 @@ class _CheckpointWriter:
         return made
 
     async def _write_insight(self, number: int, rewrite: checkpoints.Rewrite) -> None:
-        """Write an entry of the memory once, because every iteration repeats the earlier ones."""
+        """Store an entry of AccelOpt's memory, unless it is stored: every iteration repeats the entries of earlier
+        ones.
+        """
         if (rewrite.title, rewrite.fast) in self.reported:
             return
         self.reported.add((rewrite.title, rewrite.fast))
@@ -163,7 +166,7 @@ async def _write_evaluation(
 
 
 def _title(prose: str) -> str:
-    """Return the first line of a plan that has content, without markup; an empty text if no line has content."""
+    """Return the first line of a plan that has words, without markup; "" if there is none."""
     for line in prose.splitlines():
         text = line.replace("**", "").strip("#*- \t")
         if text:

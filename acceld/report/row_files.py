@@ -1,4 +1,4 @@
-"""Write rows as files: JSON lines, or Parquet."""
+"""Write rows to files: as JSON lines, or as Parquet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.errors import UsageError
 
 
 def write_lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:
-    """Write rows as one JSON object a line, and return the number of rows."""
+    """Write each row as one line of JSON, and return the number of rows."""
     count = 0
     with place.open("w", encoding="utf-8") as file:
         for row in rows:

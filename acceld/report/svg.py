@@ -1,4 +1,6 @@
-"""Draw the figures of a report as SVG. In a page a figure has the page's colors, alone the colors of :data:`STYLE`."""
+"""Draw the figures of a report as SVG. Inside a page a figure uses the page's colors, as a file of its own those of
+:data:`STYLE`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ line.twig { stroke: var(--line, #e2ded5); } line.way { stroke: var(--main, #2f65
 
 
 def standalone(drawing: str, paper: str) -> str:
-    """Return a figure for viewers that know no CSS variables: in the light colors, on ``paper``."""
+    """Return a figure for viewers that know no CSS variables, in the light colors on a background of the color
+    ``paper``.
+    """
     plain = re.sub(r"var\(--\w+, (#\w+)\)", r"\1", drawing)
     return plain.replace("</style>", f'</style><rect width="100%" height="100%" fill="{paper}"/>', 1)
 
@@ -37,7 +41,7 @@ def figure(body: Sequence[str], height: float, label: str) -> str:
 
 
 def peak_bars(rows: Sequence[tuple[str, float | None, float | None]], unit: str = "% of peak") -> str:
-    """Return a drawing of two bars, before and after, for each name, from 0 to 100 percent."""
+    """Return a drawing of two bars (before, after) for each name, on a scale from 0 to 100 percent."""
     left, right = 190, WIDTH - 60
     body = []
     for tick in range(0, 101, 25):
@@ -75,10 +79,10 @@ def steps(
     *,
     counted: bool = False,
 ) -> str:
-    """Return a drawing of a curve that stays until the next point, from the first x to ``end``; the y axis begins at 1
-    or below.
+    """Return a drawing of a curve that keeps its value until the next point, from the first x to ``end``. The y axis
+    begins at 1 or below.
 
-    With ``counted``, x is a count, so its labels are whole numbers.
+    With ``counted``, x is a count, and its labels are whole numbers.
     """
     if not points:
         return ""
@@ -114,13 +118,13 @@ def steps(
 
 
 def whole_ticks(low: float, high: float) -> list[float]:
-    """Return about five whole numbers from ``low`` to ``high``, equally far apart."""
+    """Return about five whole numbers at equal distances from ``low`` to ``high``, for an axis."""
     first, last = math.ceil(low), math.floor(high)
     return [float(one) for one in range(first, last + 1, max(1, math.ceil((last - first) / 5)))]
 
 
 def curves(named: Mapping[str, Sequence[float]], x_title: str, y_title: str) -> str:
-    """Return a drawing of step curves over their positions (1, 2, 3 ...), with a legend; an empty text without a point."""
+    """Return a drawing of step curves over the positions 1, 2, 3 ..., with a legend; "" if the curves have no point."""
     drawn = {name: values for name, values in named.items() if values}
     if not drawn:
         return ""
@@ -155,7 +159,7 @@ def curves(named: Mapping[str, Sequence[float]], x_title: str, y_title: str) -> 
 
 
 def shares(counts: Mapping[str, int]) -> str:
-    """Return a drawing of the number of candidates that ended in each status, as bars."""
+    """Return a drawing of bars: how many candidates ended in each status."""
     most = max(counts.values(), default=1)
     left, right = 190, WIDTH - 60
     body = []
@@ -170,10 +174,10 @@ def shares(counts: Mapping[str, int]) -> str:
 
 
 def tree(nodes: Sequence[tuple[int, int | None, int, float | None]], best: int | None) -> str:
-    """Return a drawing of candidates as dots: a column for each iteration, speed-up upwards, failed ones on the bottom
-    line.
+    """Return a drawing of candidates as dots: one column for each iteration, greater speed-ups higher, failed
+    candidates on the bottom line.
 
-    ``nodes`` are id, parent, iteration and speed-up (None for a candidate that did not pass).
+    ``nodes`` are (id, parent, iteration, speed-up); the speed-up is None for a candidate that did not pass.
     """
     known = {number: (parent, iteration, speedup) for number, parent, iteration, speedup in nodes}
     values = [speedup for *_, speedup in nodes if speedup]

@@ -1,8 +1,8 @@
-"""Write a run's history as a folder for flashinfer-bench: definitions, workloads, solutions and traces.
+"""Write runs as a trace set, a folder for flashinfer-bench: definitions, workloads, solutions and traces.
 
-A definition and a workload record are written for each workload that names a public definition (``[flashinfer]`` in
-workload.toml), with acceld's reference as the definition's code. Index arrays are stored as safetensors, because random
-numbers would not be valid indices.
+A workload that names a public definition (``[flashinfer]`` in workload.toml) also gets a definition, with acceld's
+reference as code, and a workload record. Index arrays are stored as safetensors, because random numbers would be no
+valid indices.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _SAFETENSORS = {"int32": "I32", "int64": "I64", "int16": "I16", "int8": "I8", "u
 
 
 def trace_set(materials: Iterable[Material], public: Mapping[str, Workload]) -> dict[str, bytes]:
-    """Return the content of every file of the folder by path.
+    """Return the content of every file of the folder, by path.
 
-    ``public`` are workloads by name. Workloads without a public definition add only solutions and traces.
+    ``public`` has workloads by name. A workload without a public definition adds only solutions and traces.
     """
     files: dict[str, bytes] = {}
     lines: dict[str, list[dict[str, Any]]] = {}
@@ -47,7 +47,7 @@ def trace_set(materials: Iterable[Material], public: Mapping[str, Workload]) -> 
 
 
 def _declared(workload: Workload) -> dict[str, bytes]:
-    """Return the files of a workload by path: its definition, its workload record and its index arrays."""
+    """Return the files that a public workload adds, by path: definition, workload record and index arrays."""
     public = workload.definition
     assert public is not None
     files = {f"definitions/{public.op_type}/{public.name}.json": _json(definition_of(workload))}
@@ -60,7 +60,7 @@ def _declared(workload: Workload) -> dict[str, bytes]:
 
 
 def definition_of(workload: Workload) -> dict[str, Any]:
-    """Return the workload's public definition. Raise ValueError if the workload names none."""
+    """Return the public definition of a workload. Raise ValueError if the workload names none."""
     public = workload.definition
     if public is None:
         raise ValueError(f"workload {workload.name} names no public definition")
@@ -88,7 +88,7 @@ def definition_of(workload: Workload) -> dict[str, Any]:
 
 
 def workload_record(workload: Workload) -> dict[str, Any]:
-    """Return the workload with its free axes bound, and the source of each input."""
+    """Return the workload record: the sizes of the free axes, and where each input comes from."""
     public = workload.definition
     assert public is not None
     stored = {one.name for one in _indices(workload)}
@@ -105,9 +105,9 @@ def workload_record(workload: Workload) -> dict[str, Any]:
 
 
 def _reference(workload: Workload) -> str:
-    """Return the reference's source text, with the entry that flashinfer-bench calls.
+    """Return the reference's source text with a function ``run`` as flashinfer-bench calls it.
 
-    The entry computes in float32, and returns the outputs in their dtypes.
+    It computes in float32, and returns the outputs in their declared dtypes.
     """
     assert workload.reference is not None
     names = [one.name for one in workload.arguments]
@@ -134,8 +134,8 @@ def _reference(workload: Workload) -> str:
 
 
 def _indices(workload: Workload) -> list[Argument]:
-    """Return the arguments of fixed whole numbers, such as indices, which must be stored; other arguments can be drawn
-    at random.
+    """Return the arguments that must be stored: fixed whole numbers, such as indices. All others can be drawn at
+    random.
     """
     return [
         one
@@ -160,7 +160,7 @@ def _blob(workload: Workload) -> str:
 
 
 def _safetensors(arrays: Mapping[str, Any]) -> bytes:
-    """Return arrays in the safetensors format: a length, a JSON header, the elements."""
+    """Return arrays in the safetensors format: length of the header, header in JSON, elements."""
     header: dict[str, Any] = {}
     body = b""
     for name, array in arrays.items():

@@ -1,1 +1,1 @@
-"""Watch kernel files: report the changes of each save within seconds, and search again only when asked."""
+"""Watch kernel files: report within seconds what each save changed. Search again only when asked."""

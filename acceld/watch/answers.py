@@ -1,4 +1,4 @@
-"""Read an evaluation from the daemon's JSON."""
+"""Turn the daemon's JSON into the record of an evaluation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from acceld.model import Evaluation
 
 
 def evaluation_from(raw: Mapping[str, Any]) -> Evaluation:
-    """Return the record of an answer to ``POST /v1/evaluations``. Keys that only a newer daemon has are ignored."""
+    """Return the answer to ``POST /v1/evaluations`` as a record. Keys that only a newer daemon has are ignored."""
     right = raw.get("correctness")
     if right and right["rel_l2"] is None:  # JSON has no NaN
         raw = {**raw, "correctness": {**right, "rel_l2": math.nan}}

@@ -1,6 +1,7 @@
-"""Write a better kernel over the file it came from: only a win, a drop-in, with a backup, and never over edits.
+"""Write a better kernel over the file it came from: only a win, only a drop-in, with a backup, and never over edits.
 
-Every writer does this in order: :func:`check_win`, :func:`seen`, :func:`check_drop_in`, an evaluation of the new text, :func:`apply`.
+Whoever writes a file calls :func:`check_win`, :func:`seen`, :func:`check_drop_in`, evaluates the new text, and calls
+:func:`apply`, in this order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NO_KERNEL = "the file has no kernel of that name"
 
 
 def seen(path: Path) -> str:
-    """Return the sha256 of a file's present content. Raise UsageError if the file does not exist or can not be read."""
+    """Return the sha256 of a file's content now. Raise UsageError if the file is missing or can not be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError as error:
@@ -34,7 +35,9 @@ def seen(path: Path) -> str:
 
 
 def check_win(run: Mapping[str, Any]) -> None:
-    """Raise UsageError if the best kernel of a run, given by its row, is no certain or likely gain over the baseline."""
+    """Raise UsageError if a run's best kernel is no certain or likely gain over the baseline. ``run`` is the run's
+    row.
+    """
     worth = judged(run)
     if worth is not None and worth.worth_applying:
         return
@@ -55,7 +58,7 @@ _NO_BAND = {Source.SIMULATED: UNVALIDATED, Source.MEASURED: APART}
 
 
 def check_drop_in(path: Path, kernel: Kernel) -> None:
-    """Raise UsageError if ``kernel`` is not a drop-in for the file, because its callers would have to change."""
+    """Raise UsageError if the file's callers would have to change for ``kernel``, so that it is no drop-in."""
     own = Path(kernel.filename).suffix or (".c" if kernel.api == "c" else ".py")
     if path.suffix != own:
         raise UsageError(f"{path} is no {own} file, as the kernel is", hint="to write a new file: -o FILE")
@@ -79,7 +82,7 @@ def backup_of(path: Path, sha256: str) -> Path:
 def apply(path: Path, text: str, expected_sha256: str) -> Path:
     """Replace the content of ``path`` by ``text``, and return the backup's path.
 
-    Raises UsageError if the hash of the file's present content is not ``expected_sha256``, or the file can not be
+    Raises UsageError if the file's content no longer has the hash ``expected_sha256``, or if the file can not be
     written.
     """
     path = path.resolve()  # for a link, the file that it points to is written
@@ -103,9 +106,9 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
 
 
 def restore(path: Path, backup: Path, written_sha256: str) -> None:
-    """Put the backup back in place of what :func:`apply` wrote, so that no backup is left.
+    """Put the backup back in place of the text that :func:`apply` wrote. The backup itself is then gone.
 
-    Raises UsageError if the file has changed since.
+    Raises UsageError if the file was changed after :func:`apply`.
     """
     path = path.resolve()
     if seen(path) != written_sha256:
@@ -117,11 +120,11 @@ def restore(path: Path, backup: Path, written_sha256: str) -> None:
 
 
 def python_differences(old: str, new: str, entry: str) -> list[str]:
-    """Return, as texts, the parts of the old file that the new file lacks or changes; an empty list for a drop-in.
+    """Return what callers of the old file would miss in the new file, as texts; [] if it is a drop-in.
 
-    Compared are name, decorators and arguments of the kernel, all imports at the top level (their source and name), and
-    public names defined there. The new file may import and define more. Raises SyntaxError if one of the texts is not
-    Python.
+    Compared are name, decorators and arguments of the kernel, the imports at the top level (what is imported, and as
+    which name), and the public names defined there. The new file may have more of both. Raises SyntaxError if one of
+    the texts is not Python.
     """
     before, after = signature(old, entry), signature(new, entry)
     if not before:
@@ -138,8 +141,8 @@ def python_differences(old: str, new: str, entry: str) -> list[str]:
 
 
 def c_differences(old: str, new: str, entry: str) -> list[str]:
-    """Return, as texts, the differences that matter to callers of a C kernel: its result, parameters and included
-    headers.
+    """Return what callers of a C kernel would notice, as texts: changes of result, parameters or included headers; []
+    if there is none.
     """
     name = entry or "kernel"
     before, after = _declaration(old, name), _declaration(new, name)
@@ -153,7 +156,7 @@ def c_differences(old: str, new: str, entry: str) -> list[str]:
 
 
 def _imported(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each name that an import binds at the top level, with the imported object's name."""
+    """Yield (name, imported object) for each name that an import at the top level binds."""
     for node in parse(text).body:
         if isinstance(node, ast.Import):
             for one in node.names:
@@ -165,7 +168,7 @@ def _imported(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _defined(text: str) -> set[str]:
-    """Return public names that definitions and assignments bind at the top level."""
+    """Return the public names that definitions and assignments at the top level bind."""
     found = set()
     for node in parse(text).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -177,7 +180,7 @@ def _defined(text: str) -> set[str]:
 
 
 def _declaration(text: str, name: str) -> str:
-    """Return result and parameters of a C function as tokens; an empty text if the source does not define the function.
+    """Return result and parameters of a C function as tokens; "" if the source does not define the function.
 
     ``restrict`` is left out, because callers do not see it.
     """

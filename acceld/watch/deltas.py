@@ -25,7 +25,7 @@ LEAST = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Describe one figure of a profile, before and after a change of the kernel."""
+    """One figure of a profile before and after a change of the kernel."""
 
     name: str
     title: str
@@ -51,7 +51,7 @@ class Delta:
 
 
 def deltas(before: Profile, after: Profile) -> tuple[Delta, ...]:
-    """Return the figures that changed, counters first; an empty tuple for profiles of different chips or sources."""
+    """Return the figures that changed, counters first; () if the profiles are of different chips or sources."""
     if (before.chip, before.source) != (after.chip, after.source):
         return ()
     pairs: list[Delta] = []
@@ -65,12 +65,12 @@ def deltas(before: Profile, after: Profile) -> tuple[Delta, ...]:
 
 
 def title_of(name: str) -> str:
-    """Return the title that people are shown for a figure's name."""
+    """Return the title under which people see a figure."""
     return SHOWN.get(name) or f"{name.removeprefix('engine ')} busy"
 
 
 def new_notes(before: Profile | None, after: Profile) -> Sequence[str]:
-    """Return the warnings, such as a spill with its line, that only the profile ``after`` has."""
+    """Return the warnings that ``after`` has and ``before`` does not, such as a spill with its line."""
     known = set(before.notes) if before else set()
     return [note for note in after.notes if note not in known]
 

@@ -1,8 +1,8 @@
-"""Notice saves of a set of files, whatever way an editor writes the files.
+"""Notice saves of some files, in whatever way an editor writes them.
 
-Folders are watched, not files: an atomic save replaces the file, and a watch on the old file sees nothing more. Changes
-are collected until there was no further change for ``quiet_s`` seconds (a formatter runs after the editor), at most for
-``longest_s``.
+Folders are watched, not files, because many editors save by replacing the file: then a watch on the old file sees
+nothing more. Changes are collected until nothing changed for ``quiet_s`` seconds (a formatter runs after the editor),
+at most for ``longest_s``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MANY = 20
 
 
 class SavedFiles:
-    """Notice files whose content has changed, or that are gone, and yield them in batches."""
+    """Notice watched files whose content changed or that are gone, and yield them in batches."""
 
     def __init__(self, files: Iterable[Path], *, quiet_s: float = 0.3, longest_s: float = 2.0) -> None:
         self._quiet_s, self._longest_s = quiet_s, longest_s
@@ -37,7 +37,7 @@ class SavedFiles:
         self.watch(files)
 
     def watch(self, files: Iterable[Path]) -> None:
-        """Watch exactly these files from now on. The present content of a new file counts as seen."""
+        """Watch these files, and no others, from now on. The present content of a new file is not reported."""
         wanted = {file.resolve() for file in files}
         folders = {file.parent for file in self._files}
         for file in wanted - self._files:
@@ -47,11 +47,11 @@ class SavedFiles:
             self._folders_changed.set()
 
     def wrote(self, file: Path) -> None:
-        """Record that acceld itself wrote the file, which is not a save."""
+        """Record that acceld itself wrote a file, so that this is not reported as a save."""
         self._seen[file.resolve()] = digest(file)
 
     async def batches(self) -> AsyncIterator[frozenset[Path]]:
-        """Yield each batch of files whose bytes differ from the bytes that were last seen."""
+        """Yield each batch of files whose content differs from the content that was seen last."""
         changes: asyncio.Queue[set[Path]] = asyncio.Queue()
         notifier = asyncio.create_task(self._notify(changes))
         try:
@@ -102,15 +102,17 @@ class SavedFiles:
                 return
 
     async def _look(self, folders: set[Path], watched: Mapping[Path, tuple[int, int]]) -> None:
-        """Wait until another folder replaces a watched folder, and then start the watch again, because it follows the
-        old folder.
+        """Wait until a watched folder is replaced by another one, and then watch again: the old watch follows the old
+        folder.
         """
         while all(_identity(folder) == watched.get(folder) for folder in folders):  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(FOLDER_S)
         self._folders_changed.set()
 
     async def _changed(self, file: Path) -> bool:
-        """Return True if the file's content is new. Wait a moment for a file that is missing or empty during a save."""
+        """Return True if a file's content is new. A file that is missing or empty may be in the middle of a save, so
+        wait a moment first.
+        """
         now = digest(file)
         for _ in range(round(APPEARS_S / LOOK_S)):
             if now not in ("", EMPTY):
@@ -124,7 +126,7 @@ class SavedFiles:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return device and inode of a folder; None if the folder does not exist."""
+    """Return (device, inode) of a folder; None if it does not exist."""
     try:
         found = folder.stat()
     except OSError:
@@ -133,7 +135,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def digest(file: Path) -> str:
-    """Return the hash of a file's bytes; an empty text if the file can not be read."""
+    """Return the hash of a file's content; "" if the file can not be read."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:

@@ -1,9 +1,7 @@
-"""Compute hashes of a kernel file: of its bytes, of its meaning, and of its interface, which is its signature and its
-workload.
+"""Compute hashes of a kernel file: of its bytes, of its meaning, and of its interface (signature and workload).
 
-The canonical hash, of the meaning, leaves out comments, formatting, docstrings and the names of locals. A save that
-does not change this hash needs no evaluation. If a file asks for names at run time (``locals``, ``eval``), the names
-are kept.
+The hash of the meaning leaves out comments, formatting, docstrings and the names of local variables. A save that does
+not change this hash needs no evaluation. If a file reads names at run time (``locals``, ``eval``), the names count.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 @dataclass(frozen=True, slots=True)
 class Hashes:
-    """Hold the hex digests of one state of a kernel."""
+    """The hashes (hex) of a kernel file at one moment."""
 
     content: str
     canonical: str
@@ -34,15 +32,16 @@ class Hashes:
 
     @property
     def interface(self) -> str:
-        """Return signature and contract as one text."""
+        """Return signature and contract (the workload's text) as one text."""
         return self.signature + self.contract
 
 
 def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, python: bool = True) -> Hashes:
-    """Return the hashes of a kernel with its import closure. ``contract`` is the text of its workload.
+    """Return the hashes of a kernel. ``closure`` has the texts of the modules that it imports, ``contract`` the text
+    of its workload.
 
-    For a kernel in C (not ``python``) only comments and spacing are left out. Raises SyntaxError if ``text`` is not
-    Python; a module of the closure that is not Python counts by its text.
+    In a C kernel (``python`` False) only comments and spacing do not count. Raises SyntaxError if ``text`` is not
+    Python. A module of the closure that is not Python counts as text.
     """
     if not python:
         meaning_of_c = " ".join(without_comments(text).split())
@@ -58,7 +57,9 @@ def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, 
 
 
 def canonical(text: str) -> str:
-    """Return the meaning of a module as text: its tree without docstrings, with locals renamed in order of appearance."""
+    """Return the meaning of a module as text: its syntax tree without docstrings, with local variables numbered by
+    their first use.
+    """
     tree = parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
@@ -72,7 +73,9 @@ def canonical(text: str) -> str:
 
 
 def signature(text: str, entry: str) -> str:
-    """Return name, decorators and arguments of the entry (or of every function that the file offers) as text."""
+    """Return name, decorators and arguments of the entry as text; with ``entry`` "", of every function that the file
+    offers.
+    """
     return "\n".join(
         f"{name} {[ast.dump(one) for one in node.decorator_list]} {ast.dump(node.args)}"
         for name, node in functions_of(parse(text).body).items()
@@ -99,7 +102,7 @@ def _drop_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef 
 
 
 def _own(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iterator[ast.AST]:
-    """Yield the nodes of a function's own scope, with nested functions and classes but without their content."""
+    """Yield the nodes of a function's own scope: nested functions and classes, but nothing inside them."""
     waiting: list[ast.AST] = list(function.body) if not isinstance(function, ast.Lambda) else [function.body]
     waiting.reverse()
     while waiting:
@@ -112,7 +115,7 @@ def _own(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Itera
 def _rename(
     function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, outer: Mapping[str, str], depth: int = 0
 ) -> None:
-    """Rename the locals of a function, and of nested functions, by order of appearance."""
+    """Number the local variables of a function, and of the functions inside it, by their first use."""
     arguments = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
     nodes = list(_own(function))
     kept = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}

@@ -1,4 +1,4 @@
-"""Decide whether a save starts a search: never by itself in ``ask``, within caps in ``auto``."""
+"""Decide whether a save starts a search: only when a person asks in ``ask``, by itself within caps in ``auto``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ COOL_DOWN_S = 10.0
 
 @dataclass(slots=True)
 class Policy:
-    """Decide by a mode (ask, auto or off) and caps. The caps hold for ``auto``, and for searches that a person asks
-    for.
+    """Whether a search may start: by the mode (ask, auto or off) and by caps, which also hold for searches that a
+    person asks for.
     """
 
     mode: str = "ask"
@@ -22,7 +22,7 @@ class Policy:
     _starts: deque[float] = field(default_factory=deque)
 
     def refusal(self, now: float) -> str:
-        """Return the reason why no search may start now; an empty text if a search may start.
+        """Return the reason why no search may start now; "" if one may.
 
         ``now`` is in seconds of a monotonic clock.
         """

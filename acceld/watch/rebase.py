@@ -6,8 +6,8 @@ import difflib
 
 
 def rebased(base: str, best: str, edited: str) -> str | None:
-    """Return ``edited`` with the change from ``base`` to ``best``; None if that change and the edit touch the same
-    lines.
+    """Return ``edited`` with the change from ``base`` to ``best``; None if the edit touched lines that the change
+    touches.
     """
     base_lines, edited_lines = base.splitlines(keepends=True), edited.splitlines(keepends=True)
     matcher = difflib.SequenceMatcher(None, base_lines, edited_lines, autojunk=False)

@@ -1,7 +1,7 @@
 """Find and validate the settings files: acceld.toml, prompts and workloads.
 
-Each file is validated as a part of a whole: acceld.toml with every other source of configuration, a prompt with all
-others of its library, a workload with its reference. An invalid file changes nothing.
+A file is validated with what belongs to it: acceld.toml with all other sources of configuration, a prompt with the
+other prompts of its folder, a workload with its reference. An invalid file changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AT_ONCE = ("budget.day_usd", "budget.daemon_usd", "budget.allow_unknown_price", 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Hold the result of validating one saved file."""
+    """The result of validating one saved file."""
 
     path: Path
     text: str
@@ -44,7 +44,7 @@ class Validation:
 
 @dataclass(slots=True)
 class SettingsFiles:
-    """Find the settings files of one folder, and hold the settings in use."""
+    """The settings files of one folder, and the settings in use."""
 
     folder: Path
     settings: config.Config
@@ -53,7 +53,7 @@ class SettingsFiles:
     _workloads: Mapping[Path, Path] = field(default_factory=dict)
 
     def files(self) -> set[Path]:
-        """Return the files to watch. A file may still be missing if its folder exists."""
+        """Return the files to watch. They need not exist yet, but their folders do."""
         own = config.project_file(self.folder) or self.folder / config.FILE_NAME
         listed = (own, config.user_file(os.environ), trust_file())
         places = {path.resolve() for path in listed if path is not None}
@@ -67,7 +67,7 @@ class SettingsFiles:
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
     def check(self, saved: Iterable[Path]) -> list[Validation]:
-        """Return a finding for acceld.toml, for the prompts, and for each workload, if ``saved`` has files of it."""
+        """Return a result for acceld.toml, for the prompts, and for each workload, of which ``saved`` has files."""
         found: dict[object, Validation] = {}
         for path in sorted(saved):
             if path.name == config.FILE_NAME or path == trust_file().resolve():
@@ -83,7 +83,9 @@ class SettingsFiles:
         return [*map(Path, self.settings.paths.prompts), prompts_folder()]
 
     def configuration(self, path: Path) -> Validation:
-        """Read the configuration again because of a saved file, use it if it is valid, and return the finding."""
+        """Read the configuration again after ``path`` was saved. Use it if it is valid. Return the result of the
+        validation.
+        """
         try:
             resolved = config.load(self.folder)
         except AcceldError as error:
@@ -118,7 +120,7 @@ def _workload(path: Path, folder: Path) -> Validation:
 
 
 def changed_keys(old: config.Config, new: config.Config) -> list[str]:
-    """Return the dotted keys whose values differ."""
+    """Return the dotted keys whose values differ between two configurations."""
     before, after = config.dotted(asdict(old)), config.dotted(asdict(new))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
@@ -130,7 +132,7 @@ PROGRAM = ("command.", "budget.")
 
 
 def digests(settings: config.Config, spec: RunSpec) -> dict[str, str]:
-    """Return a digest of the value of each key that a run of ``spec`` depends on beyond the specification.
+    """Return, by dotted key, a digest of each configured value on which a run depends beyond its specification.
 
     Keys that have their default are left out.
     """

@@ -1,6 +1,6 @@
-"""Evaluate a save in tiers: first the checks that need no chip, then the checks on the chip.
+"""Evaluate a save in tiers: first the checks that need no chip, then those on the chip.
 
-Each result is reported at once.
+Each result is reported as soon as it is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SAME = 0.005
 
 @dataclass(frozen=True, slots=True)
 class SaveResult:
-    """Describe one result of a save. ``stage`` is its name for programs."""
+    """One result about a save. ``stage`` is the name of its tier or check, for programs."""
 
     path: Path
     stage: str
@@ -43,14 +43,16 @@ class SaveResult:
 
 
 class Evaluate(Protocol):
-    """Evaluate a version of a watched kernel ahead of all other requests. A bad kernel gives a result, not an error."""
+    """Interface that evaluates a version of a watched kernel before all other requests. A bad kernel gives a result,
+    not an error.
+    """
 
     async def __call__(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation: ...
 
 
 @dataclass
 class Watched:
-    """Hold a kernel file and its latest results."""
+    """A watched kernel file, and its latest results."""
 
     path: Path
     api: str
@@ -81,29 +83,31 @@ Report = Callable[..., None]
 
 
 class Tiers:
-    """Evaluate one save, tier by tier.
+    """Evaluate a save, tier by tier.
 
-    ``device`` evaluates on hardware that measures. Without ``simulated``, a save is only measured, not predicted.
+    ``device`` evaluates on a chip that measures. With ``simulated`` False a save is only measured, not predicted.
     """
 
     def __init__(self, predict: Evaluate, device: Evaluate | None = None, *, simulated: bool = True) -> None:
         self._predictor, self._device, self._simulated = predict, device, simulated
 
     async def evaluated(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
-        """Return the last tier's result; None if the kernel is not legal, or nothing could evaluate the kernel."""
+        """Return the result of the last tier; None if the kernel is illegal, or if nothing could evaluate it."""
         found = await self._predict(watched, kernel, report) if self._simulated else None
         if self._device is None or (self._simulated and found is None):
             return found
         return await self._measure(watched, kernel, found, report)
 
     async def result(self, watched: Watched, kernel: Kernel) -> Evaluation:
-        """Return the result of the last tier alone. Raise AcceldError if the kernel can not be evaluated."""
+        """Return the result of the last tier, and report nothing. Raise AcceldError if the kernel can not be
+        evaluated.
+        """
         return await (self._device or self._predictor)(watched, kernel, Gate.SEARCH)
 
     async def _predict(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
         """Run the tiers that need no chip: legality, changes, prediction, correctness.
 
-        Returns the result; None if the kernel is not legal.
+        Return the result; None if the kernel is illegal.
         """
         timed = await self._predictor(watched, kernel, Gate.TIMING)
         if timed.profile is None:
@@ -198,8 +202,7 @@ class Tiers:
         watched.last = timed
 
     async def _committed(self, watched: Watched) -> Evaluation | None:
-        """Return the evaluation that timed the version in git HEAD; None if there is no such version, or it is the
-        present one.
+        """Return the evaluation of the version in git HEAD; None if there is none, or if it is the present version.
 
         Each committed version is timed once.
         """
@@ -223,7 +226,7 @@ class Tiers:
 
 
 def noise_percent(one: Evaluation, other: Evaluation) -> float:
-    """Return the band, in percent, inside which two measurements tie: the sum of both intervals, and at least
+    """Return the percentage by which two measurements may differ and still tie: the sum of both intervals, at least
     :data:`SAME`.
     """
     return max(100 * SAME, sum(each.profile.interval_percent or 0.0 for each in (one, other) if each.profile))
@@ -237,8 +240,8 @@ def carried(before: Evaluation, after: Evaluation) -> Gain | None:
 
 
 def disagreement(predicted: Evaluation | None, measured: Evaluation) -> float:
-    """Return the percentage by which the prediction misses the measurement, if it is beyond the prediction's band; else
-    0.
+    """Return by how many percent the prediction misses the measurement, if the measurement is outside the prediction's
+    band; 0 otherwise.
     """
     if predicted is None or predicted.profile is None or not predicted.latency_us or not measured.latency_us:
         return 0.0
@@ -259,8 +262,8 @@ def _report_failure(found: Evaluation, report: Report) -> None:
 
 
 def first_line(message: str) -> tuple[str, str]:
-    """Return a message in two parts: a beginning that fits a line of a terminal, cut after a sentence or clause, and
-    the rest.
+    """Return (beginning of a message that fits one line of a terminal, the rest). The message is cut after a sentence
+    or a clause.
     """
     head, _, rest = message.partition("\n")
     if len(head) > LINE:
@@ -272,14 +275,13 @@ def first_line(message: str) -> tuple[str, str]:
 
 
 def _is_whole(text: str) -> bool:
-    """Return True if every bracket that ``text`` opens is closed in ``text``."""
+    """Return True if ``text`` closes every bracket that it opens."""
     return all(text.count(one) == text.count(other) for one, other in ("()", "[]", "{}"))
 
 
 def memory_text(profile: Profile) -> str:
-    """Return the greatest shares of SBUF and PSUM that a program uses, such as ``SBUF 41 %, PSUM 25 %``.
-
-    Returns an empty text if the shares are unknown.
+    """Return the greatest shares of SBUF and PSUM that a program uses, such as ``SBUF 41 %, PSUM 25 %``; "" if they
+    are unknown.
     """
     chip, counters = CHIPS.get(profile.chip), profile.counters
     if chip is None or "sbuf_peak_bytes_per_partition" not in counters:
@@ -290,7 +292,7 @@ def memory_text(profile: Profile) -> str:
 
 
 def latency_text(evaluation: Evaluation) -> str:
-    """Return the latency as text with its source and interval; the status if there is no latency."""
+    """Return a latency as text, with its source and interval; without a latency, the status."""
     profile = evaluation.profile
     if profile is None:
         return evaluation.status.value

@@ -1,4 +1,4 @@
-"""Evaluate saves tier by tier, cheap tiers first, and report each result at once."""
+"""Watch kernel files, evaluate each save, cheap checks first, and report each result at once."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from acceld.watch.tiers import Evaluate, SaveResult, Tiers, Watched, carried, la
 
 
 class Optimizer(Protocol):
-    """Define the interface that starts searches. Methods raise AcceldError if they fail."""
+    """Interface by which the watcher starts and ends searches. Methods raise AcceldError if they fail."""
 
     def reachable(self) -> bool:
-        """Return True if a search could be started now."""
+        """Return True if a search could start now."""
         ...
 
     async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
-        """Start a search, and return its run's id."""
+        """Start a search from ``kernel`` with a cap of ``usd``, and return its run's id."""
         ...
 
     async def cancel(self, run: int) -> None:
-        """End a run whose kernel has been edited since."""
+        """End a run, because its kernel was edited after the run began."""
         ...
 
 
@@ -54,9 +54,9 @@ class Watcher:
         device: Evaluate | None = None,
         simulated: bool = True,
     ) -> None:
-        """Prepare the watcher. ``device`` evaluates on hardware that measures.
+        """Prepare the watcher. ``device`` evaluates on a chip that measures.
 
-        Without ``simulated``, a save is only measured, not predicted.
+        With ``simulated`` False a save is only measured, not predicted.
         """
         self.files = {watched.path.resolve(): watched for watched in files}
         self.paused = False
@@ -74,7 +74,7 @@ class Watcher:
         self._saved = SavedFiles(self._all_files(), quiet_s=quiet_s)
 
     async def run(self) -> None:
-        """Evaluate the present files, then follow saves until cancelled."""
+        """Evaluate the watched files as they are, then each save. This never returns; cancel it."""
         try:
             self.start()
             async for batch in self._saved.batches():
@@ -85,16 +85,16 @@ class Watcher:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def start(self) -> None:
-        """Evaluate every file in its present state."""
+        """Evaluate every watched file as it is."""
         for watched in self.files.values():
             self._start(watched)
 
     async def settled(self) -> None:
-        """Wait for every evaluation that the saves so far have started."""
+        """Wait until every evaluation that earlier saves started has ended."""
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def toggle_pause(self) -> None:
-        """Pause, or go on and evaluate the watched files that were saved meanwhile."""
+        """Pause. If paused already, go on, and evaluate the files that were saved meanwhile."""
         self._by_many, self.paused = False, not self.paused
         if not self.paused:
             self._evaluate()
@@ -104,7 +104,9 @@ class Watcher:
         self._saved.wrote(path)
 
     async def optimize(self, watched: Watched) -> None:
-        """Start a search from the file's present text, within the caps, and end the search from an earlier text."""
+        """Start a search from the present text of a file, if the caps allow it. A search from an earlier text of the
+        file is ended.
+        """
         refusal = self._policy.refusal(time.monotonic())
         if self._optimizer is None or watched.kernel is None:
             refusal = refusal or "no daemon to search with"
@@ -163,7 +165,9 @@ class Watcher:
             self._evaluate()
 
     def _evaluate(self) -> None:
-        """Evaluate the watched files of which a part was saved since the last call."""
+        """Evaluate each watched kernel if the file, or a module or workload that it uses, was saved since the last
+        call.
+        """
         batch, self._missed = self._missed, set()
         self._saved.watch(self._all_files())
         for path, watched in self.files.items():
@@ -172,7 +176,7 @@ class Watcher:
                 self._start(watched)
 
     def _start(self, watched: Watched) -> None:
-        """Evaluate the newest state of a file, and cancel unfinished work on an older state."""
+        """Evaluate a file's newest text. Evaluations of its older texts that have not ended are cancelled."""
         running = self._tasks.get(watched.path)
         if running is not None and not running.done():
             running.cancel()
@@ -241,7 +245,7 @@ class Watcher:
     async def _carry_over(
         self, watched: Watched, kernel: Kernel, evaluated: Evaluation, report: Callable[..., None]
     ) -> None:
-        """Try the earlier win on the edited file, because this costs nothing, unlike a search."""
+        """Apply the earlier win to the edited file, and evaluate the result. Unlike a search, this costs nothing."""
         if watched.best is None:
             return
         text = rebased(*watched.best, kernel.text)

@@ -36,8 +36,8 @@ _FACTOR = 4.0
 
 @dataclass(frozen=True, slots=True)
 class MetamorphicPair:
-    """Related inputs for a second run, and the function that changes the first run's outputs (in the reference's
-    layout) as the relation requires.
+    """Inputs for a second run, and the function that turns the first run's outputs (in the reference's layout) into
+    those that the second run must give.
     """
 
     inputs: list[Any]
@@ -47,7 +47,9 @@ class MetamorphicPair:
 def metamorphic_pair(
     workload: Workload, check: Metamorphic, inputs: Sequence[Any], rng: np.random.Generator
 ) -> MetamorphicPair:
-    """Return the inputs that ``check`` derives from ``inputs``, and the required relation of the two outputs."""
+    """Return the second inputs that ``check`` makes from ``inputs``, and the relation that the two runs' outputs must
+    keep.
+    """
     import numpy as np
 
     changed = list(inputs)

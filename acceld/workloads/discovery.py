@@ -1,4 +1,4 @@
-"""Find workload folders: acceld's own and those that a person added."""
+"""Find workload folders: acceld's own, those of installed packages, and those that a person added."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from acceld.workloads.records import Workload
 
 
 def workload_folders(extra_folders: Iterable[Path | str] = ()) -> dict[str, Path]:
-    """Return the folders with a workload.toml, by folder name, without reading them. If two folders have the same name,
-    the later one counts: first come acceld's folders, then those of installed packages, then the extra folders.
+    """Return all folders that have a workload.toml, by folder name. The files are not read.
 
-    An extra folder may be a workload, a family or a tree of families.
+    acceld's folders come first, then those of installed packages, then the extra ones. If two have the same name, the
+    later one counts. An extra folder may be a workload, a family, or a tree of families.
     """
     found: dict[str, Path] = {}
     added = (Path(plugin.value) for plugin in plugins.accepted("acceld.workloads", _fault))
@@ -35,15 +35,15 @@ def _fault(value: Any) -> str:
 
 
 def find_workloads(extra_folders: Iterable[Path | str] = ()) -> dict[str, Workload]:
-    """Return every workload, by name, in the order of families and names. Raises WorkloadError
-    for an invalid workload.
-    """
+    """Return every workload by name, in the order of families and names. Raises WorkloadError for an invalid one."""
     loaded = [load_workload(folder) for folder in workload_folders(extra_folders).values()]
     return {one.name: one for one in sorted(loaded, key=lambda one: (one.family, one.name))}
 
 
 def workload(name: str, extra_folders: Iterable[Path | str] = ()) -> Workload:
-    """Return the workload called ``name``, or in the folder ``name``. Raises WorkloadError with the nearest name."""
+    """Return the workload with a name, or in a folder. Raises WorkloadError, with the nearest known name, if there is
+    none.
+    """
     refuse_notebook(name)
     folder = Path(name)
     if folder.name and (folder / FILE).is_file():

@@ -1,4 +1,4 @@
-"""Evaluate arithmetic over a workload's symbols, for shapes and declared work: ``2*M*N*K``."""
+"""Compute arithmetic over the symbols of a workload, such as ``2*M*N*K``, for shapes and declared work."""
 
 from __future__ import annotations
 

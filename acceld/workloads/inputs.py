@@ -1,4 +1,4 @@
-"""Make inputs from a workload's own distribution and from seven distributions derived from it."""
+"""Make inputs by a workload's own distribution, or by one of seven distributions derived from it."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _CONTINUOUS = ("normal", "uniform")
 
 
 def supported_distributions(workload: Workload) -> list[str]:
-    """Return the names of the distributions that the workload allows, ``own`` first."""
+    """Return the names of the distributions that a workload allows; ``own`` is the first."""
     return [name for name in DISTRIBUTIONS if workload.distributions[name].declared]
 
 
 def make_inputs(
     workload: Workload, seed: int | None, distribution: str = "own", dtype: Any = None, room: Room | None = None
 ) -> list[Any]:
-    """Return the workload's inputs in order and in the reference's layout, scalars as Python numbers.
+    """Return a workload's inputs, in order and in the reference's layout; scalars are Python numbers.
 
-    ``seed`` None draws from the operating system; the same seed gives the same inputs. ``own`` seeds numpy's global
-    generator as the published workloads do (so :data:`PAPER_SEEDS` give the published inputs) and puts its state back.
-    If the workload is ``drawn``, ``own`` does so only for these seeds, and other seeds draw from the arguments'
-    distributions. ``dtype``, if given, replaces the type of every floating-point array after drawing. If ``room`` is
-    given, arrays that need no conversion are drawn into the arrays that it returns.
+    The same ``seed`` gives the same inputs; None draws a seed from the operating system. For ``own``, numpy's global
+    generator is seeded as the published workloads do, and its state is put back, so :data:`PAPER_SEEDS` give the
+    published inputs. A workload that is ``drawn`` does this for these seeds alone; for other seeds its inputs come
+    from the distributions of its arguments. ``dtype`` replaces the type of every floating-point array after drawing.
+    ``room`` returns arrays; inputs that need no conversion are drawn into them.
 
-    Raises WorkloadError for an unknown distribution or one the workload refuses.
+    Raises WorkloadError for an unknown distribution, or one that the workload refuses.
     """
     import numpy as np
 
@@ -112,15 +112,18 @@ def _own(workload: Workload, seed: int, room: Room | None) -> Sequence[Any]:
 
 
 def _narrowed(argument: Argument, value: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of 64-bit numbers in the declared 32-bit type of the same kind, because no kernel takes 64 bits."""
+    """Return an array of 64-bit numbers in the 32-bit type that the argument declares, because no kernel takes 64
+    bits. Other arrays are returned unchanged.
+    """
     wide = value.dtype.name in ("float64", "int64", "uint64") and argument.dtype == value.dtype.name.replace("64", "32")
     return value.astype(argument.dtype) if wide else value
 
 
 def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any] | None = None) -> NDArray[Any]:
-    """Return an array for ``argument`` from its declared distribution; ``earlier`` are the arguments before it.
+    """Return an array for ``argument``, drawn from its declared distribution. ``earlier`` has the arguments before it,
+    by name.
 
-    Raises WorkloadError if the distribution can not be met (more distinct indices than there are numbers).
+    Raises WorkloadError if the distribution is impossible, such as more distinct indices than there are numbers.
     """
     import numpy as np
 
@@ -139,9 +142,9 @@ def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any
 
 
 def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator) -> NDArray[Any]:
-    """Return an array drawn in parts to save memory: 1 GiB of bfloat16 weights would need 4 GiB in float64.
+    """Return an array of the same numbers as if drawn at once, but drawn in parts.
 
-    The numbers are the same as if they were drawn at once.
+    This saves memory: 1 GiB of bfloat16 weights would need 4 GiB in float64.
     """
     import numpy as np
 
@@ -154,7 +157,9 @@ def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator)
 
 
 def _drawn(workload: Workload, seed: int, room: Room | None) -> list[Any]:
-    """Return the inputs. Each part of an array has a generator of its own, so that several cores can draw."""
+    """Return a workload's inputs. Each part of an array is drawn by a generator of its own, so that several cores can
+    draw.
+    """
     import numpy as np
 
     made: dict[str, Any] = {}
@@ -195,7 +200,7 @@ def _fill(how: Distribution, into: NDArray[Any], seed: tuple[int, int, int]) -> 
 
 
 def _distinct(argument: Argument, below: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Return distinct whole numbers below ``below``, in random order."""
+    """Return distinct whole numbers from 0 to ``below`` - 1, in random order."""
     count = math.prod(argument.shape)
     if count > below:
         raise WorkloadError(
@@ -257,8 +262,8 @@ def _row_scaled(array: NDArray[Any], argument: Argument, rng: np.random.Generato
 
 
 def _special(array: NDArray[Any], argument: Argument, rng: np.random.Generator) -> NDArray[Any]:
-    """Set one element in 64 to 0, -0, the smallest normal float32, one, or a value near 80 (exp's range). Return the
-    array.
+    """Set one element in 64 to 0, -0, 1, the smallest normal float32, or a value near 80 (where exp nearly overflows).
+    Return the array.
     """
     import numpy as np
 

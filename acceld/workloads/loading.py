@@ -39,7 +39,7 @@ _TOP = (
 
 
 class _Table:
-    """A table of the file: typed reads, and an error for every key that was not read."""
+    """One table of workload.toml. It checks types as keys are read, and refuses keys that nobody read."""
 
     def __init__(self, path: Path, where: str, data: object) -> None:
         self.path, self.where = path, where
@@ -52,7 +52,7 @@ class _Table:
         return WorkloadError(f"{self.path}: {place}{key} {problem}", hint=hint)
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuse all keys except ``known``."""
+        """Raise WorkloadError if the table has a key that is not in ``known``."""
         known = list(known)
         for key in self.data:
             if key not in known:
@@ -103,7 +103,7 @@ class _Table:
         return _Table(self.path, where, self.data.get(key, {}))
 
     def extents(self, key: str, values: Mapping[str, int], default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """Return a shape: whole numbers and expressions over the symbols."""
+        """Return a shape whose extents the file gives as whole numbers or expressions over the symbols."""
         value = self.data.get(key)
         if value is None and default is not None:
             return default
@@ -129,9 +129,10 @@ class _Table:
 
 
 def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) -> Workload:
-    """Return the workload in ``folder``. Raises WorkloadError naming the file, the key and the nearest known key.
+    """Return the workload in ``folder``. Raises WorkloadError, which names the file, the key, and the nearest known
+    key.
 
-    ``instead`` gives some symbols other values; the workload then has other shapes and another hash.
+    ``instead`` gives some symbols other values; then shapes and hash are others too.
     """
     folder = Path(folder)
     path = folder / FILE
@@ -204,7 +205,9 @@ def hidden_shapes(workload: Workload) -> tuple[Workload, ...]:
 
 
 def every_shape(workload: Workload) -> tuple[tuple[WeightedShape, Workload], ...]:
-    """Return the workload in each shape that a kernel must support, the workload's main shape first."""
+    """Return (shape with its weight, workload in that shape) for every shape that a kernel must support, the main
+    shape first.
+    """
     named = {symbol for shape in workload.shapes for symbol in shape.values}
     own = WeightedShape(
         {symbol: workload.values[symbol] for symbol in workload.values if symbol in named}, workload.weight
@@ -291,7 +294,7 @@ def _distribution(table: _Table, values: Mapping[str, int]) -> Distribution:
 
 
 def _bound(table: _Table, key: str, default: float, values: Mapping[str, int]) -> float:
-    """Return a number, or an expression over the symbols."""
+    """Return a number that the file gives as a number or as an expression over the symbols."""
     if isinstance(table.data.get(key), str):
         return float(table.expression(key, table.data[key], values))
     return table.number(key, default)

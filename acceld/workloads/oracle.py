@@ -1,4 +1,4 @@
-"""Load and run the numpy reference of a workload, in a process without candidate code."""
+"""Load and run the numpy reference of a workload, in a process that has no candidate's code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FUNCTIONS = ("get_inputs", "forward", "transform_to_nki_inputs", "transform_nki
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The functions of a reference file. Only ``forward`` is required."""
+    """The functions in a reference's file. Only ``forward`` must be there."""
 
     forward: Callable[..., Any]
     get_inputs: Callable[[], Sequence[Any]] | None
@@ -48,7 +48,7 @@ def load_reference(path: Path) -> Reference:
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Load a module without writing bytecode, so that a person's folder gets no ``__pycache__``."""
+    """Load a module without writing bytecode, so that no ``__pycache__`` appears in a person's folder."""
 
     def set_data(self, path: Any, data: Any, *, _mode: int = 0o666) -> None:
         """Write nothing."""
@@ -78,10 +78,10 @@ def reference_of(workload: Workload) -> Reference:
 
 
 def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool = True) -> list[NDArray[Any]]:
-    """Return the reference's outputs for ``inputs``, in its own layout; with ``float64``, computed in float64
-    throughout.
+    """Return the reference's outputs for ``inputs``, in the reference's layout. With ``float64``, everything is
+    computed in float64.
 
-    Raises WorkloadError if the reference raises or returns other shapes than the workload declares.
+    Raises WorkloadError if the reference raises, or returns other shapes than the workload declares.
     """
     given = [as_float64(one) if float64 else one for one in inputs]
     return called(workload, reference_of(workload).forward, given, [output.shape for output in workload.outputs])
@@ -90,7 +90,7 @@ def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool =
 def called(
     workload: Workload, forward: Callable[..., Any], given: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> list[NDArray[Any]]:
-    """Return the results of a reference's ``forward`` as arrays of these shapes. Raises WorkloadError if ``forward``
+    """Call a reference's ``forward``, and return its results as arrays of the given shapes. Raises WorkloadError if it
     raises, or returns other shapes.
     """
     import numpy as np
@@ -109,7 +109,7 @@ def called(
 
 
 def as_float64(value: Any) -> Any:
-    """Return a floating-point array in float64, and anything else unchanged."""
+    """Return a floating-point array in float64, and any other value unchanged."""
     import numpy as np
 
     if isinstance(value, np.ndarray) and value.dtype.kind not in "iub":
@@ -118,8 +118,8 @@ def as_float64(value: Any) -> Any:
 
 
 def as_float32(value: Any, *, copy: bool = False) -> Any:
-    """Return a floating-point array in float32, the same array if it is and no ``copy`` is asked for; anything else as
-    it is.
+    """Return a floating-point array in float32, and any other value unchanged. Without ``copy``, an array that is
+    float32 already is returned itself.
     """
     import numpy as np
 
@@ -129,7 +129,7 @@ def as_float32(value: Any, *, copy: bool = False) -> Any:
 
 
 def kernel_inputs(workload: Workload, inputs: Sequence[Any]) -> list[Any]:
-    """Return ``inputs`` in the kernel's layout."""
+    """Return ``inputs`` in the layout in which the kernel takes them."""
     reference = reference_of(workload) if workload.reference else None
     if reference and reference.to_kernel and not workload.reshaped:
         return list(reference.to_kernel(inputs))

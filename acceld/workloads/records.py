@@ -1,4 +1,4 @@
-"""Define the records of a workload, all frozen."""
+"""Define the records of a workload. All are frozen."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
 
 
 class Precision(StrEnum):
-    """Arithmetic that a candidate may use if the workload's type is float32."""
+    """Which arithmetic a candidate may use if the workload's type is float32."""
 
     FP32_STRICT = "fp32_strict"
     """Every product and sum in float32."""
@@ -88,11 +88,12 @@ Arguments: TypeAlias = tuple[ArraySpec | float | int | bool, ...]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Random distribution of an array's elements.
+    """The random distribution of an array's elements.
 
-    ``normal`` (mean, std), ``uniform`` or ``integers`` (low, high); two kinds are for indices: ``permutation``
-    (distinct whole numbers below high) and ``indptr`` (0, then the ends of parts that together have high elements, each
-    at least low and at least as long as the same part of the argument ``over``).
+    ``normal`` has mean and std; ``uniform`` and ``integers`` have low and high. Two kinds are for indices.
+    ``permutation`` gives distinct whole numbers below high. ``indptr`` gives 0, then the ends of parts that together
+    have high elements. Each part has at least low elements, and at least as many as the same part of the argument
+    ``over``.
     """
 
     kind: str = "normal"
@@ -110,7 +111,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of the kernel, in order: an array, or a scalar with a ``value``."""
+    """One argument of the kernel: an array, or a scalar with a ``value``."""
 
     name: str
     shape: tuple[int, ...] = ()
@@ -136,7 +137,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A result: the reference's shape, and the shape in which the kernel returns it."""
+    """One result: its shape in the reference, and the shape in which the kernel returns it."""
 
     name: str
     shape: tuple[int, ...]
@@ -148,7 +149,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredWork:
-    """Work of the operator, independent of the kernel: floating-point operations and compulsory bytes."""
+    """The operator's work, whichever kernel does it: floating-point operations and the bytes that must be moved."""
 
     vector_flops: int
     matmul_flops: int
@@ -157,7 +158,7 @@ class DeclaredWork:
 
 @dataclass(frozen=True, slots=True)
 class DistributionState:
-    """State of a distribution: candidates are checked on it, or they are not for the given ``reason``."""
+    """Whether candidates are checked on a distribution; if not, the ``reason``."""
 
     declared: bool
     reason: str = ""
@@ -165,7 +166,8 @@ class DistributionState:
 
 @dataclass(frozen=True, slots=True)
 class Metamorphic:
-    """A relation between two runs that the operator keeps; see :mod:`acceld.workloads.checks`."""
+    """A relation between the outputs of two runs that every correct kernel keeps; see :mod:`acceld.workloads.checks`.
+    """
 
     kind: str
     arguments: tuple[str, ...]
@@ -176,7 +178,7 @@ class Metamorphic:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A published or measured latency to compare with; never mixed with simulated latencies."""
+    """A published or measured latency, shown beside results. It is never mixed with simulated latencies."""
 
     what: str
     latency_us: float
@@ -188,7 +190,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Another correct kernel of the workload, to compare with. It is neither a baseline nor the root of a search."""
+    """Another correct kernel of the workload, for comparisons. It is no baseline, and no search begins from it."""
 
     name: str
     api: str
@@ -198,14 +200,14 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class WeightedShape:
-    """Another shape that a kernel must support, as values of the symbols, and its weight."""
+    """Another shape that a kernel must support: values of the symbols, and a weight."""
 
     values: Mapping[str, int]
     weight: float = 1.0
 
     @property
     def text(self) -> str:
-        """The values as text for people."""
+        """The shape's values of the symbols, as text for people."""
         return shape_text(self.values)
 
 
@@ -216,7 +218,9 @@ def shape_text(values: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A workload as a public definition of flashinfer-bench: names its axes, and which of them are free."""
+    """A public definition of flashinfer-bench that the workload is an instance of: the names of its axes, and which
+    are free.
+    """
 
     name: str
     op_type: str
@@ -295,12 +299,12 @@ class Workload:
 
     @property
     def kernel_dtypes(self) -> tuple[str, ...]:
-        """Dtypes of the arguments; empty for a scalar."""
+        """Dtypes of the arguments; "" for a scalar."""
         return tuple(one.dtype if one.value is None else "" for one in self.arguments)
 
     @property
     def mutated(self) -> tuple[int, ...]:
-        """Positions, among the arrays, of arguments that the kernel may change."""
+        """Positions of the arguments that the kernel may change, counted among the arrays."""
         arrays = [argument.name for argument in self.arguments if not argument.is_scalar]
         return tuple(arrays.index(name) for name in self.mutates)
 

@@ -1,7 +1,7 @@
-"""Compute a reference block by block of rows: less memory, and a block on each core.
+"""Compute a reference in blocks of rows, to need less memory, and to use a core for each block.
 
-A workload says along which axes that can be done: ``rows = ["M"]`` means that an index of M of every output depends on
-no other index of the arguments that have the axis M, unless these are given whole.
+A workload says along which axes this is possible. ``rows = ["M"]`` means that index m of axis M in every output
+depends only on index m of the arguments that have M, and on arguments that are given whole.
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ _LEAST_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Hold a block of rows: which indices of each axis belong to it, the same for every output."""
+    """A block of rows: which indices of each row axis belong to it. They are the same for every output."""
 
     slices: Mapping[str, slice]
 
     def of(self, array: NDArray[Any], axes: Sequence[str]) -> NDArray[Any]:
-        """Return the block's part of an array with these axes; the whole array if the block cuts none of the axes."""
+        """Return the part of an array with these axes that belongs to the block; the whole array if no axis is
+        divided.
+        """
         index: tuple[Any, ...] = tuple(self.slices.get(axis, slice(None)) for axis in axes)
         return array[(*index, ...)]  # a single value without axes stays an array
 
     def shape(self, output: Output) -> tuple[int, ...]:
-        """Return the shape of the block of an output."""
+        """Return the shape of the part of an output that belongs to the block."""
         return tuple(
             len(range(extent)[self.slices.get(axis, slice(None))])
             for extent, axis in zip(output.shape, output.axes, strict=True)
         )
 
     def within(self, outer: RowBlock) -> RowBlock:
-        """Return the same rows, counted from the first row of the block ``outer``, which contains them."""
+        """Return this block with its rows counted from the first row of ``outer``, a block that contains it."""
         return RowBlock(
             {
                 axis: slice(part.start - outer.slices[axis].start, part.stop - outer.slices[axis].start)
@@ -62,10 +64,11 @@ class RowBlock:
 
 
 def row_blocks(workload: Workload, most_elements: int | None = None) -> list[RowBlock]:
-    """Return the blocks in which the reference may be computed: a single block if no row axes are declared or the
+    """Return the blocks in which a reference may be computed: only one if the workload declares no row axes, or if its
     outputs are small.
 
-    ``most_elements`` bounds an output's block. By default a block takes little memory, and its products are fast.
+    An output's part of a block has at most ``most_elements`` elements. By default a block takes little memory, and its
+    products are fast.
     """
     largest = max(math.prod(output.shape) for output in workload.outputs)
     *outer, inner = _extents(workload) or [1]
@@ -93,8 +96,8 @@ def row_blocks(workload: Workload, most_elements: int | None = None) -> list[Row
 def sampled(
     workload: Workload, blocks: Sequence[RowBlock], most_elements: int, rng: np.random.Generator
 ) -> dict[int, RowBlock]:
-    """Return a run of rows in each of a few blocks, at random: about ``most_elements`` elements of each output. Return
-    every whole block if the blocks have no more elements than that.
+    """Return a random run of rows from a few blocks, by block number: about ``most_elements`` elements of each output.
+    If the blocks have no more than that, return all of them whole.
     """
     every = dict(enumerate(blocks))
     if len(blocks) == 1:
@@ -116,15 +119,15 @@ def sampled(
 
 
 def _extents(workload: Workload) -> list[int]:
-    """Return the extent of each row axis."""
+    """Return the length of each row axis."""
     output = workload.outputs[0]
     return [output.shape[output.axes.index(axis)] for axis in workload.rows]
 
 
 class BlockedReference:
-    """The reference of a workload on some inputs, block by block. Threads may compute blocks at the same time.
+    """A workload's reference on some inputs, computed block by block. Threads may compute blocks at the same time.
 
-    ``convert`` changes the dtype of an input, or returns it as it is.
+    ``convert`` returns an input in the dtype in which the reference computes.
     """
 
     def __init__(self, workload: Workload, inputs: Sequence[Any], convert: Callable[[Any], Any]) -> None:
@@ -140,7 +143,9 @@ class BlockedReference:
         return not argument.whole and bool(set(argument.axes) & set(self._workload.rows))
 
     def outputs(self, block: RowBlock) -> list[NDArray[Any]]:
-        """Return the block of each output. Raises WorkloadError if the reference raises or returns other shapes."""
+        """Return the part of each output that belongs to a block. Raises WorkloadError if the reference raises, or
+        returns other shapes.
+        """
         given = [
             self._shared[position] if position in self._shared else self._part(block, position)
             for position in range(len(self._inputs))
@@ -149,14 +154,15 @@ class BlockedReference:
         return called(self._workload, self._forward, given, shapes)
 
     def _part(self, block: RowBlock, position: int) -> NDArray[Any]:
-        """Return a copy of the part of an input that belongs to the block; a reference may change it in place."""
+        """Return a copy of the part of an input that belongs to a block, because the reference may change it in place.
+        """
         part = block.of(self._inputs[position], self._workload.arguments[position].axes)
         made: NDArray[Any] = self._convert(part)
         return part.copy() if made is part else made
 
 
 def _constant(value: Any) -> Any:
-    """Return an input that all blocks share; a reference that changes it in place raises."""
+    """Return an input that all blocks share, as a read-only array: a reference that changes it raises an error."""
     if not hasattr(value, "flags"):
         return value
     shared = value.view()
