@@ -27,8 +27,7 @@ class Places:
     config: Config
 
     def file(self, text: str) -> Path:
-        """Return the path of an existing file below a root, with links resolved. Raise UsageError for any other path.
-        """
+        """Return the path of an existing file below a root, with links resolved. Raise UsageError for any other path."""
         path = self._inside(text)
         if not path.is_file():
             raise UsageError(f"there is no file {text!r}", hint=f"paths must lie below {self._named()}")
@@ -42,8 +41,7 @@ class Places:
         return path
 
     def workload(self, name: str) -> Workload:
-        """Return the workload with a name, or in a folder below a root. Raise UsageError if there is no such workload.
-        """
+        """Return the workload with a name, or in a folder below a root. Raise UsageError if there is no such workload."""
         folders = workload_folders(self.config.paths.workloads)
         if name in folders:
             return load_workload(folders[name])
@@ -58,7 +56,9 @@ class Places:
         raise UsageError(f"there is no workload {name[:200]!r}. {near}".rstrip(), hint="list_workloads names them")
 
     def own_workloads(self) -> list[str]:
-        """Return the workload folders below the roots, at most four levels deep."""
+        """Return the workload folders at most four levels below the roots, as paths relative to the first root if they
+        lie below it.
+        """
         depths = ("", "*/", "*/*/", "*/*/*/")
         found = (path.parent for root in self.roots for depth in depths for path in sorted(root.glob(depth + FILE)))
         return [str(one.relative_to(self.roots[0])) if one.is_relative_to(self.roots[0]) else str(one) for one in found]
@@ -96,8 +96,7 @@ class Places:
         )
 
     def api_of(self, text: str, file: Path | None, found: Workload | None) -> str:
-        """Return the API of a source: that of its imports, else the only API of the workload, else the configured one.
-        """
+        """Return the API of a source: that of its imports, else the only API of the workload, else the configured one."""
         written_for = "c" if file is not None and file.suffix == ".c" else kernel_files.api_of_text(text)
         if written_for is not None:
             return written_for

@@ -126,7 +126,10 @@ class Toolbox:
         found = await self._workload(workload) if workload else None
         kernel = await asyncio.to_thread(self.places.kernel, source, path, api, found)
         if len(kernel.text) > SUGGEST_CHARS:
-            raise UsageError(f"a kernel of {len(kernel.text)} characters is too long for the rules")
+            raise UsageError(
+                f"a kernel of {len(kernel.text)} characters is too long for the rules",
+                hint=f"at most {SUGGEST_CHARS:,} characters: send the function that is to be rewritten, without the rest",
+            )
         refused = await asyncio.to_thread(policy.check, kernel.text, kernel.filename)
         if refused is not None and refused.rule == "syntax":
             raise UsageError(f"line {refused.line}: {refused.message}", hint="mend the source first")
@@ -754,8 +757,7 @@ def _facts(found: Workload) -> Json:
 
 
 def _argument(text: str, place: int) -> Json | float | int:
-    """Return an argument that a text describes: shape and dtype for ``128x512:float32``, the number for ``eps=1e-6``.
-    """
+    """Return an argument that a text describes: shape and dtype for ``128x512:float32``, the number for ``eps=1e-6``."""
     if ":" in text:
         draft = parse_argument(text, place)
         return {"shape": draft.shape, "dtype": draft.dtype}

@@ -216,7 +216,7 @@ class Fleet:
         """
         seat = self._seat(name)
         if seat.standing is Standing.SILENT:
-            raise UsageError(f"{name} does not answer: {seat.reason}")
+            raise UsageError(f"host {name} does not answer: {seat.reason}", hint="Mend the host first.")
         if wrong := _differing(seat.facts):
             raise UsageError(f"{name} {wrong}", hint="Install the daemon's versions on that host.")
         self._members[name].canaries.clear()

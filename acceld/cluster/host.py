@@ -37,7 +37,7 @@ class MissingError(AcceldError):
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a host says about itself: name, slots, instance type, chip, versions."""
+    """A host's description of itself: name, slots, instance type, chip, versions."""
 
     name: str
     slots: int
@@ -136,7 +136,7 @@ class LocalHost:
 
     def _keep(self, sha256: str, data: bytes) -> None:
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise UsageError(f"contents of {sha256[:12]} arrived damaged")
+            raise UsageError(f"the contents with the hash {sha256[:12]} arrived damaged: their hash is another one")
         self._contents.mkdir(parents=True, exist_ok=True)
         _write(self._contents / sha256, data)
 

@@ -42,8 +42,7 @@ class FleetControl(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts that do a daemon's work: evaluator, builder of searches, and what is called at reload and at the end.
-    """
+    """The parts that do a daemon's work: evaluator, builder of searches, and what is called at reload and at the end."""
 
     evaluator: Evaluator
     make_search: SearchMaker

@@ -1,5 +1,4 @@
-"""Run the daemon of one state folder (``--home DIR``) in this process. Commands start the process through ``launch``.
-"""
+"""Run the daemon of one state folder (``--home DIR``) in this process. Commands start the process through ``launch``."""
 
 from __future__ import annotations
 

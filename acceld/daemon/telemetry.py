@@ -176,8 +176,7 @@ def _ns(at: float) -> int:
 
 
 async def export(store: Store, config: TelemetryConfig, statistics: Statistics) -> None:
-    """Export events from now on; this never returns, so cancel it. Without an endpoint in [telemetry], return at once.
-    """
+    """Export events from now on; this never returns, so cancel it. Without an endpoint in [telemetry], return at once."""
     if not config.endpoint:
         return
     telemetry, shut_down = _exporting(config, statistics)

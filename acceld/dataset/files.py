@@ -25,7 +25,7 @@ LARGER = "Work in larger pieces: keep more values on the chip between two steps,
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written: the number of programs, and the rows of each format by split."""
+    """The written data: the number of programs, and the rows of each format by split."""
 
     programs: int
     pairs: int

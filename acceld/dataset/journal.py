@@ -1,5 +1,4 @@
-"""Keep the finished programs of a data set in a file in its folder, so that interrupted work continues where it ended.
-"""
+"""Keep the finished programs of a data set in a file in its folder, so that interrupted work continues where it ended."""
 
 from __future__ import annotations
 
@@ -91,8 +90,7 @@ class Journal:
             connection.execute("insert into programs values (?, ?, ?, ?, ?)", (program.number, record, *spent))
 
     def numbers(self) -> dict[int, bool]:
-        """Return every finished program's number, with True if the program is in the data set and False if it failed.
-        """
+        """Return every finished program's number, with True if the program is in the data set and False if it failed."""
         found = self._connection.execute("select number, json_array_length(record, '$.members') > 0 from programs")
         return {number: bool(made) for number, made in found}
 

@@ -9,7 +9,7 @@ from acceld.model import Evaluation
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the maker of a data set chose. The same order and version of acceld give the same bytes."""
+    """The choices of a data set's maker. The same order and version of acceld give the same bytes."""
 
     programs: int
     pairs: int

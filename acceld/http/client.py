@@ -24,7 +24,7 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens, and the token that authorizes requests to it."""
+    """The address of a server, and the token that authorizes requests to it."""
 
     token: str
     socket_path: Path | None = None

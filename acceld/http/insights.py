@@ -44,7 +44,10 @@ async def patch_insight(request: web.Request) -> web.Response:
         else:
             raise UsageError(f"an insight has no {name!r} to set", hint=f"one of {', '.join((*FLAGS, *TEXTS, 'tags'))}")
         if not fits:
-            raise UsageError(f"{name}={value!r} is of the wrong type")
+            raise UsageError(
+                f"{name}={value!r} is of the wrong type",
+                hint="true or false" if name in FLAGS else "a text" if name in TEXTS else "a list of texts",
+            )
     await control_of(request).change_insight(insight, changes)
     return answer(await request.app[READING].read(listing.insight_row, insight))
 

@@ -14,7 +14,7 @@ ROLES: tuple[Role, ...] = ("planner", "executor", "fixer", "summarizer")
 
 @dataclass(slots=True)
 class Received:
-    """What has arrived of an answer so far."""
+    """The part of an answer that has arrived so far."""
 
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)

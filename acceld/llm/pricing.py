@@ -162,8 +162,7 @@ def _lookup(provider: str, model: str) -> ModelPrice | None:
 
 
 def _flat(table: ModelPrice, input_tokens: int, source: str) -> Price | None:
-    """Return the table's rates for prompts of ``input_tokens`` tokens; None if it has no rate for input or for output.
-    """
+    """Return the table's rates for prompts of ``input_tokens`` tokens; None if it has no rate for input or for output."""
     from genai_prices.types import TieredPrices
 
     def rate(name: str) -> Decimal | None:

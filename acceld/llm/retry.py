@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a request is sent again, and how long to wait before."""
+    """Number of tries of one request, and the waits between them."""
 
     max_tries: int = 6
     """Limit on all requests of a call, including the first."""

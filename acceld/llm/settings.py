@@ -259,7 +259,8 @@ def _tier(name: str, model: ModelConfig) -> ServiceTier | None:
     if not model.service_tier:
         if any(rate is not None for rate in (*rates, *others)):
             raise ConfigError(
-                f"[models.{name}] has prices of a tier, and no service_tier", hint='service_tier = "flex"'
+                f"[models.{name}] has prices of a tier, and no service_tier",
+                hint='Name the tier, such as service_tier = "flex", or remove its prices.',
             )
         return None
     if rates[0] is None or rates[1] is None:

@@ -57,7 +57,7 @@ COSTS = ("total_cost_usd", "cost_usd")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: its exit code (None if it was stopped), its output, and its run time in seconds."""
+    """The end of a program: its exit code (None if it was stopped), its output, and its run time in seconds."""
 
     code: int | None
     output: str
@@ -84,7 +84,7 @@ def command_words(configured: str) -> list[str]:
             word.format(**dict.fromkeys(PLACEHOLDERS, ""))
         except (KeyError, IndexError, ValueError) as error:
             raise ConfigError(
-                f"[command] run: {word!r} has an unknown placeholder", hint=f"known: {', '.join(PLACEHOLDERS)}"
+                f"[command] run: {word!r} has an unknown placeholder", hint=f"Use one of {', '.join(PLACEHOLDERS)}."
             ) from error
     return words
 

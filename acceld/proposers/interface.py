@@ -32,7 +32,7 @@ class ProblemArgument:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a proposer may know about the workload that is optimized."""
+    """Facts about the optimized workload that a proposer may know."""
 
     workload: str
     description: str

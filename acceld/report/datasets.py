@@ -129,8 +129,7 @@ def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | Non
 
 
 def pairs(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield a row with the slow and the fast kernel for each child that passed and is clearly faster than its parent.
-    """
+    """Yield a row with the slow and the fast kernel for each child that passed and is clearly faster than its parent."""
     for parent, child, plan, value in edges(material):
         if value <= 0 or parent.evaluation is None or child.evaluation is None:
             continue

@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a report says about one run. ``outcome`` is the record of ``acceld optimize --json``."""
+    """The facts that a report states about one run. ``outcome`` is the record of ``acceld optimize --json``."""
 
     run: Json
     outcome: Json

@@ -87,7 +87,7 @@ def write_workload(case: ImportedKernel, folder: Path) -> Path:
     """
     place = folder / case.name
     if place.exists():
-        raise UsageError(f"{place} exists", hint="import into a new folder: --into DIR")
+        raise UsageError(f"{place} exists already; nothing was written", hint="import into a new folder: --into DIR")
     for path in (case.reference, case.kernel):
         if not path.is_file():
             raise UsageError(f"there is no file {path}, which {case.name} names")

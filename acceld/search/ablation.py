@@ -52,7 +52,7 @@ PROPOSER = "proposer"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What each run of an ablation may spend. At least one of the two limits is set."""
+    """Limits on what each run of an ablation may spend. At least one of the two is set."""
 
     candidates: int | None = None
     usd: float | None = None
@@ -127,7 +127,7 @@ def parse_cost(words: Sequence[str]) -> Cost:
                 continue
         except ValueError:
             pass
-        raise UsageError(f"{word!r} is not a budget", hint="candidates=64, usd=2, or both")
+        raise UsageError(f"{word!r} is not a budget", hint="Write candidates=64, usd=2, or both.")
     return cost
 
 
@@ -258,8 +258,7 @@ def _geomean(values: Sequence[float]) -> float:
 
 
 def _together(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return the geometric mean of several curves at each step. A curve that ended earlier counts with its last value.
-    """
+    """Return the geometric mean of several curves at each step. A curve that ended earlier counts with its last value."""
     curves = [curve for curve in curves if curve]
     longest = max((len(curve) for curve in curves), default=0)
     return tuple(_geomean([curve[min(step, len(curve) - 1)] for curve in curves]) for step in range(longest))

@@ -74,7 +74,7 @@ class BudgetReservation:
     def settle(self, cost_usd: Decimal | None) -> None:
         """Book the cost of the call, None if it is unknown. Raise RuntimeError if the call was settled before."""
         if not self.open:
-            raise RuntimeError("a reservation is settled once")
+            raise RuntimeError("this reservation was settled before: settle each reservation once")
         self.open = False
         self.budget.settled(self, cost_usd)
 
@@ -115,8 +115,7 @@ class Budget:
         self._wake()
 
     def open_run(self, run: int, cap_usd: float | None, spent_usd: float = 0.0) -> None:
-        """Open a run's account, or change its cap. ``spent_usd`` is what the run had spent before the daemon started.
-        """
+        """Open a run's account, or change its cap. ``spent_usd`` is what the run had spent before the daemon started."""
         account = self._runs.get(run)
         if account is None:
             account = self._runs[run] = Account(f"run r{run}", run=run, spent=micro_usd(spent_usd))
@@ -195,8 +194,7 @@ class Budget:
         return BudgetReservation(self, accounts, amount)
 
     def settled(self, reservation: BudgetReservation, cost_usd: Decimal | None) -> None:
-        """Book a call's cost in every account that its reservation was made in. Call it through the reservation only.
-        """
+        """Book a call's cost in every account that its reservation was made in. Call it through the reservation only."""
         for account in reservation.accounts:
             account.reserved -= reservation.amount
             if cost_usd is None:

@@ -53,7 +53,9 @@ def end_of(ended: ExceptionGroup[RunEnded | BudgetError | LLMError]) -> RunEnded
 
 @dataclass
 class RunControl:
-    """What people have asked of one run. The daemon changes it; the search loop reads it at each decision."""
+    """The actions that people have asked of one run. The daemon adds them; the search loop reads them at each
+    decision.
+    """
 
     running: asyncio.Event = field(default_factory=asyncio.Event)
     """Event that is clear while the run is paused."""
@@ -124,7 +126,7 @@ class RunControl:
                 self.budget_usd = float(arguments["usd"])
                 return f"the cap is {self.budget_usd:g} USD"
             case _:
-                raise UsageError(f"{action} does not last")
+                raise UsageError(f"the action {action} is carried out once, so it can not stay in force")
         self.unread[f"{action} {f'c{candidate}' if candidate else arguments['text'].strip()}"] = action
         return result
 
@@ -146,8 +148,7 @@ def control_from(events: Iterable[Event]) -> RunControl:
 
 
 def follow(control: RunControl, event: Event) -> None:
-    """Apply one event: an action that was carried out, or the start of an iteration, which takes the waiting branches.
-    """
+    """Apply one event: an action that was carried out, or the start of an iteration, which takes the waiting branches."""
     match event.data:
         case Steered(action=action, result=result, arguments=arguments):
             if action in LASTING and not result.startswith(REFUSED):

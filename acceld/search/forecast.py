@@ -93,8 +93,7 @@ class RoleForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The expected course of a run that makes all its iterations. Patience, target or budget may end the run earlier.
-    """
+    """The expected course of a run that makes all its iterations. Patience, target or budget may end the run earlier."""
 
     candidates: int
     roles: tuple[RoleForecast, ...]

@@ -129,9 +129,7 @@ class SearchParts:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is known about one parent: the earlier plans for it, the steps that led to it, and its partner for a
-    crossover.
-    """
+    """The past of one parent: the earlier plans for it, the steps that led to it, and its partner for a crossover."""
 
     plans: tuple[Plan, ...]
     outcomes: Mapping[int, str] = field(default_factory=dict)

@@ -95,7 +95,7 @@ def strategy(parameters: SearchParameters) -> Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How many candidates each attempt of one iteration may make, so that the run does not exceed its limit."""
+    """Number of candidates that each attempt of one iteration may make, so that the run does not exceed its limit."""
 
     room: int | None
     """Number of candidates left; None if the run has no limit."""

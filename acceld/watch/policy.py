@@ -11,8 +11,8 @@ COOL_DOWN_S = 10.0
 
 @dataclass(slots=True)
 class Policy:
-    """Whether a search may start: by the mode (ask, auto or off) and by caps, which also hold for searches that a
-    person asks for.
+    """Allow or refuse searches by a mode (ask, auto or off) and by caps. The caps also hold for searches that a person
+    asks for.
     """
 
     mode: str = "ask"

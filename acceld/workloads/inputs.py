@@ -217,11 +217,15 @@ def _ends_of_parts(
 
     parts = argument.shape[0] - 1
     if how.over and how.over not in earlier:
-        raise WorkloadError(f"argument {argument.name} is to lie over {how.over!r}, which is not an argument before it")
+        raise WorkloadError(
+            f"[arguments.{argument.name}] over = {how.over!r} must name an argument before {argument.name}"
+        )
     least = np.full(parts, int(how.low)) if not how.over else np.maximum(np.diff(earlier[how.over]), int(how.low))
     rest = int(how.high) - int(least.sum())
     if parts < 1 or rest < 0:
-        raise WorkloadError(f"argument {argument.name}: {int(how.high)} elements do not make {parts} parts that long")
+        raise WorkloadError(
+            f"[arguments.{argument.name}] high = {int(how.high)} is too low: {parts} parts as long as low and over demand need {int(least.sum())} elements"
+        )
     lengths = least + rng.multinomial(rest, rng.dirichlet(np.ones(parts)))
     return np.concatenate([[0], np.cumsum(lengths)])
 
@@ -262,8 +266,8 @@ def _row_scaled(array: NDArray[Any], argument: Argument, rng: np.random.Generato
 
 
 def _special(array: NDArray[Any], argument: Argument, rng: np.random.Generator) -> NDArray[Any]:
-    """Set one element in 64 to 0, -0, 1, the smallest normal float32, or a value near 80 (where exp nearly overflows).
-    Return the array.
+    """Set about one element in 64 to 0, 1, the smallest normal float32, or 80 (where exp nearly overflows), each with
+    either sign. Return the array.
     """
     import numpy as np
 

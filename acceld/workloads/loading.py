@@ -326,7 +326,9 @@ def _work(table: _Table, values: Mapping[str, int]) -> DeclaredWork:
     table.only(keys)
     counts = [table.expression(key, table.data.get(key, 0), values) for key in keys]
     if min(counts) < 0 or counts[2] == 0:
-        raise table.fail("hbm_bytes", "must be positive, and no count negative")
+        raise table.fail(
+            "hbm_bytes", f"is {counts[2]}; it must be greater than 0, and vector_flops and matmul_flops at least 0"
+        )
     return DeclaredWork(*counts)
 
 

@@ -142,5 +142,5 @@ def kernel_inputs(workload: Workload, inputs: Sequence[Any]) -> list[Any]:
 def outputs_in_reference_layout(workload: Workload, result: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     """Return a kernel's outputs reshaped to the reference's shapes. Raises ValueError if an output does not fit."""
     if len(result) != len(workload.outputs):
-        raise ValueError(f"{len(result)} outputs instead of {len(workload.outputs)}")
+        raise ValueError(f"there are {len(result)} outputs, and the workload declares {len(workload.outputs)}")
     return [one.reshape(output.shape) for output, one in zip(workload.outputs, result, strict=True)]

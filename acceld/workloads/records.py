@@ -48,7 +48,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
 
 
 class Precision(StrEnum):
-    """Which arithmetic a candidate may use if the workload's type is float32."""
+    """The arithmetic that a candidate may use if the workload's type is float32."""
 
     FP32_STRICT = "fp32_strict"
     """Every product and sum in float32."""
@@ -158,7 +158,7 @@ class DeclaredWork:
 
 @dataclass(frozen=True, slots=True)
 class DistributionState:
-    """Whether candidates are checked on a distribution; if not, the ``reason``."""
+    """A distribution's state: candidates are checked on it, or they are not for the given ``reason``."""
 
     declared: bool
     reason: str = ""
@@ -166,8 +166,7 @@ class DistributionState:
 
 @dataclass(frozen=True, slots=True)
 class Metamorphic:
-    """A relation between the outputs of two runs that every correct kernel keeps; see :mod:`acceld.workloads.checks`.
-    """
+    """A relation between the outputs of two runs that every correct kernel keeps; see :mod:`acceld.workloads.checks`."""
 
     kind: str
     arguments: tuple[str, ...]

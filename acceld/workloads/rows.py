@@ -154,8 +154,7 @@ class BlockedReference:
         return called(self._workload, self._forward, given, shapes)
 
     def _part(self, block: RowBlock, position: int) -> NDArray[Any]:
-        """Return a copy of the part of an input that belongs to a block, because the reference may change it in place.
-        """
+        """Return a copy of the part of an input that belongs to a block, because the reference may change it in place."""
         part = block.of(self._inputs[position], self._workload.arguments[position].axes)
         made: NDArray[Any] = self._convert(part)
         return part.copy() if made is part else made

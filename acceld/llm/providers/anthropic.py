@@ -138,7 +138,7 @@ _ENDS = {"refusal": "content_filter", "max_tokens": "length"}
 
 
 class _Answer(Received):
-    """What has arrived of an answer so far."""
+    """The part of an answer that has arrived so far."""
 
     def message(self, data: Mapping[str, Any]) -> str:
         """Record a whole, unstreamed answer, and return its visible text."""

@@ -223,6 +223,8 @@ class SdkClient(ABC):
                 hint="gcloud auth application-default login, or a service account in GOOGLE_APPLICATION_CREDENTIALS.",
             ) from error
         if not (settings.project or project):
-            raise LLMRefused(f"model {settings.name!r}: no project", hint=f"project in [models.{settings.name}]")
+            raise LLMRefused(
+                f"model {settings.name!r}: Google names no project", hint=f"Set project in [models.{settings.name}]."
+            )
         region = settings.region or os.environ.get("CLOUD_ML_REGION") or "global"
         return {"project_id": settings.project or project, "region": region, "credentials": credentials}

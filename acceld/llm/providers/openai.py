@@ -164,7 +164,7 @@ class OpenAIClient(SdkClient):
 
 
 class _Answer(Received):
-    """What has arrived of an answer of the chat or the responses API so far."""
+    """The part of an answer of the chat or the responses API that has arrived so far."""
 
     def _served(self, data: Mapping[str, Any]) -> None:
         """Record the tier of service that the provider used. ``auto`` names no tier, so it is not recorded."""

@@ -58,7 +58,7 @@ def delimiter(secret: bytes, data: Iterable[Data]) -> str:
             digest.update(text.encode("utf-8", "surrogatepass"))
         if not any(digest.hexdigest() in text for text in texts):
             return digest.hexdigest()
-    raise AssertionError("no delimiter was found: each of a thousand hashes of the texts occurs in one of the texts")
+    raise AssertionError("no delimiter was found: each of a thousand hashes of the texts occurs in a text itself")
 
 
 def fenced(data: Data, mark: str) -> str:

@@ -26,7 +26,7 @@ class RoleModels:
 
     def __post_init__(self) -> None:
         if not self.models or any(weight <= 0 for _, weight in self.models):
-            raise ValueError("a role has at least one model, and weights greater than 0")
+            raise ValueError("a role needs at least one model, and every weight must be greater than 0")
 
     def order(self, seed: int, shares: Mapping[str, float] | None = None) -> tuple[str, ...]:
         """Return the role's models in the order in which to ask them: one drawn from ``seed`` by ``shares`` (default:
@@ -118,13 +118,15 @@ def _models(role: str, config: RoleConfig, whole: Config) -> RoleModels | None:
             )
         if config.batch and whole.models[name].service_tier:
             raise ConfigError(
-                f"[llm.{role}] batch: the model {name!r} has a service_tier, and a batch has a price of its own",
-                hint="leave one of the two out, or describe the model twice",
+                f"[llm.{role}] batch = true can not be used with the model {name!r}: it has a service_tier, and a batch has a price of its own",
+                hint="Remove batch or service_tier, or add a section of another name for the same model without service_tier.",
             )
         try:
             found.append((name, float(weight) if star else 1.0))
         except ValueError:
-            raise ConfigError(f"[llm.{role}] {entry!r}: the weight must be a number", hint="'name*3'") from None
+            raise ConfigError(
+                f"[llm.{role}] {entry!r}: the weight must be a number", hint="Write it as in 'name*3'."
+            ) from None
     if not found:
         return None
     try:

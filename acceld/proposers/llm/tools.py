@@ -49,9 +49,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Spent:
-    """What an attempt has used so far: turns, tokens, seconds and USD. ``usd`` is None once a call's price was not
-    known.
-    """
+    """The turns, tokens, seconds and USD that an attempt has used. ``usd`` is None once a call's price was not known."""
 
     turns: int = 0
     tokens: int = 0

@@ -318,8 +318,7 @@ def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
 
 
 def _by_parts(kernel: KernelModule, block: _Block) -> str:
-    """Return the source in which the statements that make the tiles, and the stores, work on the columns of one part.
-    """
+    """Return the source in which the statements that make the tiles, and the stores, work on the columns of one part."""
     edits, variable = Edits(kernel.source), block.parts.variable
     width = min(block.wide.values())
     own = written(block.makers) if kernel.api == "nki" else set()

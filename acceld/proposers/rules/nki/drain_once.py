@@ -40,7 +40,7 @@ _BANK_COLUMNS = 512
 
 @dataclass(frozen=True)
 class _Bank:
-    """How the results of one loop's products can lie side by side in one bank of PSUM."""
+    """A layout in which the results of one loop's products lie side by side in one bank of PSUM."""
 
     name: str
     rows: int

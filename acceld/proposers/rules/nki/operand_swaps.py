@@ -47,8 +47,8 @@ class Product:
 
 @dataclass
 class OperandSwap:
-    """What an exchange of operands concerns: products, element-wise work on their results, and the transposes that
-    become unnecessary.
+    """An exchange of operands: the products, the element-wise work on their results, and the transposes that become
+    unnecessary.
     """
 
     turn: Statement

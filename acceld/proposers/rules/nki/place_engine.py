@@ -102,8 +102,7 @@ def _placed(kernel: KernelModule, copies: Sequence[Statement], variant: Variant)
 
 
 def _on(kernel: KernelModule, statement: Statement, on: str) -> str:
-    """Return the text of a statement that runs on the engine ``on``, written as an instruction that names its engine.
-    """
+    """Return the text of a statement that runs on the engine ``on``, written as an instruction that names its engine."""
     given = {key: kernel.text(value) for key, value in statement.args.items() if key not in ("mask", "dtype", "engine")}
     if statement.op in ("copy", "tensor_copy"):
         return operation(kernel, statement, "tensor_copy", {"src": given["src"], "engine": on})

@@ -156,7 +156,9 @@ def _at_once(kernel: KernelModule, found: _Stored, variant: Variant) -> str:
         kernel = kernel.reread(split_loop(kernel, found.loop, size))
         again = _stored(kernel, kernel.loops[number + 1].statements()[line])
         if again is None or _obstacle(kernel, again):
-            raise RuleRefused(f"line {found.loop.line}: {found.loop.variable} can not be split into groups")
+            raise RuleRefused(
+                f"line {found.loop.line}: {found.loop.variable} can not be split into groups: let its iterations be a multiple of the group"
+            )
         found = again
     loop, store, name = found.loop, found.store, found.tile.name
     declaration, edits = kernel.buffers[name].declaration, Edits(kernel.source)
