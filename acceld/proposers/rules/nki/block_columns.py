@@ -192,16 +192,18 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
             return f"line {item.line}: this loop is called {parts.variable} too: give it another name"
     made = written(block.makers)
     if (read(block.makers) & written([nest])) | (written(block.stores) & read([nest])):
-        return f"line {nest.line}: what the loops write is read where {', '.join(sorted(block.wide))} are made: give it a tile of its own"
+        return f"line {nest.line}: a tile that these loops write is read by the work that makes {', '.join(sorted(block.wide))}: write another tile"
     for one in block.rows:
         if not any(kernel.stored(store).name == one.made.name for store in block.stores):  # type: ignore[union-attr]
-            return f"line {one.line}: {one.made.name} is not only stored: declare it in loop {parts.variable}"
+            return (
+                f"line {one.line}: {one.made.name} is used by more than its store: declare it in loop {parts.variable}"
+            )
     body = nest.parent.items if nest.parent is not None else kernel.items
     for item in body[body.index(block.makers[0]) : body.index(nest)]:
         if item not in block.makers and (
             made & (read([item]) | written([item])) or written([item]) & read(block.makers) or _opaque([item])
         ):
-            return f"line {item.line}: this stands between, and uses what the parts need: move it before line {block.makers[0].line}"
+            return f"line {item.line}: this statement is between the loops, and uses tiles that they need: move it before line {block.makers[0].line}"
     return (
         _problem_of_makers(kernel, block, made)
         or next(filter(None, (_problem_of_use(kernel, block, name) for name in sorted(made))), "")
@@ -217,7 +219,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
     """Return the reason why the tiles can not be made by parts; empty if they can."""
     columns = {width * (block.parts.trips or 0) for width in block.wide.values()}
     if len(columns) != 1 or len(set(block.wide.values())) != 1:
-        return f"line {block.parts.line}: the parts have different widths: use as many columns of each tile"
+        return f"line {block.parts.line}: the parts of the tiles have different widths: use equally many columns of each tile"
     whole = columns.pop()
     for one in flatten(block.makers):
         where = f"line {one.line}:"
@@ -281,7 +283,7 @@ def _problem_of_store(kernel: KernelModule, block: _Block, store: Statement) -> 
     if not all(inside(one, block.parts) for one in writers) or widths != {whole // (block.parts.trips or 1)}:
         return f"{where} {value.name} is not written by the same parts: write it in loop {block.parts.variable}"
     if value.dims is None and len(buffer.shape) != 2:
-        return f"{where} {value.name} is stored without an index: write out which part"
+        return f"{where} {value.name} is stored without an index: index the part that is stored"
     named = [target, *([value] if value.dims is not None else [])]
     if not all(covers(access, whole) and columns_in(kernel, access) is not None for access in named):
         return f"{where} not all {whole} columns are stored, or not by a plain index: store all of them by one slice"

@@ -143,10 +143,10 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
             return f"an index of {access.name} is not a plain step: write neighboring columns, {steps.columns} further in each iteration"
         scalar = part is _Part.SAME and id(access.node) in scalars
         if part in (_Part.ALL, _Part.SAME) and access.name not in own and not scalar:
-            return f"{access.name} is the same in every step, and would be too narrow: load it in the loop"
+            return f"{access.name} is the same tile in every step, and too narrow for a wider step: load it in the loop"
         if part is _Part.SLOT:
             if access.name not in kernel.buffers:
-                return f"{access.name} is not declared here: declare it, with a place for each step"
+                return f"{access.name} is not declared in this kernel: declare it, with an element for each step"
             steps.slots.add(access.name)
         if access.dims is not None:
             steps.accesses.append(access)
@@ -211,17 +211,17 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
             return f"the shape of {name} is not written out: write numbers"
     for name in sorted(steps.slots):
         if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
-            return f"{name} is also used elsewhere, tile by tile: use another tile for that"
+            return f"{name} is also used outside of the loop, one tile at a time: use another buffer there"
         if kernel.buffers[name].shape[-1] != steps.columns:
             return f"{name} is not {steps.columns} columns wide: declare it that wide"
         indices = [access.dims for access in steps.accesses if access.name == name]
         if {_slot(dims, loop) for dims in indices} != {place := _slot(indices[0], loop)}:
-            return f"{name} has its steps in different places: use one index for the step"
+            return f"{name} is indexed by the step at different positions: use the same position everywhere"
         if place is None or kernel.buffers[name].shape[place] != loop.trips:
-            return f"{name} has no place for each step: declare one for each"
+            return f"{name} is shared by all steps: declare an element for each step"
     for name in sorted(own):
         if any(s.parent is not loop for s in kernel.readers(name)):
-            return f"{name} is used after the loop: give it a place for each step"
+            return f"{name} is used after the loop: declare an element for each step"
         if name in steps.tiles and kernel.buffers[name].shape[-1] not in (steps.columns, 1):
             return f"{name} is not {steps.columns} columns wide: declare it that wide"
     return ""

@@ -168,7 +168,7 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     found = _Drain(kernel, loop, before, work, after, banks, tiles, columns.pop())
     mixed = any(tile.axes == 2 for tile in tiles.values()) or any(bank.declaration is None for bank in banks.values())
     if kernel.api == "nki" and found.parts is not None and mixed:
-        return f"line {work[0].line}: some of its tiles lie side by side, and some have an axis for the iterations: lay all out alike"
+        return f"line {work[0].line}: some tiles of the work lie side by side, and others have an axis for the iterations: give all the same layout"
     return found if found.together > 1 else None
 
 
@@ -208,8 +208,8 @@ def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], t
         return found
     # The reason speaks of lines of the changed kernel.
     return (
-        f"line {loop.line}: even if {', '.join(names)} had a place for each iteration of {loop.variable}, its work uses a "
-        "tile that has none, or in another way: declare its tiles before the loop, and index them by its variable"
+        f"line {loop.line}: even if {', '.join(names)} had an element for each iteration of {loop.variable}, the work uses a "
+        "tile that all iterations share, or uses one in another way: declare the tiles before the loop, and index them by its variable"
     )
 
 
@@ -230,7 +230,7 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
         return _bank_of_tile(kernel, loop, name, writers)
     found, shape = all_accesses(kernel, name), buffer.declaration.args.get("shape")
     if found is None or not isinstance(shape, ast.Tuple | ast.List) or None in buffer.shape:
-        return f"{where} has a shape that is not known, or is used without an index: write both out"
+        return f"{where} has an unknown shape, or is used without an index: declare the shape by numbers, and index it"
     dtype = kernel.text_of(buffer.declaration, "dtype")
     if not dtype.endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
         return f"{where} is no buffer of float32 tiles with two axes: declare such a buffer"
@@ -251,11 +251,11 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
         for _, access in found
     ]
     if not all(alike):
-        return f"{where} is used in part, or by several indices: use one index, and all of the tile"
+        return f"{where} is used in part, or indexed in several ways: use the whole tile, by one index"
     places = [at for at, dim in enumerate(first[:axis]) if dim.form and loop.variable in dim.form.variables]
     group = _group(first[places[0]], loop) if len(places) == 1 else None
     if group is None or (buffer.shape[places[0]] or 0) % (loop.trips or 1):
-        return f"{where} has no place for each iteration: index it by the loop's variable"
+        return f"{where} is shared by all iterations: index it by the loop's variable"
     blocks = [dim.text for dim in first[:axis]]
     if buffer.shape[places[0]] == loop.trips:
         del blocks[places[0]]
@@ -392,18 +392,18 @@ def _dependence(
         return "the loop joins results of its iterations by loop_reduce: join them in a loop of its own"
     made = written(work)
     if made & (written(before) | read(before)) or written(after) & (read(before) | written(before) | read(work) | made):
-        return "an iteration reads what another wrote: give each iteration its own place"
+        return "an iteration reads a value that another iteration wrote: give each iteration its own element"
     if own & read(after):
-        return "a tile of the work is used after it: declare it before the loop, with a place for each iteration"
+        return "a tile of the work is used later in the loop: declare it before the loop, with an element for each iteration"
     shared = (written(before) & (read(work) | read(after))) | (made & read(after))
     for name in shared - banks.keys():
         if name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop):
-            return f"{name} does not outlive an iteration: declare it before the loop, with a place for each"
+            return f"{name} is declared anew in each iteration, and used later in the loop: declare it before the loop, with an element for each iteration"
         uses = [a for one in flatten([*before, *work, *after]) for a in accesses(one) if a.name == name]
         if any(loop.variable not in (access.variables or ()) for access in uses):
-            return f"{name} has no place for each iteration: index it by {loop.variable}"
+            return f"{name} is shared by all iterations: index it by {loop.variable}"
     if banks.keys() & read(after):
-        return "results in PSUM are used after the work: use the copy"
+        return "results in PSUM are used after they were copied: use the copy"
     return ""
 
 

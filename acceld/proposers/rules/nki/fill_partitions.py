@@ -187,7 +187,10 @@ class _Stacking:
                 loop.line, f"{variable} is a {loop.kind}: if its iterations are independent, say affine_range"
             )
         if trips % self.factor:
-            raise _refused(loop.line, f"{trips} iterations are no multiple of {self.factor}: treat the last ones apart")
+            raise _refused(
+                loop.line,
+                f"{trips} iterations are no multiple of {self.factor}: write the last iterations outside of the loop",
+            )
         return f"{loop.indent}for {variable} in {header}:\n", at
 
     def _check_sharing(self) -> None:
@@ -253,7 +256,7 @@ class _Stacking:
         if found is None or access is None or access.name not in self._known or self.kernel.api == "nki":
             raise _refused(
                 one.line,
-                f"{one.op or 'this'} is no work on each partition alone that is understood: do it in a loop of its own",
+                f"{one.op or 'this'} is not understood as work on each partition alone: do it in a loop of its own",
             )
         self._known[found[0]] = self._part(one, access)
 
@@ -263,7 +266,9 @@ class _Stacking:
         """
         tile = self._known.get(access.name)
         if tile is None:
-            raise _refused(one.line, f"{access.name} is the same in every iteration: make it in the loop")
+            raise _refused(
+                one.line, f"{access.name} is made before the loop, and the same in every iteration: make it in the loop"
+            )
         if access.dims is None:
             return tile
         if self.kernel.api == "nki":

@@ -186,12 +186,12 @@ def _unrepeatable(kernel: KernelModule, outer: Loop, statement: Statement, writt
     if statement.op == "store" or kernel.space_of(target.name) == "hbm":
         return "the store would be repeated for every group: store after the inner loop"
     if statement.augmented or statement.op == "loop_reduce":
-        return f"{target.name} is a running sum, which a repetition would add to: add in the inner loop"
+        return f"{target.name} is a running sum, and repeating the statement would add twice: add in the inner loop"
     if written & {target.name, *(access.name for access in statement.mentions)}:
-        return "this statement uses what the inner loop writes: move it after that loop"
+        return "this statement uses a tile that the inner loop writes: move it after the inner loop"
     found = all_accesses(kernel, target.name)
     if found is None or not all(inside(one, outer) for one, _ in found):
-        return f"{target.name} is also used outside of the loops: give that use a tile of its own"
+        return f"{target.name} is also used outside of the loops: use another tile there"
     return ""
 
 
@@ -222,7 +222,7 @@ def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statemen
     if inside(declaration, outer):
         needed = {inner.variable}
     if names is None or not needed <= set(names):
-        return f"{name} has no place for every iteration of {' and '.join(sorted(needed))}: index it by them"
+        return f"{name} is shared by iterations of {' and '.join(sorted(needed))}: index it by {' and '.join(sorted(needed))}"
     return ""
 
 

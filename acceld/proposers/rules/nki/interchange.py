@@ -97,9 +97,9 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
         if target.dims is None and target.name in kernel.buffers and not statement.augmented:
             declared = kernel.buffers[target.name].declaration
             if not inside(declared, inner):
-                return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each its own place"
+                return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each iteration its own element"
         if target.dims is None and any(not inside(r, inner) for r in kernel.readers(target.name)):
-            return f"line {statement.line}: {target.name} is used after the loops: declare it before them, with a place for each iteration"
+            return f"line {statement.line}: {target.name} is used after the loops: declare it before them, with an element for each iteration"
         elsewhere = [r for r in kernel.readers(target.name) if r is not statement and inside(r, inner)]
         if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, inner):
             names = target.variables
@@ -107,7 +107,7 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
                 return f"line {statement.line}: an index of {target.name} is not understood: write it with loop variables and numbers"
             own = sum(access.name == target.name for access in statement.mentions)
             if own > statement.augmented:
-                return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each its own place"
+                return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each iteration its own element"
             own_place = has_place(target, outer) and has_place(target, inner)
             if statement.augmented and elsewhere and not own_place:
                 return (
@@ -118,7 +118,7 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
                 if missing and elsewhere and len(missing) == 2:
                     continue
                 if missing and any(r.start < statement.start for r in elsewhere):
-                    return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each its own place"
+                    return f"line {statement.line}: {target.name} carries a value from one iteration to the next: give each iteration its own element"
     return ""
 
 

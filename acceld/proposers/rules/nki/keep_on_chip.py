@@ -93,7 +93,7 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
     stores, loads = kernel.writers(name), kernel.readers(name)
     where = f"line {buffer.declaration.line}"
     if name in kernel.ambiguous or not stores or not loads or None in buffer.shape:
-        return f"{where}: what {name} is or holds is not known: use one name, and declare it by numbers"
+        return f"{where}: the content or the shape of {name} is not known: use one name for it, and declare its shape by numbers"
     axes = set()
     for statement in (*stores, *loads):
         access = statement.target if statement in stores else statement.reads.get("src")
@@ -108,9 +108,9 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
         return f"{where}: not every transfer of {name} spreads the same whole dimension over the partitions: load as it was stored"
     held = prod(extent or 0 for at, extent in enumerate(buffer.shape) if at not in axes) * ELEMENT_BYTES
     if kernel.api == "nki" and held > SBUF_BYTES:
-        return f"{where}: {name} takes {held >> 10} KiB a partition, more than SBUF holds: keep a part of it"
+        return f"{where}: {name} takes {held >> 10} KiB a partition, more than SBUF holds: use a smaller tensor"
     if any(_VALUE[kernel.api] not in store.reads for store in stores):
-        return f"{where}: what is stored to {name} is no tile: give it a tile first"
+        return f"{where}: the value stored to {name} is no tile: compute it into a tile first"
     (axis,) = axes
     assert axis is not None
     return _Scratch(buffer, axis, tuple(stores), tuple(loads))

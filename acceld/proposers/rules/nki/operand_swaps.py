@@ -80,7 +80,7 @@ def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | N
         return f"{where} {source.name} is not transposed by blocks of {BLOCK} columns in a loop over them: do so, by {BLOCK} * variable"
     copies = kernel.readers(turn.target.name) if turn.target is not None else []
     if len(copies) != 1 or not is_copy(kernel, copies[0], turn):
-        return f"{where} the transpose is not only copied out of PSUM: copy it once, and use the copy"
+        return f"{where} the transpose in PSUM is used by more than one copy: copy it once, and use the copy"
     swap = OperandSwap(turn, copies[0], source, part, part.trips or 0)
     return _Origin(kernel, swap).problem() or swap
 
@@ -216,7 +216,7 @@ class _Origin:
             return "an operand is an expression: give it a tile of its own"
         slots = [self._slot(step, access) for access in values]
         if slots[0] is None or any(slot is not slots[0] for slot in slots):
-            return "the operands of this statement are not in the same place: index both by the same loop"
+            return "the operands of this statement are indexed by different loops: index both by the same loop"
         return self._note(step, step.target, slots[0])
 
     def _whole(self, access: Access) -> bool:
@@ -240,18 +240,18 @@ class _Origin:
             users = [*kernel.writers(name), *kernel.readers(name)]
             declared = [kernel.buffers[name].declaration] if name in kernel.buffers else []
             if not all(inside(user, slot) for user in (*users, *declared)):
-                return f"{name} has no place for each iteration of {slot.variable}: index it by that variable"
+                return f"{name} is shared by all iterations of {slot.variable}: index it by {slot.variable}"
             if self._slots.setdefault(name, slot) is not slot:
-                return f"{name} has two places: give each result a tile of its own"
+                return f"{name} is indexed by two loops: give each result a tile of its own"
             return ""
         uses = _uses(target, slot.variable)
         if len(uses) != 1 or self._places.setdefault(name, uses[0]) != uses[0]:
-            return f"{name} has no place for each iteration of {slot.variable}: index it by that variable"
+            return f"{name} is shared by all iterations of {slot.variable}: index it by {slot.variable}"
         found = self._slot(step, target)
         return (
             ""
             if found is slot
-            else f"{name} has its places in another order: index it by {slot.variable} as its operands are"
+            else f"{name} is indexed in another order than its operands: index it by {slot.variable} as its operands are"
         )
 
     def _slot(self, statement: Statement, access: Access) -> Loop | None:
@@ -278,7 +278,7 @@ class _Origin:
         flags = {name: kernel.text(value) for name, value in step.args.items() if name not in ("stationary", "moving")}
         stationary, moving = step.reads.get("stationary"), step.reads.get("moving")
         if set(flags.values()) - {"None", "False"} or stationary is None or moving is None:
-            return "the product has flags: write it without"
+            return "the product has further arguments: write it with its two operands alone"
         if kernel.extents(stationary) != (BLOCK, BLOCK) or kernel.extents(moving) != (BLOCK, self._columns):
             return f"the operands are not {BLOCK} x {BLOCK} and {BLOCK} x {self._columns}: give them these shapes"
         if not _by_range(moving, self._columns) or not _by_range(stationary, BLOCK):
@@ -350,7 +350,7 @@ class _Origin:
         laid_out = {(one.stationary.name, one.place) for one in self._swap.products if not one.by_columns}
         names = {name for name, _ in laid_out}
         if len(names) < len(laid_out) or names & self._unchanged():
-            return f"line {self._swap.turn.line}: an operand of a product has two layouts: copy it for one of them"
+            return f"line {self._swap.turn.line}: an operand of a product would need two layouts: copy it to another tile for one of them"
         return ""
 
     def _unchanged(self) -> set[str]:

@@ -179,7 +179,7 @@ def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequenc
     own = sorted(_declared(first) & (written(rest) | read(rest)) - set(handed))
     if own:
         line = kernel.buffers[own[0]].declaration.line
-        return f"line {line} declares {own[0]} for each iteration: declare it before the loop, with a place for each"
+        return f"line {line} declares {own[0]} anew in each iteration: declare it before the loop, with an element for each iteration"
     try:
         expanded(kernel, loop, handed, 2)
     except RuleRefused as refusal:
@@ -188,15 +188,15 @@ def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequenc
         users = [*kernel.writers(name), *kernel.readers(name)]
         buffer = kernel.buffers.get(name)
         if buffer is None or inside(buffer.declaration, loop) or buffer.space.endswith("hbm"):
-            return f"line {users[0].line} makes {name} for each iteration: declare it before the loop, with a place for each"
+            return f"line {users[0].line} makes {name} anew in each iteration: declare it before the loop, with an element for each iteration"
         for one in users:
             accesses = [access for access in (*one.mentions, *one.results) if access.name == name]
             if not inside(one, loop) or any(loop.variable not in (access.variables or ()) for access in accesses):
-                return f"line {one.line} uses {name} without the index {loop.variable}: give each iteration its place"
+                return f"line {one.line} uses {name} without the index {loop.variable}: index it by {loop.variable}"
     local = {result.name for one in flatten(rest) for result in one.results if result.dims is None}
     shared = sorted(local & read(first))
     return (
-        f"line {loop.line}: {shared[0]} is handed from one iteration to the next: give each its own tile"
+        f"line {loop.line}: {shared[0]} is handed from one iteration to the next: give each iteration its own tile"
         if shared
         else ""
     )

@@ -123,7 +123,7 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
     """Return the parts of the row that one instruction can reduce; or, as text, the reason why it can not."""
     where = f"line {part.line}:"
     if kernel.text_of(part, "negate") not in ("", "False") or not _is_float32(kernel, part, whole):
-        return f"{where} the result of a part is negated, or rounded: negate the whole, and keep parts in float32"
+        return f"{where} the result of a part is negated, or rounded: negate the final result, and keep results of parts in float32"
     loops = _loops_of(kernel, part, whole)
     if isinstance(loops, str):
         return f"{where} {loops}"
@@ -139,7 +139,7 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
             if not reason and whole.op != "loop_reduce" and count < len(loops):
                 reason = f"{tile.name} does not hold all parts side by side: index its columns by every loop"
             if not reason and left and not _droppable(kernel, part, chosen):
-                reason = "the results of the other loops have no place of their own: index them by those loops"
+                reason = "the results are shared by iterations of the other loops: index them by those loops"
             if not reason:
                 return _Parts(part, tile, whole, one, left)
         reasons.append(reason)
@@ -170,11 +170,13 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
     if whole.op == "loop_reduce":
         joins = whole.reads.get("x")
         if joins is None or not joins.same_as(part.made) or whole.parent is not part.parent:
-            return "the result of the sum is not joined beside the sum: put the loop_reduce in the same loop"
+            return "the loop_reduce that joins the sums is in another loop: put it in the loop of the sum"
         if not all(has_place(part.made, loop) for loop in over):
-            return "the reduction's result has no place for each iteration: index it by every loop"
+            return "the reduction's result is shared by iterations: index it by every loop around"
     elif not over or whole.parent is not over[-1].parent or not _covers(kernel, part, whole, over):
-        return "the reduction's results are not joined right after the loops that make them: join them there"
+        return (
+            "the statement that joins the reduction's results is not right after the loops that make them: put it there"
+        )
     loops = []
     for loop in around(part):
         if loop not in over or loop.kind not in ("affine_range", "range", "sequential_range", "static_range"):
@@ -231,13 +233,13 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
     if kernel.mask(made):
         return f"line {made.line} makes {tile.name} in part: make all of it"
     if inside(kernel.buffers[tile.name].declaration, outermost):
-        return f"{tile.name} does not outlive the loop: declare it before"
+        return f"{tile.name} is declared in the loop, and needed after it: declare it before the loop"
     if whole.op == "loop_reduce":
         if any(inside(reader, outermost) for reader in kernel.readers(whole.made.name)):
             return f"line {whole.line}: the reduction's result is read before the loops have ended: read it after them"
         variables = {loop.variable for loop in one.loops}
         if whole.made.variables is None or variables & whole.made.variables:
-            return f"line {whole.line}: the place of the reduction's result depends on the loops: write one result, after them"
+            return f"line {whole.line}: the index of the joined result depends on these loops: write one result, after them"
     return ""
 
 

@@ -119,7 +119,7 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
     turn = _only_reader(kernel, scaling)
     turned = transposed(kernel, turn) if turn is not None else None
     if turn is None or turned is None:
-        return f"line {scaling.line}: {scaled.name} is not only transposed: scale what else is needed into another tile"
+        return f"line {scaling.line}: {scaled.name} is used by more than the transpose: scale the rows into another tile for the other uses"
     if turn.start < scaling.start or (scaling.parent is not None and not inside(turn, scaling.parent)):
         return f"line {turn.line} is not in the loop of line {scaling.line}, after it: transpose {scaled.name} there"
     columns = kernel.forms(turned)[-1]
@@ -127,12 +127,12 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
         return f"line {turn.line} reads another tile of {scaled.name} than line {scaling.line} writes: give each a name"
     copy = _only_reader(kernel, turn)
     if copy is None or not is_copy(kernel, copy, turn):
-        return f"line {turn.line}: the transpose is not only copied out of PSUM: copy it once, and use the copy"
+        return f"line {turn.line}: the transpose in PSUM is used by more than one copy: copy it once, and use the copy"
     product, kept = _only_reader(kernel, copy), copy.made.name
     if product is None or product.op != "nc_matmul" or "stationary" not in product.reads:
         return f"line {copy.line}: {kept} is not only the operand of one product: give that product a copy of its own"
     if product.reads["stationary"].name != kept or kernel.text_of(product, "is_transpose") == "True":
-        return f"line {product.line}: {kept} is not the stationary operand, whose columns are the rows of the result"
+        return f"line {product.line}: {kept} is not the stationary operand: only the columns of a stationary operand become rows of the result"
     drain, total = _only_reader(kernel, product), product.made.name
     if drain is None or drain.op not in ("copy", "tensor_copy") or drain.augmented or kernel.mask(drain):
         return f"line {product.line}: {total} is not only copied out of PSUM: copy it once, and use the copy"
@@ -140,7 +140,7 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
     if declared is None or declared.space != "psum" or declared.declaration.op not in ("zeros", "ndarray"):
         return f"line {product.line}: {total} does not begin with zeros in PSUM: declare it there, with zeros"
     if set(drain.args) - {"src", "dtype", "mask"}:
-        return f"line {drain.line} is no plain copy: leave out what else it is told"
+        return f"line {drain.line} is no plain copy: leave out its other arguments"
     renames: _Renames = {name: Affine.of_variable(name) for name in {*fresh, *(factor.variables or ())}}
     for writer, reader in ((scaling, turn), (turn, copy), (copy, product), (product, drain)):
         renamed = _followed(kernel, writer, reader, renames)
@@ -241,7 +241,7 @@ def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str
         if inside(declared, loop):
             fresh[loop.variable] = loop
         elif Affine.of_variable(loop.variable) not in starts:
-            return f"line {writer.line}: {name} has no place for every iteration of {loop.variable}: index it by that"
+            return f"line {writer.line}: {name} is shared by all iterations of {loop.variable}: index it by {loop.variable}"
     late = writer.start > scaling.start or any(not inside(scaling, loop) for loop in fresh.values())
     return f"line {scaling.line} does not follow line {writer.line} in its loop: scale there" if late else fresh
 
@@ -267,7 +267,7 @@ def _followed(kernel: KernelModule, writer: Statement, reader: Statement, rename
             )
         found[variable] = value
     if not (_in_blocks(there[-1]) and _in_blocks(here[-1])):
-        return f"line {reader.line}: the columns of {read.name} do not begin at a multiple of {BLOCK}: let them"
+        return f"line {reader.line}: the columns of {read.name} do not begin at a multiple of {BLOCK}: begin there"
     return {name: form.substituted(found) for name, form in renames.items()}
 
 

@@ -145,7 +145,7 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
     elif declared.declaration.op != "zeros" and not _may_begin_with_zeros(kernel, product, declared.declaration):
         return f"{where} {target.name} is not a sum in PSUM that begins with zeros: declare it by nl.zeros"
     elif not product.augmented and not _every_iteration(product, target, declared.declaration):
-        return f"{where} {target.name} has no place for every product: index it by the loops around"
+        return f"{where} {target.name} is shared by products of several iterations: index it by the loops around the product"
     elif not product.augmented and not _is_only_writer(kernel, product, target):
         return f"{where} {target.name} is also written elsewhere: give those values another tile"
     for access in _operands(product):
@@ -157,17 +157,15 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
             return f"{where} {name} has initial values: write them by a statement"
         dtype = "" if declaration is None else kernel.text_of(declaration, "dtype")
         if dtype and not dtype.endswith(("float32", ".dtype")):
-            return f"{where} {name} is {dtype}, which is one part already: only float32 is split"
+            return f"{where} {name} is {dtype}: only products of float32 need to be split"
         given = {kernel.dtypes.get(other, "") for other in _dtype_givers(kernel, name, dtype)}
         if other_dtypes := given - {"", "float32"}:
-            return (
-                f"{where} {name} is {', '.join(sorted(other_dtypes))}, which is one part already: only float32 is split"
-            )
+            return f"{where} {name} is {', '.join(sorted(other_dtypes))}: only products of float32 need to be split"
         writers = kernel.writers(name)
         if not writers or any(_adds(w) or w.target is None or w.target.name != name for w in writers):
             return f"{where} {name} is not written by a plain statement: write it by an instruction or a load, without a mask"
         if all_accesses(kernel, name) is None and declaration is not None:
-            return f"{where} {name} also occurs in another way: use a tile of its own for that"
+            return f"{where} {name} is also used in a way that is not understood: use another tile there"
         if any(kernel.text_of(w, "dtype").endswith("16") for w in writers):
             return f"{where} {name} is rounded already: keep it in float32"
     return ""

@@ -129,14 +129,16 @@ def _obstacle(kernel: KernelModule, found: _Stored) -> str:
     used = all_accesses(kernel, name)
     for statement, access in used or ():
         if not inside(statement, loop):
-            return f"line {statement.line} uses {name} after the loop: declare it before"
+            return f"line {statement.line} uses {name} after the loop: declare {name} before the loop"
         if access.dims is not None and not _is_whole(access, (found.rows, found.columns)):
             return f"line {statement.line} uses a part of {name}: use all of it"
     if used is None:
-        return f"line {found.store.line}: {name} also occurs in another way: index it, or use all of it"
+        return (
+            f"line {found.store.line}: {name} is also used in a way that is not understood: index it, or use all of it"
+        )
     for statement in loop.statements():
         if statement is not found.store and any(access.name == tensor for access in accesses(statement)):
-            return f"line {statement.line} uses {tensor} too, which would be stored after it: do that in another loop"
+            return f"line {statement.line} uses {tensor} too, and would run before the joined store: use {tensor} in another loop"
     return ""
 
 

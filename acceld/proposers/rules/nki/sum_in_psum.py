@@ -162,12 +162,12 @@ def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
     if not _is_float32(kernel, declared) or not _is_float32(kernel, found.addition, otherwise=True):
         return f"{where} is not a sum in float32: declare it as float32"
     if not _places(found, found.total, declared):
-        return f"{where} has no place for every iteration of the other loops: index it by them"
+        return f"{where} is shared by iterations of the other loops: index it by those loops"
     if found.addition.op == "loop_reduce":
         return ""
     zeros = declared.op == "zeros" or (declared.op == "full" and kernel.text_of(declared, "fill_value") in _ZEROS)
     if kernel.writers(name) != [found.addition] if zeros else _clearing(kernel, found) is None:
-        return f"{where} does not begin with zeros: clear it, and all of it, once before loop {found.loop.variable}"
+        return f"{where} does not begin with zeros: set all of it to zero, once, before loop {found.loop.variable}"
     return ""
 
 
@@ -193,9 +193,9 @@ def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
     if declared.op != ("ndarray" if kernel.api == "nki" else "zeros") or not _is_float32(kernel, declared):
         return f"{where} is not a sum in float32 that begins with zeros: declare it as float32, with zeros"
     if found.place is None and declared.parent is not found.addition.parent:
-        return f"{where} has no place for every iteration of {found.loop.variable}: declare it beside the addition"
+        return f"{where} is shared by all iterations of {found.loop.variable}: declare it beside the addition"
     if not _places(found, found.part, declared):
-        return f"{where} has no place for every iteration of the other loops: index it by them"
+        return f"{where} is shared by iterations of the other loops: index it by those loops"
     for one, access in uses:
         if one is found.addition:
             continue
@@ -203,7 +203,7 @@ def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
         product = one.op in _PRODUCTS and adds and kernel.text_of(one, "is_transpose") != "True"
         ours = found.addition.parent is None or inside(one, found.addition.parent)
         if not product or one.kind != "op" or kernel.mask(one) or not access.same_as(found.part):
-            return f"line {one.line}: {name} is not only the sum of one line's products: give other values another tile"
+            return f"line {one.line}: {name} holds more than the sum of one line's products: write other values to another tile"
         if not ours or one.start > found.addition.start:
             return f"line {one.line}: the product is not made before the addition, in the same iteration: make it there"
     return ""
@@ -263,13 +263,15 @@ def _shared(kernel: KernelModule, found: _Sum) -> str:
         buffer = kernel.buffers.get(name)
         if buffer is not None and not inside(buffer.declaration, loop):
             if not _is_apart(uses, loop):
-                return f"{where} has no place for every iteration of {loop.variable}: index it by that variable"
+                return f"{where} is shared by all iterations of {loop.variable}: index it by {loop.variable}"
             continue
         users = [*kernel.writers(name), *kernel.readers(name), *([buffer.declaration] if buffer is not None else ())]
         if uses is None and buffer is not None:
             return f"{where} may have another name too: use one name only"
         if not any(all(one in set(flatten(piece)) for one in users) for piece in pieces):
-            return f"{where} is used both before the products and with them: give it a place for each {loop.variable}"
+            return (
+                f"{where} is used both before the products and with them: give it an element for each {loop.variable}"
+            )
     return ""
 
 

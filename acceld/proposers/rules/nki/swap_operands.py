@@ -146,7 +146,7 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str
     name, where = target.name, f"line {swap.copy.line}:"
     found = all_accesses(kernel, name)
     if name in kernel.ambiguous or name not in kernel.buffers or kernel.writers(name) != [swap.copy] or not found:
-        return f"{where} {name} is not written once and read by index: give it a declaration and an index"
+        return f"{where} {name} is not written by one statement and read by index: declare it, and index it"
     dtypes = {kernel.text_of(kernel.buffers[one].declaration, "dtype") for one in (name, source.name)}
     if len(dtypes | {kernel.text_of(swap.copy, "dtype") or min(dtypes)}) > 1:
         return f"{where} {name} has another dtype than {source.name}: declare both alike"

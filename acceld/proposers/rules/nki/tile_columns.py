@@ -130,7 +130,7 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
         reads_wide = bool(wide & {access.name for access in one.mentions})
         if shape[-1] == 1 and not reads_wide and not _on_columns(kernel, one, columns):
             if body and {access.name for access in one.mentions} & {s.target.name for s in body if s.target}:
-                return f"{where} this statement reads what the columns write: move it after the loop"
+                return f"{where} this statement reads a tile that is written by columns: move it after the loop"
             before.append(one)
             continue
         problem = _by_column(kernel, one, columns, wide, whole)
@@ -147,7 +147,7 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
             return f"line {line}: {name} is not a tile of loop {loop.variable} alone: declare and use it there"
     for name in sorted({one.target.name for one in body if one.target is not None} - wide):
         if len({_first(access) for one in ops for access in accesses(one) if access.name == name}) > 1:
-            return f"line {loop.line}: {name} is used at other columns than it is written at: give those a tile of their own"
+            return f"line {loop.line}: {name} is read at other columns than it is written at: use another tile there"
     scans = tuple(one for one in body if one.op == "tensor_tensor_scan")
     found = _Wide(loop, columns, tuple(before), tuple(body), scans, frozenset(whole))
     return found if found.work > 1 else ""
@@ -218,7 +218,7 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
     if one.second is not None:
         return "this statement adds up its columns: do that in a loop of its own"
     if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
-        return "the scan does not begin with a number: say which"
+        return "the scan's initial value is not a number: write a number"
     if one.op == "accumulate" and set(one.reads) != {"x"}:
         return "the added operand is an expression: give it a tile of its own"
     for call in _calls_in_operands(one):
@@ -238,7 +238,7 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
             if columns_in(kernel, access) is None:
                 return f"the index of the columns of {access.name} is not written out: write a slice"
         elif not _is_column(kernel, access):
-            return f"the columns of {access.name} are not all {columns}: do what has others in a loop of its own"
+            return f"this statement uses other columns of {access.name} than all {columns}: put it in a loop of its own"
     return ""
 
 

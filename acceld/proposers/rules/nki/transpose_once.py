@@ -217,7 +217,7 @@ def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
         or copies[0].parent is not blocks
         or copies[0].made.dims is not None
     ):
-        return f"{where} the turned block is not only copied out of PSUM into a tile: copy it once"
+        return f"{where} the transposed block in PSUM is used by more than one copy: copy it once, and use the copy"
     copy, tile = copies[0], copies[0].made.name
     moving = [
         load,
@@ -226,7 +226,7 @@ def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
         *(b.declaration for b in map(kernel.buffers.get, (data.name, turn.made.name, tile)) if b),
     ]
     if load.start > blocks.start or any(named_inside(one.node, outermost) for one in moving):
-        return f"{where} an index is named in loop {outermost.variable}, or line {load.line} loads too late: write indices out"
+        return f"{where} an index has a name in loop {outermost.variable}, or line {load.line} loads too late: write indices where they are used, and load first"
     shapes = kernel.extents(data), kernel.extents(copy.made)
     if (
         shapes[0] is None
