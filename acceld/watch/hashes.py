@@ -115,7 +115,9 @@ def _own(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Itera
 def _rename(
     function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, outer: Mapping[str, str], depth: int = 0
 ) -> None:
-    """Number the local variables of a function, and of the functions inside it, by their first use."""
+    """Give the local variables of a function, and of the functions inside it, new names: numbers in the order of first
+    use.
+    """
     arguments = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
     nodes = list(_own(function))
     kept = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}

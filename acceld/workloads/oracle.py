@@ -51,7 +51,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
     """Load a module without writing bytecode, so that no ``__pycache__`` appears in a person's folder."""
 
     def set_data(self, path: Any, data: Any, *, _mode: int = 0o666) -> None:
-        """Write nothing."""
+        """Write no bytecode: importlib calls this method to write it."""
 
 
 def reference_module(path: Path) -> ModuleType:

@@ -75,9 +75,9 @@ def test_indices_are_drawn_validly_and_no_distribution_changes_them(tmp_path: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('high = "TOTAL // 2"', "high = 5"), "do not make 4 parts"),
+        (('high = "TOTAL // 2"', "high = 5"), "high = 5 is too low: 4 parts as long as low and over demand need"),
         (('"TOTAL + 3"', '"TOTAL - 1"'), "has 40 elements, and there are only 39 distinct numbers below 39"),
-        (('over = "first"', 'over = "pages"'), "not an argument before it"),
+        (('over = "first"', 'over = "pages"'), "must name an argument before"),
     ],
 )
 def test_indices_that_can_not_be_drawn_are_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:

@@ -99,7 +99,7 @@ class Rule(ABC):
     """The document that describes this behavior."""
     apis: frozenset[str]
     only: str = ""
-    """Reason for which it offers no place in the other API of NKI; given by a rule for one of the two alone."""
+    """Reason why the rule applies to only one of the two APIs of NKI; empty for a rule that applies to both."""
     change_class: str
     """One of loop_order, tile_width, fusion, engine, spill, dma, or mixed."""
     relieves: tuple[str, ...] = ()

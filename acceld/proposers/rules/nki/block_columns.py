@@ -237,7 +237,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
             return f"{where} there is a mask, or an operand is an expression: give the operand a tile of its own"
         for access in accesses(one):
             if access.name in kernel.ambiguous:
-                return f"{where} {access.name} may have another name too: use one name only"
+                return f"{where} {access.name} may be the same buffer as another name: use one name for each buffer"
             shape = kernel.extents(access)
             if access.name not in made and shape is not None and shape[-1] == 1:
                 continue  # one number for each partition serves every part

@@ -47,7 +47,7 @@ class ColumnSteps:
     tiles: set[str]
     """Buffers declared in the loop, one step wide."""
     slots: set[str] = field(default_factory=set)
-    """Buffers declared before the loop that have one place for each step."""
+    """Buffers declared before the loop that have an element for each step."""
     accesses: list[Access] = field(default_factory=list)
     """Accesses that have indices."""
     operations: int = 0
@@ -136,7 +136,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     scalars = {id(access.node) for name, access in statement.reads.items() if name in _SCALARS}
     for access in accesses(statement):
         if access.name in kernel.ambiguous:
-            return f"{access.name} may have another name too: use one name only"
+            return f"{access.name} may be the same buffer as another name: use one name for each buffer"
         steps.psum |= kernel.space_of(access.name) == "psum"
         part = _Part.SAME if access.dims is None else _part(steps, access.dims)
         if part is None:

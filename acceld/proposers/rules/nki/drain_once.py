@@ -61,7 +61,7 @@ class _Drain:
     """A loop whose iterations make results in PSUM and then work on them element-wise."""
 
     kernel: KernelModule
-    """The kernel with this loop: the one that was asked about, or that one with a place for each tile of the work."""
+    """The kernel with this loop: the given kernel, or its copy in which the tiles of the work have an element for each iteration."""
     loop: Loop
     before: tuple[Item, ...]
     """The products, and the items before them."""
@@ -339,7 +339,7 @@ def _problem(
     scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}
     for access in accesses(one):
         if access.name in kernel.ambiguous:
-            return f"{access.name} may have another name too: use one name only"
+            return f"{access.name} may be the same buffer as another name: use one name for each buffer"
         if access.name in banks or (access.name in own and access.dims is None):
             continue
         if id(access.node) in scalars and _is_one_column(kernel, access, loop):

@@ -93,7 +93,7 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
         if target is None or statement.kind != "op":
             continue
         if target.name in kernel.ambiguous:
-            return f"line {statement.line}: {target.name} may have another name too: use one name only"
+            return f"line {statement.line}: {target.name} may be the same buffer as another name: use one name for each buffer"
         if target.dims is None and target.name in kernel.buffers and not statement.augmented:
             declared = kernel.buffers[target.name].declaration
             if not inside(declared, inner):

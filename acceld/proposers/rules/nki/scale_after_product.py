@@ -267,7 +267,7 @@ def _followed(kernel: KernelModule, writer: Statement, reader: Statement, rename
             )
         found[variable] = value
     if not (_in_blocks(there[-1]) and _in_blocks(here[-1])):
-        return f"line {reader.line}: the columns of {read.name} do not begin at a multiple of {BLOCK}: begin there"
+        return f"line {reader.line}: the columns of {read.name} do not begin at a multiple of {BLOCK}: let them begin at such a multiple"
     return {name: form.substituted(found) for name, form in renames.items()}
 
 

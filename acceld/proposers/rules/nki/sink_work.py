@@ -32,7 +32,9 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 @dataclass(frozen=True)
 class _Sinking:
-    """A nest that makes tiles (the producer) and a loop of its consumer into which it can move."""
+    """A nest that makes tiles (the producer), and a loop of the nest that uses them (the consumer) into which the
+    producer can move.
+    """
 
     producer: Loop
     into: Loop

@@ -126,7 +126,7 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
         if shape is None:
             return f"{where} the columns of {one.target.name} are not known: declare it by numbers"
         if kernel.ambiguous & {access.name for access in accesses(one)}:
-            return f"{where} a tile may have another name too: use one name only"
+            return f"{where} a tile may be the same buffer as another name: use one name for each buffer"
         reads_wide = bool(wide & {access.name for access in one.mentions})
         if shape[-1] == 1 and not reads_wide and not _on_columns(kernel, one, columns):
             if body and {access.name for access in one.mentions} & {s.target.name for s in body if s.target}:
