@@ -473,9 +473,14 @@ def _check_reference(found: Workload, spec: RunSpec) -> None:
     workload has no reference.
     """
     if not PROPOSERS[spec.proposer].writes_first:
-        raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
+        raise UsageError(
+            "rules only change kernels, and can not write a first kernel from the reference", hint="--proposer llm"
+        )
     if found.reference is None:
-        raise UsageError(f"workload {found.name} has no reference from which models could write a first kernel")
+        raise UsageError(
+            f"workload {found.name} has no reference from which models could write a first kernel",
+            hint='Name a file in workload.toml, reference = "reference.py", or give a kernel.',
+        )
 
 
 def problem_of(found: Workload, chip: str, api: str) -> Problem:

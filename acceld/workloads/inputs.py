@@ -204,7 +204,8 @@ def _distinct(argument: Argument, below: int, rng: np.random.Generator) -> NDArr
     count = math.prod(argument.shape)
     if count > below:
         raise WorkloadError(
-            f"argument {argument.name} has {count} elements, and there are only {below} distinct numbers below {below}"
+            f"argument {argument.name} has {count} elements, and there are only {below} distinct numbers below {below}",
+            hint=f"Raise high in [arguments.{argument.name}], or give it fewer elements.",
         )
     return rng.permutation(below)[:count].reshape(argument.shape)
 
