@@ -1,6 +1,6 @@
 """Run a person's commands on certain events. A command gets a JSON object on its standard input.
 
-``on_best`` runs when a kernel that passed the strict gate became a run's best, ``on_end`` when a run ended,
+``on_best`` runs when a kernel that passed the strict gate became a run's best. ``on_end`` runs when a run ended,
 ``on_alarm`` at a budget level, a sick device or a suspect candidate. Each command is recorded before it starts. Its
 process group is ended after ``LIMIT_S`` seconds, and no run waits for it.
 """

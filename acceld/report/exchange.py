@@ -121,7 +121,9 @@ def definition_name(workload: str) -> str:
 
 
 def nkibench(materials: Iterable[Material]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return (NKIBench's summary, the files that it names by path): reference and best kernel of each workload."""
+    """Return (NKIBench's summary, files by path). The files are the reference and the best kernel of each workload;
+    the summary names their paths.
+    """
     summary: dict[str, Any] = {}
     files: dict[str, str] = {}
     chosen: dict[str, tuple[float, Material]] = {}

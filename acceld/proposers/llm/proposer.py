@@ -500,8 +500,8 @@ class LLMProposer:
             error.message = f"{failed} calls of the {role} in a row failed, the last so: {error.message}"
 
     async def _warmed(self, request: CompletionRequest, prompt: Prompt) -> Completion:
-        """Return the answer to a request. The first call with a system text is made alone, and other calls with this
-        text wait for its end, so that they find the text in the provider's cache.
+        """Return the answer to a request. Calls with the same system text wait for the first of them, at most
+        ``WARM_S`` seconds, so that they find the text in the provider's cache.
         """
         if request.batch or request.model not in self._roles.warmed:
             return await self._client.complete(request)
