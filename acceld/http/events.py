@@ -23,7 +23,7 @@ WAIT_LIMIT_S = 60.0
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
-    """Return a page of events. To a client that asks for a websocket, send all events from there on."""
+    """Return a page of events. A client that asks for a websocket gets all events there."""
     if request.headers.get("Upgrade", "").lower() == "websocket":
         return await _websocket(request)
     return await _page(request, run_filter(request))

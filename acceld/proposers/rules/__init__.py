@@ -1,5 +1,4 @@
-"""Hold the rewrite rules: changes of a kernel's source that keep its results, and are useful on this hardware for a
-reason.
+"""Hold the rewrite rules: changes of a kernel's source, each with a reason in the hardware and a proved precondition.
 
 A rule is a module; :func:`all_rules` lists all rules. Importing this package imports no rule.
 """

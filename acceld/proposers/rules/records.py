@@ -46,7 +46,7 @@ class Site:
 
 
 def rewrite_name(rule: str, variant: str, line: int, key: str) -> str:
-    """Return the name of a rewrite, such as ``widen_tiles 1024 columns, line 12``. Kernels that have the place at the
+    """Return the name of a rewrite, such as ``drain_once 512 columns, line 12``. Kernels that have the place at the
     same line share the name.
     """
     return f"{rule} {variant}, line {line}{key and f' ({key})'}"

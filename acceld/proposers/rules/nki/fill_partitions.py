@@ -98,8 +98,8 @@ def _stacked(kernel: KernelModule, loop: Loop, rows: int, variant: Variant) -> s
 
 
 def _fewest_rows(kernel: KernelModule, loop: Loop) -> int | None:
-    """Return the number of rows of the tiles with the fewest rows in a loop; None if tiles with so many rows can not
-    be stacked.
+    """Return the number of rows (32 or 64) of the tiles that a loop could stack; None if its tiles have other numbers
+    of rows.
     """
     found: set[int] = set()
     if kernel.api == "nki":

@@ -17,7 +17,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 
 class HoistWork(Rule):
-    """Move loads, transposes and copies before a loop if they do not depend on it. Loops around them alone move too."""
+    """Move loads, transposes and copies, with their own loops, before a loop on which they do not depend."""
 
     name = "hoist_work"
     reason = (
