@@ -192,7 +192,7 @@ class _Execution:
         )
         """True if a core keeps something in registers or accumulators from one instruction to another."""
         self.aside: dict[tuple[int, ...], CoreState] = {}
-        """What each core of a grid that runs in step keeps there, by its place in the grid."""
+        """Registers and accumulators of each core of a grid that runs in step, by the core's place in the grid."""
         self.refills: dict[int, list[BufferMemory]] = {}
         for store in self.stores:
             if store.layout.refill is not None and store.layout.refill >= 0:
