@@ -1,5 +1,7 @@
-"""Find the work in a loop that is equal in every iteration, proved by dependences and by the elements that accesses
-reach.
+"""Find the work in a loop that gives equal results in every iteration.
+
+The proof uses dependences and the elements that accesses reach. A statement *stays* if it has to remain in the
+loop. A buffer has a *place* for each iteration of a loop if one of its indices is exactly the loop's variable.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _MOVES = (*TRANSFERS, "memset")
 
 @dataclass
 class Invariants:
-    """The work in ``loop`` that could be done once, before the loop."""
+    """The statements of one loop that could run once, before the loop."""
 
     loop: Loop
     statements: list[Statement] = field(default_factory=list)
@@ -34,8 +36,8 @@ class Invariants:
 def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
     """Return the statements in ``loop`` whose values and positions do not depend on the loop's variable.
 
-    An index that is the loop's variable itself, in a buffer that is used nowhere else, does not count as a dependence,
-    because the buffer does not need that dimension.
+    One use of the variable is ignored: as the index that gives each iteration its own place in a buffer that
+    only this loop uses. Before the loop, the buffer does not need that dimension.
     """
     found = Invariants(loop)
     ops = [statement for statement in loop.statements() if statement.kind == "op"]
@@ -74,7 +76,12 @@ def _spread(
     stay: dict[Statement, str],
     reason_of: Callable[[Statement, set[str]], str | None],
 ) -> None:
-    """Add to ``stay`` what has to stay because of the statements in it, until nothing is left to add."""
+    """Add to ``stay`` each statement that has to stay because of others that stay, until no further statement
+    is found.
+
+    ``reason_of`` gets a statement and the names of buffers that staying statements write. It returns the
+    reason, or None if the statement may move.
+    """
     changed = True
     while changed:
         changed = False
@@ -88,9 +95,10 @@ def _spread(
 
 
 def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[str, int]) -> str | None:
-    """Return the reason why a statement, regardless of all others, has to stay in the loop; None if it may move.
+    """Return the reason why a statement has to stay in the loop because of its own form; None if it may move.
 
-    The reason is empty if the statement uses the loop's variable or can not be moved at all.
+    The reason is the empty text if no change of the kernel would help, for example if the statement uses the
+    loop's variable. ``places`` has the position of the index over the loop's variable, by buffer.
     """
     target = statement.target
     where = f"line {statement.line}:"
@@ -137,9 +145,10 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
 def _held(
     kernel: KernelModule, loop: Loop, statement: Statement, held: set[str], stay: dict[Statement, str]
 ) -> str | None:
-    """Return the reason why a statement has to stay in the loop because of statements that stay; None if it may move.
+    """Return the reason why a statement has to stay because of the statements in ``stay``; None if it may move.
 
-    The reason is empty where no change of the kernel would help.
+    ``held`` has the names of buffers that staying statements write. The reason is the empty text if no change
+    of the kernel would help.
     """
     name, where = statement.made.name, f"line {statement.line}:"
     if held & _names(statement):
@@ -161,10 +170,9 @@ def _held(
 
 
 def _is_made_before(kernel: KernelModule, loop: Loop, statement: Statement, readers: Sequence[Statement]) -> bool:
-    """Return True if the loop's own body declares the tile in SBUF that the statement makes, or makes it whole, and
-    writes all that it writes of it before the readers.
+    """Tell whether the tile that ``statement`` writes is complete before ``readers`` read it in each iteration.
 
-    Then every iteration may read a tile that was made before the loop.
+    The tile must be in SBUF and belong to the loop's own body. Then the tile can be made once, before the loop.
     """
     target, writers = statement.made, kernel.writers(statement.made.name)
     if kernel.space_of(target.name) != "sbuf" or not all(inside(one, loop) for one in kernel.readers(target.name)):
@@ -178,14 +186,17 @@ def _is_made_before(kernel: KernelModule, loop: Loop, statement: Statement, read
 
 
 def _place(loop: Loop, statement: Statement) -> int:
-    """Return the position of the loop's item that the statement is, or is in; -1 for a statement outside of the loop."""
+    """Return the position in ``loop`` of the item that is or contains ``statement``; -1 for a statement outside
+    of the loop.
+    """
     places = [at for at, item in enumerate(loop.items) if item is statement or item in around(statement)]
     return places[0] if places else -1
 
 
 def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
-    """Return the statements in ``loop`` that compute or load the same values in every iteration, wherever they write
-    them.
+    """Return the statements in ``loop`` that compute or load the same values in every iteration.
+
+    The position that they write may differ between iterations.
     """
     same: set[Statement] = set()
     written = {access.name for s in loop.statements() if s.kind in ("op", "other") for access in s.results}

@@ -1,4 +1,8 @@
-"""Join the tiles of several iterations into one: find out if they lie side by side, or lay them so."""
+"""Join the tiles that several iterations use into one tile.
+
+Two tiles lie *side by side* if the columns of one follow those of the other in the same partitions. Functions
+here find out whether tiles do, or change the buffer's layout so that they do.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements
 
 @dataclass(frozen=True)
 class Joined:
-    """One access that covers the tiles that ``access`` reaches in all iterations of ``loops``."""
+    """One access that covers the tiles which ``access`` reaches in all iterations of ``loops``."""
 
     access: Access
     loops: tuple[Loop, ...]
@@ -34,29 +38,30 @@ class Joined:
 
     @property
     def name(self) -> str:
-        """The name of the buffer."""
+        """Return the name of the buffer."""
         return self.access.name
 
     @property
     def elements(self) -> int:
-        """Number of elements in each partition."""
+        """Return the number of elements in each partition."""
         return prod(self.widths)
 
     @property
     def axes(self) -> int:
-        """Number of axes of the joined tile, including the partition axis."""
+        """Return the number of axes of the joined tile, including the partition axis."""
         return 1 + len(self._axes)
 
     @property
     def _axes(self) -> list[int]:
-        """Positions in ``widths`` of the indices that are axes of the joined tile."""
+        """Return the positions in ``widths`` of the indices that become axes of the joined tile."""
         wide = [at for at, width in enumerate(self.widths) if width > 1]
         return wide or [len(self.widths) - 1]
 
     def text(self, kernel: KernelModule, parts: tuple[int, int] | None = None) -> str:
         """Return the joined access as source text, for the layout that :func:`laid_beside` gives the buffer.
 
-        With ``parts`` = (number of tiles, columns of each tile) the access has three axes: partitions, tiles, columns.
+        With ``parts`` = (number of tiles, columns of each tile) the access has three axes: partitions, tiles,
+        columns.
         """
         assert self.access.dims is not None and isinstance(self.access.node, ast.Subscript)
         over_rows, language = self.access.dims[self.partition], prefix(kernel, "language")
@@ -85,7 +90,7 @@ class Joined:
 
 
 def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joined | str:
-    """Return the access that covers the tiles of ``access`` in all iterations of ``loops`` (outermost first).
+    """Return one access that covers the tiles of ``access`` in all iterations of ``loops`` (outermost first).
 
     If the tiles can not lie side by side, the result is the reason as text.
     """
@@ -121,8 +126,10 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
 
 
 def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
-    """Return the index over columns after the tiles of all ``places`` are laid side by side, those of the last place
-    closest.
+    """Return the index over columns for a layout in which the tiles of all ``places`` lie side by side.
+
+    Each entry of ``places`` has the index of a dimension that becomes columns, and its extent. Tiles that
+    differ only in the last entry are neighbors.
     """
     form = dim.form
     for place, extent in reversed(places):
@@ -133,8 +140,8 @@ def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
 
 
 def _span(dim: Dim, loops: Sequence[Loop]) -> tuple[int, Affine] | None:
-    """Return the number of consecutive elements that an index reaches in all iterations, and the first element; None if
-    there are gaps.
+    """Return the number of consecutive elements that an index reaches in all iterations, and the first of these
+    elements; None if they have gaps.
     """
     assert dim.form is not None
     width, trips = dim.extent or 1, {loop.variable: loop.trips or 0 for loop in loops}
@@ -158,7 +165,7 @@ def _span(dim: Dim, loops: Sequence[Loop]) -> tuple[int, Affine] | None:
 
 
 def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
-    """Return the reason why the buffer can not be laid out so that its tiles lie side by side; empty if it can."""
+    """Return the reason why the buffer's tiles can not be laid side by side; the empty text if they can."""
     if not one.folded:
         return ""
     declaration = kernel.buffers[one.name].declaration
@@ -177,8 +184,8 @@ def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
 
 
 def laid_beside(kernel: KernelModule, one: Joined, edits: Edits, without: Sequence[Statement] = ()) -> None:
-    """Add to ``edits`` what lays the buffer's tiles side by side. Accesses in the statements ``without`` are not
-    changed.
+    """Add to ``edits`` the changes that lay the buffer's tiles side by side: its declaration, and its accesses
+    in all statements but ``without``.
     """
     if not one.folded:
         return
@@ -205,7 +212,9 @@ def laid_beside(kernel: KernelModule, one: Joined, edits: Edits, without: Sequen
 
 
 def _term(kernel: KernelModule, index: ast.expr, step: int) -> str:
-    """Return, as text, an index times the distance ``step`` of its tiles; empty if that is 0."""
+    """Return the text of ``index`` times ``step``, the number of columns from one tile to the next; empty if
+    the product is 0.
+    """
     text, known = kernel.text(index), kernel.constant(index)
     if known is not None:
         return str(known * step) if known else ""
@@ -215,7 +224,10 @@ def _term(kernel: KernelModule, index: ast.expr, step: int) -> str:
 
 
 def begin_at(kernel: KernelModule, index: ast.expr, dim: Dim, first: str, columns: int, edits: Edits) -> None:
-    """Add to ``edits`` what makes an index over columns begin at ``first``."""
+    """Add to ``edits`` the change that makes an index over columns begin at ``first``.
+
+    ``columns`` is the number of columns that the index ``:`` stands for.
+    """
     if isinstance(index, ast.Slice):
         if dim.full:
             edits.replace(*kernel.span(index), f"{first}:{first} + {columns}")

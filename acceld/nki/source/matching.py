@@ -1,7 +1,7 @@
-"""Test conditions on an instruction and the instructions that read its result.
+"""Test conditions on an instruction and on the instructions that read its result.
 
-Unless it says otherwise, a function here returns the reason why its condition does not hold: the line that is in the
-way, and what would help; empty text if the condition holds.
+Unless its docstring says otherwise, a function here returns the empty text if its condition holds. Otherwise it
+returns the reason: the line that is in the way, and the change that would help.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from acceld.nki.source.syntax import Access, Statement
 def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement | str:
     """Return the statement that made exactly the elements that ``access`` reads, earlier in the same loop body.
 
-    If no single statement did, or if it has further results, the result is the reason as text.
+    If no single statement made them, or if it has a second result, the function returns the reason as text.
     """
     name = access.name
     problem = one_name(kernel, [name])
@@ -45,7 +45,9 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
 
 
 def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """Return a reason unless ``reader`` alone reads the result of ``made``, and only once; empty text if that holds."""
+    """Return a reason unless ``reader`` reads the result of ``made`` once, and no other statement reads it;
+    else the empty text.
+    """
     name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]
     if others:
@@ -63,7 +65,9 @@ def uses(reader: Statement, name: str) -> int:
 
 
 def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
-    """Return a reason if one of ``names`` may have a second name, or an opaque statement uses it; empty text otherwise."""
+    """Return a reason if one of ``names`` may have a second name, or if a statement that is not understood uses
+    it; the empty text otherwise.
+    """
     doubtful = sorted(kernel.ambiguous & set(names))
     if not doubtful:
         return ""
@@ -73,15 +77,17 @@ def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
 
 
 def same_mask(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """Return a reason if the two statements have different masks; empty text otherwise."""
+    """Return a reason if the two statements have different masks; the empty text otherwise."""
     if kernel.mask(made) == kernel.mask(reader):
         return ""
     return f"lines {made.line} and {reader.line} have different masks: give both the same"
 
 
 def keeps_float32(kernel: KernelModule, made: Statement) -> str:
-    """Return a reason if the statement, or the tile that it writes, rounds to a narrower type than float32; empty text
+    """Return a reason if the statement rounds its result to a type narrower than float32; the empty text
     otherwise.
+
+    The type of the tile that the statement writes counts too.
     """
     buffer = kernel.buffers.get(made.made.name)
     for dtype in (kernel.text_of(made, "dtype"), "" if buffer is None else kernel.text_of(buffer.declaration, "dtype")):
@@ -91,14 +97,18 @@ def keeps_float32(kernel: KernelModule, made: Statement) -> str:
 
 
 def _dtype(kernel: KernelModule, text: str) -> str:
-    """Return the dtype that a text such as ``x.dtype`` stands for; the text itself if the dtype of ``x`` is not known."""
+    """Return the dtype that a text such as ``x.dtype`` stands for; the text itself if the dtype of ``x`` is not
+    known.
+    """
     if text.endswith(".dtype") and (buffer := kernel.buffers.get(text.removesuffix(".dtype"))) is not None:
         text = kernel.text_of(buffer.declaration, "dtype")
     return kernel.dtypes.get(text.removesuffix(".dtype"), text)
 
 
 def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last: Statement) -> str:
-    """Return a reason if a statement between ``first`` and ``last`` writes one of ``names``; empty text otherwise."""
+    """Return a reason if a statement between ``first`` and ``last`` writes one of the tiles ``names``; the
+    empty text otherwise.
+    """
     for name in sorted(set(names)):
         for writer in kernel.writers(name):
             if first.start < writer.start < last.start:
@@ -107,7 +117,7 @@ def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last
 
 
 def same_body(made: Statement, reader: Statement) -> str:
-    """Return a reason unless ``reader`` follows ``made`` in the same loop body; empty text if it does."""
+    """Return a reason unless ``reader`` follows ``made`` in the same loop body; else the empty text."""
     if reader.parent is made.parent and reader.start > made.start:
         return ""
     return f"line {reader.line} is not in the loop body of line {made.line}, after it: move it there"

@@ -1,6 +1,7 @@
-"""Change a kernel's source in ways that keep its results.
+"""Change a kernel's source in ways that are proved to keep its results.
 
-A change that is not proved to do so raises RuleRefused, which names the line that is in the way and what would help.
+A function here raises RuleRefused if there is no proof. The message names the line that is in the way, and what
+would help.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ _PSUM_BYTES = 16 * 1024
 
 
 def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int) -> str:
-    """Return the source in which the tiles ``names``, which each iteration of ``loop`` declares, are declared once
-    before the loop.
+    """Return the source in which ``loop`` keeps several copies of the tiles ``names`` that its iterations
+    declare.
 
-    Each such tile gets ``places`` places, which the iterations use in turn. So a tile keeps its values for ``places`` -
-    1 further iterations.
+    Each tile is declared once, before the loop, with a new dimension of ``places`` elements, which the
+    iterations use in turn. So a tile keeps its values for ``places`` - 1 further iterations.
+
+    Raise RuleRefused if a tile is not declared by the loop's own body, if its uses are not understood, or if
+    the copies take more than half of SBUF or PSUM.
     """
     place = loop.variable if places == loop.trips else f"{loop.variable} % {places}"
     needed = {"sbuf": 0, "psum": 0}
