@@ -56,7 +56,7 @@ def _names_once(source: str) -> set[str]:
     try:
         tree = parse(source)
     except SyntaxError as error:
-        raise RuleRefused(f"the source does not parse: {error}") from error
+        raise RuleRefused(f"the source is not valid Python: {error}") from error
     counts = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     return {name for name, count in counts.items() if count == 1}
 

@@ -22,7 +22,7 @@ def understood(items: Sequence[Item], *, names: bool = False) -> str:
     one = next((one for one in flatten(items) if one.kind not in fine), None)
     if one is None:
         return ""
-    return f"line {one.line} is not understood: write it with functions of nl and nisa, on tiles under one name"
+    return f"the statement in line {one.line} is not understood: write it with functions of nl and nisa, on tiles that have one name"
 
 
 def parallel(loops: Iterable[Loop]) -> str:
@@ -30,7 +30,7 @@ def parallel(loops: Iterable[Loop]) -> str:
     loop = next((loop for loop in loops if loop.kind != "affine_range"), None)
     if loop is None:
         return ""
-    return f"line {loop.line}: {loop.variable} is a {loop.kind}: if its iterations are independent, say affine_range"
+    return f"the loop over {loop.variable} in line {loop.line} is a {loop.kind}: write affine_range if its iterations are independent"
 
 
 def same_range(loop: Loop, variables: Iterable[str]) -> str:
@@ -38,7 +38,11 @@ def same_range(loop: Loop, variables: Iterable[str]) -> str:
     text otherwise.
     """
     used = sorted({name.id for name in names_in(loop.node.iter)} & set(variables))
-    return f"line {loop.line}: the range of {loop.variable} depends on {used[0]}: give it as a number" if used else ""
+    return (
+        f"the range of loop {loop.variable} in line {loop.line} depends on {used[0]}: give it as a number"
+        if used
+        else ""
+    )
 
 
 def undisturbed(first: Sequence[Item], second: Sequence[Item], handed: Iterable[str] = ()) -> str:
@@ -49,7 +53,11 @@ def undisturbed(first: Sequence[Item], second: Sequence[Item], handed: Iterable[
     """
     made, used = written(first), read(first)
     changed = sorted((made | used) & written(second)) or sorted(made & read(second) - set(handed))
-    return f"line {_user(second, changed[0])} uses {changed[0]} too: give it a tile of its own" if changed else ""
+    return (
+        f"{changed[0]} is also used in line {_user(second, changed[0])}: give that line a tile of its own"
+        if changed
+        else ""
+    )
 
 
 def _user(items: Sequence[Item], name: str) -> int:
@@ -61,4 +69,8 @@ def one_result(statements: Iterable[Statement]) -> str:
     otherwise.
     """
     one = next((one for one in statements if one.second is not None), None)
-    return f"line {one.line} has a second result: compute it by an instruction of its own" if one is not None else ""
+    return (
+        f"the instruction in line {one.line} has a second result: compute that result by an instruction of its own"
+        if one is not None
+        else ""
+    )

@@ -101,7 +101,7 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
     loop's variable. ``places`` has the position of the index over the loop's variable, by buffer.
     """
     target = statement.target
-    where = f"line {statement.line}:"
+    where = f"line {statement.line}"
     if (
         target is None
         or statement.second is not None
@@ -121,7 +121,7 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
         if name.id in kernel.aliases
     }
     if any(name.id in defined for name in names_in(statement.node)):
-        return f"{where} it uses an index that is named in the loop: define that index before the loop"
+        return f"the instruction in {where} uses an index that is named in the loop: define that index before the loop"
     if statement.augmented or statement.op == "loop_reduce":
         return ""
     if kernel.ambiguous & {access.name for access in accesses(statement)}:
@@ -129,15 +129,15 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
     if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, loop):
         if target.name not in places:
             return (
-                f"{where} {target.name} is declared before the loop and also used without the index {loop.variable}: "
-                "give it a place for each iteration, or declare it in the loop"
+                f"{target.name}, which {where} writes, is declared before loop {loop.variable} and also used without the index "
+                f"{loop.variable}: index it by {loop.variable} everywhere, or declare it in the loop"
             )
         names, loops = target.variables, around(statement)
         missing = {one.variable for one in loops[: loops.index(loop)]} - set(names or ())
         if names is None or missing:
             return (
-                f"{where} {target.name} has no place for every iteration of {', '.join(sorted(missing))}: "
-                "index it by that variable"
+                f"{target.name}, which {where} writes, has no element of its own for each iteration of "
+                f"{', '.join(sorted(missing))}: add such an index"
             )
     return None
 
@@ -150,12 +150,12 @@ def _held(
     ``held`` has the names of buffers that staying statements write. The reason is the empty text if no change
     of the kernel would help.
     """
-    name, where = statement.made.name, f"line {statement.line}:"
+    name, where = statement.made.name, f"line {statement.line}"
     if held & _names(statement):
         return ""
     writers = kernel.writers(name)
     if name in held or any(not inside(writer, loop) for writer in writers):
-        return f"{where} {name} is written by other lines too: give this result a tile of its own"
+        return f"{name} is written in {where} and in other lines: give the result of {where} a tile of its own"
     readers = [reader for reader in kernel.readers(name) if reader not in writers]
     staying = [reader for reader in readers if reader in stay or reader.kind != "op"]
     if statement.op in _MOVES and staying:
@@ -163,8 +163,8 @@ def _held(
     local = name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop)
     if local and staying and not _is_made_before(kernel, loop, statement, staying):
         return (
-            f"line {statement.line} makes {name} for line {staying[0].line}, which stays in the loop: make all of {name} "
-            f"before, in a loop of its own, and declare it as a tile of {loop.variable}'s loop"
+            f"{name} is made in {where} for line {staying[0].line}, which stays in the loop: make all of {name} in a loop of its "
+            f"own before that line, and declare {name} in the body of loop {loop.variable}"
         )
     return None if readers else ""
 

@@ -96,27 +96,27 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
     """
     buffer = kernel.buffers.get(access.name)
     if buffer is None or access.dims is None or access.name in kernel.ambiguous:
-        return f"{access.name} is no declared buffer, or used as a whole: declare it before the loop, and index it"
+        return f"{access.name} is not a declared buffer, is used as a whole, or has a second name: declare it before the loop, and index it"
     axis, shape = buffer.partition_axis, buffer.shape
     if len(access.dims) != len(shape) or any(dim.form is None for dim in access.dims) or None in shape:
-        return f"an index of {access.name}, or its shape, is not understood: write both with loop variables and numbers"
+        return f"an index of {access.name} or the shape of {access.name} is not understood: write both with loop variables and numbers"
     dims = [replace(dim, extent=extent) if dim.full else dim for dim, extent in zip(access.dims, shape, strict=True)]
     if (dims[axis].extent is None) != all(dim.extent is None for dim in dims[axis:]):
-        return f"{access.name} is used both by slices and by ranges: use one of them"
+        return f"{access.name} is indexed both by slices and by ranges: use only slices, or only ranges"
     over_rows = dims[axis]
     if over_rows.width is None or over_rows.form is None or over_rows.form.variables:
-        return f"the partitions of {access.name} depend on a loop: use the same in every iteration"
+        return f"the partitions of {access.name} depend on a loop: use the same partitions in every iteration"
     folded: list[int] = []
     for loop in loops:
         places = [at for at, dim in enumerate(dims) if dim.form and loop.variable in dim.form.variables]
         if len(places) != 1 or loop.trips is None:
-            return f"{access.name} has no place for each iteration of {loop.variable}: index it by that variable"
+            return f"{access.name} has no tile of its own for each iteration of {loop.variable}: index it by {loop.variable}"
         if places[0] < axis and places[0] not in folded:
             folded.append(places[0])
     along = list(dims[axis + 1 :])
     if folded:
         if len(along) != 1:
-            return f"the tiles of {access.name} have several axes: write them with one"
+            return f"the tiles of {access.name} have several free axes: write them with one"
         along = [_columns(along[0], [(dims[at], shape[at] or 0) for at in folded], shape[-1] or 0)]
     spans = [span for dim in along if (span := _span(dim, loops)) is not None]
     if len(spans) < len(along) or not along:
@@ -171,15 +171,15 @@ def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
     declaration = kernel.buffers[one.name].declaration
     found = all_accesses(kernel, one.name)
     if found is None or not isinstance(declaration.args.get("shape"), ast.Tuple | ast.List):
-        return f"{one.name} may have another name, or its shape is not written out: use one name, and numbers"
+        return f"{one.name} may have a second name, or its shape is not written out: use one name, and a tuple of numbers as shape"
     for statement, access in found:
-        where = f"line {statement.line}:"
+        where = f"in line {statement.line}"
         if access.dims is None or len(access.dims) != len(kernel.buffers[one.name].shape):
-            return f"{where} {one.name} is used as a whole: index it"
+            return f"{one.name} is used as a whole {where}: index it there"
         for at in one.folded:
             form = access.dims[at].form
             if form is None or form.ranges or access.dims[at].extent is not None:
-                return f"{where} several of the tiles of {one.name} are used at once: use one at a time"
+                return f"several tiles of {one.name} are used at once {where}: use one at a time"
     return ""
 
 

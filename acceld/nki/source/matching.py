@@ -23,23 +23,21 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
         return problem
     writers = kernel.writers(name)
     if len(writers) != 1:
-        lines = ", ".join(str(one.line) for one in writers) or "no"
-        return f"{name} is written in {'lines' if len(writers) > 1 else 'line'} {lines}: give each result a tile of its own"
+        if not writers:
+            return f"no statement that is understood writes {name}: write it by one call of nl or nisa"
+        lines = ", ".join(str(one.line) for one in writers)
+        return f"{name} is written in lines {lines}: give each result a tile of its own"
     (writer,) = writers
     if writer.kind != "op" or writer.augmented:
-        return (
-            f"line {writer.line} adds to {name}, or is not understood: write the result at once, into a tile of its own"
-        )
+        return f"the statement in line {writer.line} adds to {name}, or is not understood: write the whole result at once, into a tile of its own"
     if writer.parent is not reader.parent or writer.start > reader.start:
-        return f"line {writer.line} makes {name} in another loop than line {reader.line} reads it: make it there"
+        return f"{name} is made in line {writer.line}, and read in line {reader.line} in another loop or earlier: make it in the same loop body, before it is read"
     if writer.second is not None:
-        return (
-            f"line {writer.line} has a second result, {writer.second.name}: compute that by an instruction of its own"
-        )
+        return f"the instruction in line {writer.line} has a second result, {writer.second.name}: compute that by an instruction of its own"
     if writer.target is None or not writer.target.same_as(access):
         return (
-            f"line {reader.line} does not read exactly the elements of {name} that line {writer.line} writes: give those that it "
-            "reads a tile of their own"
+            f"the elements of {name} that line {reader.line} reads are not exactly those that line {writer.line} writes: give "
+            f"the elements that line {reader.line} reads a tile of their own"
         )
     return writer
 
@@ -51,11 +49,11 @@ def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str
     name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]
     if others:
-        return f"line {others[0].line} reads {name} too: compute it there again, into another tile"
+        return f"{name} is also read in line {others[0].line}: compute it again for that line, into another tile"
     return (
         ""
         if uses(reader, name) == 1
-        else f"line {reader.line} reads {name} in several places: give each a tile of its own"
+        else f"{name} is read more than once in line {reader.line}: give each use a tile of its own"
     )
 
 
@@ -72,15 +70,15 @@ def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
     if not doubtful:
         return ""
     name = doubtful[0]
-    who = f"line {kernel.doubts[name]}" if name in kernel.doubts else "another assignment"
-    return f"{who} may give {name} another name or change it: use one name, and write out functions of your own"
+    by = f"in line {kernel.doubts[name]}" if name in kernel.doubts else "by another assignment"
+    return f"{name} may get a second name or be changed {by}: use one name, and write out calls of your own functions"
 
 
 def same_mask(kernel: KernelModule, made: Statement, reader: Statement) -> str:
     """Return a reason if the two statements have different masks; the empty text otherwise."""
     if kernel.mask(made) == kernel.mask(reader):
         return ""
-    return f"lines {made.line} and {reader.line} have different masks: give both the same"
+    return f"the instructions in lines {made.line} and {reader.line} have different masks: give both the same mask"
 
 
 def keeps_float32(kernel: KernelModule, made: Statement) -> str:
@@ -92,7 +90,7 @@ def keeps_float32(kernel: KernelModule, made: Statement) -> str:
     buffer = kernel.buffers.get(made.made.name)
     for dtype in (kernel.text_of(made, "dtype"), "" if buffer is None else kernel.text_of(buffer.declaration, "dtype")):
         if dtype and not _dtype(kernel, dtype).endswith("float32"):
-            return f"line {made.line} rounds to {dtype}: a tile of float32 would keep what it makes"
+            return f"the result in line {made.line} is rounded to {dtype}: make it a tile of float32"
     return ""
 
 
@@ -112,7 +110,7 @@ def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last
     for name in sorted(set(names)):
         for writer in kernel.writers(name):
             if first.start < writer.start < last.start:
-                return f"line {writer.line} changes {name} before line {last.line} would read it: write the new values into another tile"
+                return f"{name} is changed in line {writer.line}, before line {last.line} would read it: write the new values into another tile"
     return ""
 
 
@@ -120,4 +118,4 @@ def same_body(made: Statement, reader: Statement) -> str:
     """Return a reason unless ``reader`` follows ``made`` in the same loop body; else the empty text."""
     if reader.parent is made.parent and reader.start > made.start:
         return ""
-    return f"line {reader.line} is not in the loop body of line {made.line}, after it: move it there"
+    return f"the instruction in line {reader.line} does not follow the one in line {made.line} in the same loop body: move it there"

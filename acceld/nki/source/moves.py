@@ -38,17 +38,17 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
         line, shape = buffer.declaration.line, [extent for extent in buffer.shape if extent is not None]
         if found is None or name in kernel.ambiguous or not all(inside(one, loop) for one, _ in found):
             raise RuleRefused(
-                f"line {line}: {name} is used in a way that is not understood: index it, or use all of it"
+                f"{name}, declared in line {line}, is used in a way that is not understood, or outside of loop {loop.variable}: index it or use all of it, in the loop only"
             )
         if buffer.space not in needed or buffer.declaration.parent is not loop or len(shape) != len(buffer.shape):
             raise RuleRefused(
-                f"line {line}: {name} is no tile of a known shape that {loop.variable}'s own body declares: declare it there, by numbers"
+                f"{name}, declared in line {line}, is not a tile of known shape in the body of loop {loop.variable}: declare it there, with numbers as shape"
             )
         for one in kernel.writers(name):
             if one.op == "nc_matmul" and "accumulate" not in one.args:
                 raise RuleRefused(
-                    f"line {one.line}: without accumulate it depends on what {name} held whether this product adds: "
-                    "give it accumulate"
+                    f"the product in line {one.line} does not say whether it adds to {name}: pass accumulate=True or "
+                    "accumulate=False"
                 )
         needed[buffer.space] += places * prod(shape[1:]) * ELEMENT_BYTES
         written = buffer.declaration.args["shape"]
@@ -62,7 +62,7 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
     if needed["sbuf"] > SBUF_BYTES // 2 or needed["psum"] > _PSUM_BYTES // 2:
         kept = ", ".join(f"{size >> 10} KiB of {space.upper()}" for space, size in needed.items() if size)
         raise RuleRefused(
-            f"line {loop.line}: {places} places for {', '.join(names)} take {kept}: make the tiles smaller"
+            f"{places} copies of {', '.join(names)} for loop {loop.variable} take {kept}, more than half of that memory: make the tiles smaller"
         )
     return edits.apply()
 

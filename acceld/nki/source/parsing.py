@@ -53,7 +53,7 @@ class SourceReader(ExpressionReader):
         try:
             super().__init__(source)
         except (SyntaxError, ValueError) as error:
-            raise RuleRefused(f"the source does not parse: {error}") from error
+            raise RuleRefused(f"the source is not valid Python: {error}") from error
         self.function = self._find(entry)
         given = self.function.args
         self.parameters = [one.arg for one in given.args]
@@ -79,7 +79,7 @@ class SourceReader(ExpressionReader):
                     return function
         if len(jitted) == 1:
             return jitted[0]
-        raise RuleRefused("there is no kernel function")
+        raise RuleRefused("the source has no kernel function: put @nki.jit on one function, or call it kernel")
 
     def _constants(self, given: Iterable[tuple[str, ast.expr]]) -> None:
         """Record which of the names in ``given`` stand for one number or setting throughout the function."""

@@ -25,7 +25,7 @@ def prefix(kernel: KernelModule, module: str) -> str:
         return f"nki.{module}"
     if f"{short}." in kernel.source:
         return short
-    raise RuleRefused(f"the kernel does not import nki.{module}")
+    raise RuleRefused(f"the kernel does not import nki.{module}: add the import at the top of its file")
 
 
 def operation(

@@ -102,12 +102,14 @@ def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
         or not isinstance(loop.node.iter, ast.Call)
     ):
         raise RuleRefused(
-            f"line {loop.line}: {loop.variable} can not advance by {size} at a time: let it be an affine_range of a multiple of {size}"
+            f"loop {loop.variable} in line {loop.line} can not run in groups of {size} iterations: write it as affine_range, with a multiple of {size} iterations"
         )
     for statement in loop.statements():
         indices = statement.args.get("loop_indices")
         if indices is not None and any(name.id == loop.variable for name in names_in(indices)):
-            raise RuleRefused(f"line {statement.line}: it is reduced over {loop.variable}: add in a loop of its own")
+            raise RuleRefused(
+                f"the instruction in line {statement.line} reduces over loop {loop.variable}: add up in a loop of its own"
+            )
     member = kernel.fresh(f"{loop.variable}_part")
     count = kernel.text(loop.node.iter.func)
     edits = Edits(kernel.source)

@@ -62,7 +62,9 @@ EVERY = NAMED | CURRENT
 
 
 def dtype_name(value: object) -> str:
-    """Return the program's name of a data type. Raises LegalityError for a type that the kernel's API does not have."""
+    """Return the name that programs have for a data type. Raise LegalityError for a type that the kernel's API
+    lacks.
+    """
     if isinstance(value, NamedType):
         return value.name
     legacy = current().session.api == "nki_legacy"
@@ -89,9 +91,10 @@ def _numpy_name(dtype: np.dtype[Any]) -> str:
 
 @lru_cache(maxsize=1024)
 def promote(*names: str) -> str:
-    """Return the result type of an operation on operands of these types.
+    """Return the result type of an operation on operands of the types ``names``.
 
-    It is the widest float, or float32 if two different floats are the widest. Without floats it is the widest integer.
+    The result is the widest float; if two different floats are the widest, it is float32. If all operands are
+    integers, it is the widest integer.
     """
     floats = [name for name in names if name in FLOAT_DTYPES]
     if floats:

@@ -138,7 +138,7 @@ def program_ndim() -> int:
 
 
 def device_print(prefix: str, x: object, *, mask: object = None, **kwargs: Any) -> None:
-    """Print a tile on chip while the kernel runs: ``nl.device_print``. A tensor in HBM is ignored."""
+    """Print a tile on chip while the kernel runs: ``nl.device_print``. A tensor in HBM is not printed."""
     if isinstance(x, Tensor) and x.space is not memory.HBM.space:
         patterns = elementwise.masked(mask, x.shape)
         current().emit("print", Engine.SYNC, [], [x], attrs={"text": str(prefix)[:200]}, mask=patterns)
@@ -186,7 +186,7 @@ def par_dim(n: object) -> ParDim:
 
 
 class TileSize:
-    """Provide the limits of the chip that the kernel is traced for: ``nl.tile_size``.
+    """The limits of the chip that the kernel is traced for, as attributes: ``nl.tile_size``.
 
     ``names`` are the limits that the API has; None for all.
     """

@@ -1,4 +1,7 @@
-"""Launch kernels while tracing: ``nki.jit``, launch grids, arguments, results."""
+"""Launch kernels while tracing: ``nki.jit``, launch grids, arguments, results.
+
+A launch runs the kernel once for each *program* of its grid.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ from acceld.nki.ir.program import LoopKind, Role
 
 
 class Kernel:
-    """Represent a function under ``nki.jit``, ``nki.baremetal`` or similar.
+    """A function under ``nki.jit``, ``nki.baremetal`` or another launcher. ``func`` is the function itself, as
+    in the Neuron packages.
 
-    A call inside a trace is traced as part of the caller. A call while the file loads stops the loading. ``func`` is
-    the function itself, as in the Neuron packages.
+    A call inside a trace is traced as part of the caller. A call while the file loads ends the loading.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -39,7 +42,7 @@ class Kernel:
         return self.func(*args, **kwargs)
 
     def with_schedule(self, schedule: object) -> Kernel:
-        """Return the kernel unchanged.
+        """Return the kernel unchanged, because a schedule has no effect here.
 
         Another order of instructions changes no value, and the performance model keeps the program's own order.
         """
@@ -57,7 +60,7 @@ class Kernel:
 
 
 class Launcher:
-    """Represent a decorator such as ``nki.jit``, used with or without options. ``check`` gets the options."""
+    """A decorator such as ``nki.jit``, used with or without options. The function ``check`` gets the options."""
 
     def __init__(self, name: str, check: Callable[[Mapping[str, object]], None] = lambda options: None) -> None:
         self.__name__ = name
@@ -71,9 +74,10 @@ class Launcher:
 
 
 def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call ``function`` for every program of the launch grid, and return its result.
+    """Call ``function`` for every program of the launch grid ``grid``, and return its result.
 
-    The body is traced once for all programs, or once for each program if it needs the program's number.
+    The body is traced once for all programs. If the body needs its program's number, it is traced once for each
+    program.
     """
     trace = current()
     site, line = call_site(), trace.line()
@@ -135,9 +139,9 @@ def one_result(value: object, other: object) -> object:
 
 
 def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return the arguments of ``function``: a tuple by position, and a dict by name.
+    """Return the arguments of ``function``: a tuple of those by position, and a dict of those by name.
 
-    Only arguments that can not be given by name are given by position.
+    An argument is given by position only if it can not be given by name.
     """
     positional: list[object] = []
     try:
@@ -159,9 +163,10 @@ def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...
 
 
 def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
-    """Return the numbers of the buffers that are the kernel's results: what it returns, else the inputs that it wrote.
+    """Return the ids of the buffers that are the kernel's results: those it returns, or else the inputs that it
+    wrote.
 
-    Raises LegalityError if there is no result, or if a result is not a whole tensor in HBM.
+    Raise LegalityError if there is no result, or if a result is not a whole tensor in HBM.
     """
     line = trace.session.last_line
     written = sorted(trace.written_inputs)

@@ -25,7 +25,9 @@ MAX_CONSTANT_BYTES = 64 * 2**20
 
 
 class BufferKind:
-    """Represent a ``buffer=`` argument: ``nl.sbuf``, ``nl.psum``, ``nl.hbm``, ``nl.private_hbm`` or ``nl.shared_hbm``."""
+    """A memory as kernels name it in ``buffer=``: ``nl.sbuf``, ``nl.psum``, ``nl.hbm``, ``nl.private_hbm`` or
+    ``nl.shared_hbm``.
+    """
 
     def __init__(self, name: str, space: Space, *, shared: bool = False) -> None:
         self.name = name
@@ -64,14 +66,14 @@ def buffer_kind(value: object) -> BufferKind:
 
 
 def as_shape(shape: object) -> tuple[object, ...]:
-    """Return a shape as a tuple. It may be given as a sequence or as one number."""
+    """Return ``shape``, a sequence or a single number, as a tuple."""
     return tuple(shape) if isinstance(shape, Sequence) else (shape,)
 
 
 def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
-    """Set all elements of a tensor, by one memset for each block.
+    """Set all elements of a tensor to ``value``, by one memset for each block.
 
-    With ``lazy`` a single memset covers all blocks. It takes no time.
+    With ``lazy`` a single memset covers all blocks, and takes no time.
     """
     if tensor.space is Space.HBM:
         _fill_hbm(trace, tensor, value)
@@ -103,7 +105,7 @@ def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
 
 
 def _fill_hbm(trace: Trace, tensor: Tensor, value: float) -> None:
-    """Set all elements of a tensor in HBM, by storing a filled SBUF tile again and again."""
+    """Set all elements of a tensor in HBM to ``value``, by storing a filled SBUF tile as often as needed."""
     shape = tensor.shape if tensor.ndim > 1 else (1, *tensor.shape)
     rows, row = prod(shape[:-1]), shape[-1]
     part = next(n for n in range(min(rows, trace.chip.partitions), 0, -1) if rows % n == 0)
@@ -115,9 +117,9 @@ def _fill_hbm(trace: Trace, tensor: Tensor, value: float) -> None:
 
 
 def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Tensor:
-    """Return a tensor in HBM with numpy data, from an array or a ``.npy`` file: ``nl.shared_constant``.
+    """Return a tensor in HBM with the data of an array or a ``.npy`` file: ``nl.shared_constant``.
 
-    LimitExceeded for more than 64 MiB.
+    Raise LimitExceeded for more than 64 MiB.
     """
     trace = current()
     array = _from_file(constant) if isinstance(constant, str | PathLike) else np.asarray(constant)
@@ -153,7 +155,7 @@ def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> T
 
 
 def in_hbm(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tensor in HBM. Raises LegalityError for anything else."""
+    """Return ``value`` if it is a tensor in HBM. Raise LegalityError for any other value."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -187,14 +189,18 @@ def partitions_fit(shape: tuple[int, ...], call: str) -> None:
 
 
 def _outside(mode: object) -> dict[str, Attr]:
-    """Return the attribute for ``mode=nisa.oob_mode.skip``, which AWS's own kernels pass to nl.load and nl.store."""
+    """Return the attribute of a DMA for the ``mode=`` argument of nl.load and nl.store.
+
+    AWS's own kernels pass ``nisa.oob_mode.skip``, which skips indices outside of the tensor.
+    """
     return {"oob": "skip"} if getattr(mode, "name", mode) == "skip" else {}
 
 
 def load(src: object, *, mask: object = None, dtype: object = None, mode: object = None, **kwargs: Any) -> Tensor:
-    """Return a new SBUF tile with the data of a tensor in HBM, cast to ``dtype`` if given: ``nl.load``.
+    """Return a new SBUF tile with the data of ``src``, a tensor in HBM, cast to ``dtype`` if given:
+    ``nl.load``.
 
-    Each element of a tensor with one dimension goes to a partition of its own.
+    If ``src`` has one dimension, each element goes to a partition of its own.
     """
     tensor = in_hbm(src, "src", "load")
     tensor = with_axis(tensor, 1) if tensor.ndim == 1 else tensor

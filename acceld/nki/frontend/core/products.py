@@ -22,8 +22,8 @@ FLOAT8 = frozenset(("float8_e4m3", "float8_e5m2"))
 
 
 def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most: int) -> None:
-    """Refuse a tile that is larger than the engine takes in one dimension. ``size`` is the tile's size, ``most`` the
-    limit.
+    """Raise LegalityError if ``size`` elements in dimension ``dimension`` of a tile are more than the ``most``
+    that the engine takes.
     """
     if size > most:
         shown = f"{name}[{', '.join(map(str, tensor.shape))}]"
@@ -35,7 +35,9 @@ def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """Return the tile with its free axes merged into one, or unchanged if they do not form one strided run."""
+    """Return the tile with its free axes merged into one. If they do not form one strided run, return the tile
+    unchanged.
+    """
     free = [dim for dim in tensor.access.dims[1:] if dim.count != 1]
     if len(free) <= 1:
         rank = len(tensor.declared.shape)
@@ -51,7 +53,7 @@ def flat(tensor: Tensor) -> Tensor:
 def product_mask(mask: object, k: int, m: int, n: int) -> tuple[Pattern, ...]:
     """Return the mask of a matrix product as patterns over the axes (K, M, N).
 
-    The first axis of ``mask`` is K. Its last axis is N, or M if its size differs from N.
+    The first axis of ``mask`` is K. The last axis is N; if its size differs from N, it is M.
     """
     if not isinstance(mask, Predicate):
         return masked(mask, (k, m, n))
@@ -90,8 +92,8 @@ def nc_matmul(
 ) -> Tensor:
     """Return stationary[K, M].T @ moving[K, N] in a new PSUM tile [M, N] of float32: ``nisa.nc_matmul``.
 
-    In a double-row mode each operand has two rows in a partition, [K, 2, M] and [K, 2, N]. One instruction for each row
-    is emitted, marked with the mode, and the products of both rows are added.
+    In a double-row mode each operand has two rows in a partition, [K, 2, M] and [K, 2, N]. One instruction for
+    each row is emitted, marked with the mode, and the products of both rows are added.
     """
     left = moved_to_sbuf(operand(stationary, "stationary", "nc_matmul"))
     right = moved_to_sbuf(operand(moving, "moving", "nc_matmul"))
@@ -162,7 +164,7 @@ def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
 def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None, **kwargs: Any) -> Tensor:
     """Return x @ y in a new PSUM tile: ``nl.matmul``.
 
-    ``x`` is [M, K] and first transposed on the tensor engine; with ``transpose_x`` it is [K, M].
+    ``x`` is [M, K] and is first transposed on the tensor engine. With ``transpose_x``, ``x`` is [K, M].
     """
     left, right = moved_to_sbuf(operand(x, "x", "matmul")), moved_to_sbuf(operand(y, "y", "matmul"))
     if transpose_x:
@@ -193,8 +195,8 @@ def nc_transpose(
 ) -> Tensor:
     """Return ``data`` transposed from [P, F] to [F, P] in a new tile: ``nisa.nc_transpose``.
 
-    The tensor engine writes the tile to PSUM, the vector engine to SBUF. Without ``engine`` the vector engine
-    transposes tiles of at most 32 x 32.
+    The tensor engine writes the tile to PSUM, the vector engine to SBUF. By default the vector engine
+    transposes tiles of at most 32 x 32, and the tensor engine all larger ones.
     """
     tile = operand(data, "data", "nc_transpose")
     chosen = engine_of(engine)
@@ -215,8 +217,8 @@ def nc_transpose(
 
 
 def notice_wide_transpose(engine: Engine, rows: int, columns: int) -> None:
-    """Add a notice for a transpose on the vector engine that is larger than documented. Some measured kernels contain
-    one.
+    """Add a notice to the program if the vector engine transposes a larger tile than documented. Some kernels
+    that were measured on chips do this.
     """
     if engine is Engine.VECTOR and max(rows, columns) > VECTOR_TRANSPOSE:
         trace = current()

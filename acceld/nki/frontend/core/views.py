@@ -1,4 +1,7 @@
-"""Make views of tensors: apply an index, a reshape or a broadcast to the strided access of a tensor."""
+"""Make views of tensors: apply an index, a reshape or a broadcast to the strided access of a tensor.
+
+The entries of an index, such as slices and numbers, are its *keys*.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ T = TypeVar("T", bound=Tensor)
 
 
 def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None:
-    """Add ``by`` steps along an axis to the start of an access, in place."""
+    """Move the start of an access by ``by`` steps along an axis, in place. ``steps`` are the axis's steps in
+    each dimension.
+    """
     if not by.const and not by.terms:
         return
     for d, step in enumerate(steps):
@@ -35,7 +40,9 @@ def _tile_dim(count: int, steps: tuple[int, ...]) -> TileDim:
 
 
 def select(tensor: Tensor, key: object) -> Tensor:
-    """Return the view ``tensor[key]``. Raises LegalityError if the index does not fit or mixes slices with nl.arange."""
+    """Return the view ``tensor[key]``. Raise LegalityError if the index does not fit or mixes slices with
+    nl.arange.
+    """
     trace = current()
     tile = tensor.access
     memo = None
@@ -90,7 +97,7 @@ def select(tensor: Tensor, key: object) -> Tensor:
 
 
 def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]:
-    """Return ``keys`` with each slice replaced by the positions it selects, on an axis of its own."""
+    """Return ``keys`` with each slice replaced by the positions it selects, along an axis of its own."""
     if any(key is None for key in keys):
         refuse("mixed_indexing", "a new axis can not stand beside an element of a tile", "reshape the result")
     keys = keys + [slice(None)] * (tensor.ndim - len(keys))
@@ -107,7 +114,7 @@ def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]
 def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:
     """Return a part of a row of an HBM tensor, such as ``x[1, 0]``.
 
-    A row has one axis, but is held as a tile of two. ``padded`` is the number of the added axis.
+    Kernels see a row as a tensor of one axis; here it has two. ``padded`` is the number of the added axis.
     """
     dims = tensor.access.dims
     row = tensor.like(replace(tensor.access, dims=dims[:padded] + dims[padded + 1 :]))
@@ -116,7 +123,7 @@ def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:
 
 
 def _check_open(trace: Trace, keys: list[object]) -> None:
-    """Refuse an index that uses the variable of a loop that has ended."""
+    """Raise LegalityError if an index uses the variable of a loop that has ended."""
     for k in keys:
         parts = (k.start, k.stop) if isinstance(k, slice) else (k.start,) if isinstance(k, DynamicSlice) else (k,)
         for part in parts:
@@ -129,7 +136,7 @@ def _check_open(trace: Trace, keys: list[object]) -> None:
 
 
 def _basic(trace: Trace, tensor: Tensor, keys: list[object], padded: int | None = None) -> Tensor:
-    """Return the view that integers, slices and None select."""
+    """Return the view that an index of integers, slices and None selects."""
     rank = len(tensor.declared.shape)
     start, dims = list(tensor.access.start), list[TileDim]()
     partition = tensor.declared.partition_axis
@@ -186,7 +193,7 @@ def _shown(key: object) -> str:
 
 
 def _reach(begin: Expr | int, extent: int) -> tuple[int, int]:
-    """Return the least and greatest position of a slice that begins at ``begin`` and extends by ``extent``."""
+    """Return the least and the greatest position of a slice from ``begin`` to ``begin`` + ``extent``."""
     low, high = begin.bounds() if isinstance(begin, Expr) else (begin, begin)
     return low + min(0, extent), high + max(0, extent)
 
@@ -224,7 +231,7 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
 
 
 def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
-    """Return the view that index expressions, tiles of indices and integers select."""
+    """Return the view that an index of index expressions, tiles of indices and integers selects."""
     rank = len(tensor.declared.shape)
     if len(keys) != tensor.ndim:
         refuse(
@@ -270,10 +277,11 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
 def _spanned(
     forms: tuple[tuple[tuple[int, ...], tuple[int, ...] | None] | None, ...], dims: tuple[TileDim, ...], rank: int
 ) -> tuple[tuple[TileDim, ...], tuple[tuple[int, int], ...]]:
-    """Return the axes of the tile that an index selects, and for each key how far it reaches below and above its base.
+    """Return the axes of the tile that an index selects, and for each key how far it reaches below and above
+    its base.
 
-    ``forms`` has for each key its shape and its coefficients. The coefficients are None for a tile of indices; the
-    whole form is None for a number.
+    ``forms`` has a pair (shape, coefficients) for each key. The coefficients are None for a tile of indices.
+    The entry is None for a number.
     """
     longest = max(len(form[0]) for form in forms if form is not None)
     # The axes of a tile of indices begin with the partitions, so missing axes are added at its end. AWS's dma_transpose
@@ -296,7 +304,7 @@ def _spanned(
 
 
 def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
-    """Return the run-time index that a tile of integers gives along one axis of ``tensor``."""
+    """Return the run-time index that the tile of integers ``index`` gives along the axis ``dim`` of ``tensor``."""
     places = [(d, step) for d, step in enumerate(dim.steps) if step]
     if len(places) != 1:
         unsupported("an index tile for a reshaped dimension")
@@ -318,7 +326,9 @@ def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
 
 
 def reshape(tensor: T, shape: tuple[int, ...]) -> T:
-    """Return a view of the elements, in C order, in ``shape``. UnsupportedCall if they do not form a strided view."""
+    """Return a view of the elements, in C order, in ``shape``. Raise UnsupportedCall if they do not form a
+    strided view.
+    """
     trace = current()
     if -1 in shape:
         rest = -prod(shape)
@@ -391,9 +401,7 @@ def squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a view of ``tensor`` with ``shape``, which may differ only in axes of one element; None if it differs
-    more.
-    """
+    """Return a view of ``tensor`` in ``shape``; None if the shapes differ in more than axes of one element."""
     if tensor.shape == shape:
         return tensor
     if squeeze(tensor.shape) != squeeze(shape):
@@ -407,12 +415,14 @@ def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def is_never(pattern: Pattern) -> bool:
-    """Return True if it is plain that a pattern of a mask holds nowhere."""
+    """Tell whether a pattern of a mask certainly holds nowhere."""
     return not pattern.base.terms and pattern.base.const < 0 and not any(pattern.coefs)
 
 
 def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a view of ``tensor`` whose free axes of one element are repeated to ``shape``; None if that does not fit."""
+    """Return a view of ``tensor`` in ``shape``, with free axes of one element repeated; None if that does not
+    fit.
+    """
     if tensor.shape == shape:
         return tensor
     if len(tensor.shape) > len(shape):
