@@ -142,10 +142,11 @@ class Expr:
     __rmul__ = __mul__
 
     def refuse_or_unroll(self, other: Expr | None, why: str) -> None:
-        """Raise Retrace to unroll the loops of this expression and of ``other``, because their combination is
-        not affine.
+        """Raise Retrace to unroll loops, so that an operation on this expression and ``other`` gives an affine
+        result.
 
-        Raise LegalityError if the expression depends on positions of a tile. ``why`` is the message.
+        Raise LegalityError with the message ``why`` if unrolling does not help, because positions of a tile are
+        involved.
         """
         loops = {loop for loop, _ in self.base.terms}
         if other is not None and not other.base.terms and any(other.coefs):
@@ -406,7 +407,7 @@ class Predicate:
 
         The mask's axes are the last ones of ``shape``, as in broadcasting, or the first ones if only those fit.
         If ``axes`` is given, it has the number of the axis of ``shape`` for each axis of the mask. Raise
-        LegalityError if the mask does not fit.
+        Raise LegalityError if the mask does not fit.
         """
         out = []
         for expr, cmp in self.terms:

@@ -122,7 +122,7 @@ def num_programs(axes: int | Sequence[int] | None = None) -> object:
 
 
 def axis_of(axis: int, grid: tuple[int, ...]) -> int:
-    """Return ``axis`` if the launch grid has such an axis. Raises LegalityError if not."""
+    """Return ``axis`` if the launch grid has such an axis. Raise LegalityError if not."""
     if not -len(grid) <= axis < len(grid):
         refuse(
             "grid_axis",

@@ -52,7 +52,7 @@ SHARED_HBM = BufferKind("shared_hbm", Space.HBM, shared=True)
 
 
 def buffer_kind(value: object) -> BufferKind:
-    """Return the memory that a ``buffer=`` argument names; SBUF for None. Raises LegalityError for anything else."""
+    """Return the memory that a ``buffer=`` argument names; SBUF for None. Raise LegalityError for anything else."""
     if value is None:
         return SBUF
     if isinstance(value, BufferKind):
@@ -137,7 +137,7 @@ def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Te
 
 
 def _from_file(path: str | PathLike[str]) -> Any:
-    """Return the array of a ``.npy`` file. Raises LegalityError if it can not be read."""
+    """Return the array of a ``.npy`` file. Raise LegalityError if it can not be read."""
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
@@ -225,7 +225,7 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
 def store(dst: object, value: object, *, mask: object = None, mode: object = None, **kwargs: Any) -> None:
     """Write a tile or a number to a tensor in HBM: ``nl.store``. A tile in PSUM is first copied to SBUF.
 
-    Raises LegalityError if the shapes differ.
+    Raise LegalityError if the shapes differ.
     """
     trace = current()
     target = in_hbm(dst, "dst", "store")

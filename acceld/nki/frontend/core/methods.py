@@ -37,7 +37,7 @@ class Tensor(tensor.Tensor):
 
     def __bool__(self) -> bool:
         """Return True for a tensor in HBM, because kernels test arguments for None in this way. Raise
-        LegalityError for a tile on chip.
+        Raise LegalityError for a tile on chip.
         """
         if self.space is Space.HBM:
             return self._given()
@@ -89,7 +89,7 @@ class Tensor(tensor.Tensor):
         return self._numpy({"add": "sum", "multiply": "prod"}.get(name, name) if method == "reduce" else name)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Return the shape, rank or size for ``np.shape``, ``np.ndim`` or ``np.size``. Raises LegalityError for any
+        """Return the shape, rank or size for ``np.shape``, ``np.ndim`` or ``np.size``. Raise LegalityError for any
         other numpy function.
         """
         if func in SHAPE_FUNCTIONS:

@@ -25,7 +25,7 @@ def activation(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to op(data * scale + bias). With ``reduce_cmd`` the result is also folded along the free axes into
+    """Set dst to op(data * scale + bias). With ``reduce_cmd``, also fold the result along the free axes into
     reduce_res.
 
     ``engine`` is an argument of NKI 0.7.
@@ -61,8 +61,8 @@ def activation(
 
 
 def _activating(engine: object) -> Engine:
-    """Return the engine of an activation, by default the scalar engine. Raises LegalityError for GpSimd on chips
-    without it.
+    """Return the engine that an activation runs on, by default the scalar engine. Raise LegalityError for
+    GpSimd on a chip whose GpSimd has no activation.
     """
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.GPSIMD and trace.chip.generation < 4:
@@ -167,7 +167,7 @@ def tensor_scalar(
 ) -> None:
     """Set dst to (data op0 operand0) op1 operand1. Each operand is a number or a (P, 1) tile.
 
-    An operation of one value takes no operand.
+    An operation of one value, such as nl.rsqrt, takes no operand.
     """
     target, tile = matched(dst, "tensor_scalar", data=data)
     first, operand = _stage(op0, operand0, "operand0", tile)
@@ -189,7 +189,11 @@ def tensor_scalar(
 
 
 def _stage(op: object, operand: object, name: str, tile: Tensor) -> tuple[str, Tensor | Number | Pattern]:
-    """Return the name of one operation of a tensor_scalar, and its operand; 0 for an operation of one value."""
+    """Return the name of one operation of a tensor_scalar, and its operand. The operand of an operation of one
+    value is 0.
+
+    ``name`` is the name of the operand's argument for messages.
+    """
     invert = getattr(op, "__name__", op) == "invert"
     word = "bitwise_xor" if invert else alu_op(op)
     if not invert and word not in UNARY_ALU_OPS:
@@ -245,8 +249,8 @@ def tensor_scalar_reduce(
 
 
 def _loaded(value: object, command: object, call: str) -> float | None:
-    """Return the ``reduce_init=`` argument of a fold; None without ``reduce_cmd.load_reduce``, the only command that
-    reads it.
+    """Return the ``reduce_init=`` argument of a fold; None unless the command is ``reduce_cmd.load_reduce``,
+    the only one that reads it.
     """
     loads = word_of(command) == "load_reduce"
     start = as_number(value)
@@ -389,6 +393,6 @@ def select_reduce(
 
 
 def dropout(dst: object, data: object, prob: object, name: str | None = None) -> None:
-    """Set dst to data, with each element zero with probability prob."""
+    """Set dst to data, in which each element is set to zero with probability prob."""
     target, tile = matched(dst, "dropout", data=data)
     emit("dropout", Engine.VECTOR, [target], [tile, scalar(prob, "prob", "dropout", tile)])

@@ -1,6 +1,7 @@
 """Provide ``nki.collectives``: operations in which several ranks take part.
 
-:mod:`acceld.nki.execute.ranks` computes their values. They have no predicted latency, because none is published.
+:mod:`acceld.nki.execute.ranks` computes their values. They have no predicted latency, because no figures are
+published. A replica group consists of lists of ranks; a collective works inside each list.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FOLDS = ("add", "min", "max")
 
 
 class rg_partition_op(Enum):  # the API's name
-    """List the functions by which ``ReplicaGroup.from_partition_op`` puts ranks into groups (NKI 0.7)."""
+    """The functions by which ``ReplicaGroup.from_partition_op`` puts ranks into groups (NKI 0.7)."""
 
     bitwise_and = "and"
     div = "div"
@@ -36,7 +37,7 @@ class rg_partition_op(Enum):  # the API's name
 
 
 class ReplicaGroup(NKIObject):
-    """Hold lists of ranks. A collective works inside each list."""
+    """Lists of ranks. A collective works inside each list."""
 
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
         super().__init__(groups=[[operator.index(rank) for rank in ranks] for ranks in groups])
@@ -61,8 +62,10 @@ ReplicaGroup.__module__ = rg_partition_op.__module__ = "nki.collectives"
 
 
 def _groups(value: object, call: str) -> dict[str, Attr]:
-    """Return the attributes of a replica group: the ranks of all lists, one list after another, and the length of each
-    list.
+    """Return a replica group as attributes of an instruction: the ranks of all lists one after another, and the
+    length of a list.
+
+    Raise LegalityError if the lists differ in length, or if a rank is in two lists.
     """
     lists: Any = getattr(value, "groups", value)
     if not lists or len({len(ranks) for ranks in lists}) != 1 or not lists[0]:
@@ -76,7 +79,7 @@ def _groups(value: object, call: str) -> dict[str, Attr]:
 
 
 def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]:
-    """Return each source with its destination. Raises LegalityError if their numbers or memories do not fit."""
+    """Return each source with its destination. Raise LegalityError if their numbers or memories do not fit."""
     lists = []
     for word, given in (("srcs", srcs), ("dsts", dsts)):
         one = cast("Sequence[object]", given if isinstance(given, list | tuple) else [given])
@@ -93,7 +96,9 @@ def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]
 
 
 def _emit(kind: str, source: Tensor, target: Tensor, shape: tuple[int, ...], **attrs: Attr) -> None:
-    """Emit one collective from ``source`` to ``target``, which must have ``shape`` and the source's dtype."""
+    """Emit one collective from ``source`` to ``target``. Raise LegalityError unless ``target`` has ``shape``
+    and the source's dtype.
+    """
     if target.shape != shape or target.dtype_name != source.dtype_name:
         refuse(
             "shape",
@@ -103,7 +108,9 @@ def _emit(kind: str, source: Tensor, target: Tensor, shape: tuple[int, ...], **a
 
 
 def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,)) -> int:
-    """Return the axis of a ``collective_dim=`` argument. Raises LegalityError if the collective does not take it."""
+    """Return the axis that a ``collective_dim=`` argument names. Raise LegalityError if the collective can not
+    use that axis.
+    """
     axis = operator.index(cast("Any", dim))
     if axis not in (allowed if source.space is Space.HBM else (0, 1)) or axis >= source.ndim:
         refuse("operand_type", f"collective_dim {axis} of '{call}'", "use 0")
@@ -111,8 +118,8 @@ def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,
 
 
 def _fold(op: object, call: str) -> str:
-    """Return the program's name of the operation with which a collective folds. Raises LegalityError if none of add,
-    min and max.
+    """Return the name that programs have for the operation with which a collective folds. Raise LegalityError
+    for any but add, min and max.
     """
     word = alu_op(op)
     if word not in FOLDS:
@@ -121,7 +128,9 @@ def _fold(op: object, call: str) -> str:
 
 
 def _scaled(shape: tuple[int, ...], axis: int, times: int, parts: int = 1) -> tuple[int, ...]:
-    """Return ``shape`` with its size along ``axis`` multiplied by ``times`` and divided by ``parts``."""
+    """Return ``shape`` with its size along ``axis`` multiplied by ``times`` and divided by ``parts``. Raise
+    Raise LegalityError if ``parts`` does not divide the size.
+    """
     if shape[axis] % parts:
         refuse("shape", f"axis {axis} of {list(shape)} does not divide among {parts} ranks")
     return (*shape[:axis], shape[axis] * times // parts, *shape[axis + 1 :])
@@ -130,7 +139,7 @@ def _scaled(shape: tuple[int, ...], axis: int, times: int, parts: int = 1) -> tu
 def all_reduce(
     srcs: object, dsts: object, replica_group: object, op: object, priority: object = None, name: str | None = None
 ) -> None:
-    """Set each dst to the srcs of all ranks of the list, folded with op."""
+    """Set each dst to its src folded with op over all ranks of the list."""
     groups, word = _groups(replica_group, "all_reduce"), _fold(op, "all_reduce")
     for source, target in _pairs(srcs, dsts, "all_reduce"):
         _emit("all_reduce", source, target, source.shape, op=word, **groups)
@@ -140,7 +149,7 @@ def all_gather(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to the srcs of all ranks of the list, one after another along axis ``collective_dim``."""
+    """Set each dst to its src of all ranks of the list, one after another along axis ``collective_dim``."""
     groups = _groups(replica_group, "all_gather")
     for source, target in _pairs(srcs, dsts, "all_gather"):
         axis = _axis(collective_dim, source, "all_gather")
@@ -152,7 +161,9 @@ def reduce_scatter(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, op: object, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to this rank's part, along axis ``collective_dim``, of the srcs of all ranks folded with op."""
+    """Fold each src with op over all ranks of the list, and set dst to this rank's part of the result along
+    axis ``collective_dim``.
+    """
     groups, word = _groups(replica_group, "reduce_scatter"), _fold(op, "reduce_scatter")
     for source, target in _pairs(srcs, dsts, "reduce_scatter"):
         axis = _axis(collective_dim, source, "reduce_scatter")
@@ -164,7 +175,9 @@ def all_to_all(
     srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send part i of each src, along axis ``collective_dim``, to rank i of the list."""
+    """Send part i of each src along axis ``collective_dim`` to rank i of the list, and set dst to the received
+    parts.
+    """
     groups = _groups(replica_group, "all_to_all")
     for source, target in _pairs(srcs, dsts, "all_to_all"):
         axis = _axis(collective_dim, source, "all_to_all")
@@ -174,7 +187,7 @@ def all_to_all(
 
 @dataclass(frozen=True, slots=True)
 class PreparedCollective(NkiInstruction):
-    """Hold what a ``..._prepare`` call checked, until its ``..._trigger`` emits the collective."""
+    """The result of a ``..._prepare`` call: a checked collective that its ``..._trigger`` emits."""
 
     kind: str
     emitting: Callable[[], None]
@@ -217,7 +230,9 @@ def all_to_all_v(
     srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
     has_rdispls: bool = False, priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send a part of src to each rank ``d`` of the list. Column ``d`` of the metadata has the part's size and place."""
+    """Send a part of src to each rank ``d`` of the list. Column ``d`` of the metadata has the part's size and
+    position.
+    """
     _varied("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)()
 
 
@@ -225,12 +240,14 @@ def all_gather_v(
     srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
     has_rdispls: bool = False, priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Send one part of src to all ranks of the list. The first column of the metadata has the part's size and place."""
+    """Send one part of src to all ranks of the list. The first column of the metadata has the part's size and
+    position.
+    """
     _varied("all_gather_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)()
 
 
 def _prepare(kind: str) -> Callable[..., NkiInstruction]:
-    """Return the function ``..._prepare`` of a collective."""
+    """Return the function that prepares the collective ``kind``: its name is ``kind`` with ``_prepare``."""
 
     def prepare(
         srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
@@ -251,7 +268,7 @@ def _prepare(kind: str) -> Callable[..., NkiInstruction]:
 
 
 def _trigger(kind: str) -> Callable[..., None]:
-    """Return the function ``..._trigger`` of a collective."""
+    """Return the function that emits a prepared collective ``kind``: its name is ``kind`` with ``_trigger``."""
 
     def trigger(prepare_instr: object, name: str | None = None) -> None:
         trace = current_trace()
@@ -315,7 +332,9 @@ def collective_permute_implicit_current_processing_rank_id(
 
 
 def _ranked(groups: dict[str, Attr], steps: int) -> Register:
-    """Return a register that holds the rank ``steps`` steps before this one in its group."""
+    """Return a register that holds a rank of this rank's group: the one ``steps`` positions before this rank in
+    the ring.
+    """
     made = Register(current_trace().builder.register())
     current().emit("register_rank", Engine.SYNC, [], [steps], attrs={"register": made.number, **groups})
     return made

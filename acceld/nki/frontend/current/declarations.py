@@ -26,7 +26,7 @@ def ndarray(
     name: str = "",
     address: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Return a new tensor without values, by default in SBUF. ``address`` is (partition, byte offset)."""
+    """Return a new tensor without values, by default in SBUF. ``address`` is (start partition, byte offset)."""
     trace = current_trace()
     if name:
         trace.name_once(name, "nl.ndarray")
@@ -71,12 +71,14 @@ def ones(shape: Sequence[object], dtype: object, buffer: object = None, name: st
 
 
 def empty_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return a new tensor without values, of the shape of ``x``, and by default of its dtype and in its memory."""
+    """Return a new tensor without values, of the shape of ``x``. By default it has the dtype and the memory of
+    ``x``.
+    """
     return ndarray(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
 
 
 def zeros_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return a new tensor of zeros, of the shape of ``x``, and by default of its dtype and in its memory."""
+    """Return a new tensor of zeros, of the shape of ``x``. By default it has the dtype and the memory of ``x``."""
     return zeros(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
 
 

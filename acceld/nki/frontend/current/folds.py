@@ -47,7 +47,7 @@ def tensor_reduce(
 
 
 def _without(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return ``shape`` with the size 1 along ``axes``."""
+    """Return ``shape`` with the size along each of ``axes`` set to 1."""
     return tuple(1 if k in axes else n for k, n in enumerate(shape))
 
 

@@ -37,7 +37,7 @@ import nki.isa as nisa
 
 
 class CurrentFrontEnd:
-    """Trace one kernel of the package ``nki``."""
+    """The front end for the package ``nki``. It traces one kernel."""
 
     roots = ("nki",)
     prelude = PRELUDE
@@ -75,7 +75,8 @@ class CurrentFrontEnd:
         return {module.__name__: module for module in (nki, nl, nisa, constants, ncc, compiler)}
 
     def _checked(self, options: Mapping[str, object]) -> None:
-        """Refuse the options of ``nki.jit`` that the trace's version lacks, and note options that no page of NKI lists.
+        """Check the options of ``nki.jit``. Raise LegalityError for one that the trace's version lacks, and
+        note those that no page of NKI lists.
 
         AWS's own library gives unlisted options. They have no effect here.
         """
@@ -88,15 +89,19 @@ class CurrentFrontEnd:
                 self.notes[self.session.line()] = f"{what}: {unknown}"
 
     def read(self, tree: ast.Module) -> None:
-        """Refuse or note syntax and imports in the kernel's file that the trace's version of ``nki`` does not accept."""
+        """Check the syntax and the imports of the kernel's file against the trace's version of ``nki``.
+
+        Raise LegalityError for what that version certainly refuses, and add a notice for what it may refuse.
+        """
         if self.session.options.nki is not None:
             for need in file_needs(tree, self.session.entry):
                 self.session.need(need.what, need.life, need.line)
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel and return its Program, with loops in place of unrolled iterations.
+        """Trace the kernel and return its Program, in which loops stand for the iterations that Python ran.
 
-        The kernel is traced again with other settings as long as a trace asks for that.
+        If a trace asks for other settings (:class:`acceld.nki.frontend.core.context.Retrace`), the kernel is
+        traced again.
         """
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
@@ -132,7 +137,7 @@ class CurrentFrontEnd:
         raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)
 
     def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel once and return its Program. Each iteration is still a loop of its own."""
+        """Trace the kernel once and return its Program, in which each traced iteration is a loop of its own."""
         session = self.session
         values: dict[str, object] = {}
         inputs: list[int] = []

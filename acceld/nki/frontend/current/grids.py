@@ -1,4 +1,8 @@
-"""Provide ``nl.tiles``, ``nl.blocks`` and their allocations (NKI 0.7): tensors that are indexed by tile or block."""
+"""Provide ``nl.tiles``, ``nl.blocks`` and their allocations (NKI 0.7): tensors that are indexed by tile or
+block.
+
+Such a tensor is a *grid*. One step of its index is a *unit*: a tile or a block.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,10 @@ from acceld.nki.ir.program import Space
 
 @dataclass(frozen=True, slots=True)
 class _Backing:
-    """Hold the tensor behind a grid.
+    """The tensor in which a grid keeps its elements.
 
-    An allocation on chip keeps its tiles side by side in the same partitions: ``counts`` tiles, each of ``tile``
-    elements. ``tile`` is None for a tensor that is not stored in tiles.
+    An allocation on chip keeps its tiles side by side in the same partitions: ``counts`` tiles along each axis,
+    each of ``tile`` elements. ``tile`` is None for a tensor that is not stored in tiles.
     """
 
     tensor: NkiTensor
@@ -29,11 +33,11 @@ class _Backing:
     counts: tuple[int, int] = (1, 1)
 
     def has(self, begins: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-        """Return True if one tensor can have exactly the elements that begin at ``begins`` and extend over ``sizes``."""
+        """Tell whether the elements from ``begins`` on, ``sizes`` along each axis, can be one tensor."""
         return self.tile is None or begins[0] // self.tile[0] == (begins[0] + sizes[0] - 1) // self.tile[0]
 
     def part(self, begins: tuple[int, ...], sizes: tuple[int, ...]) -> NkiTensor:
-        """Return the tensor with the elements that begin at ``begins`` and extend over ``sizes``."""
+        """Return the elements from ``begins`` on, ``sizes`` along each axis, as one tensor."""
         if self.tile is not None:
             row, begin = divmod(begins[0], self.tile[0])
             column = row * self.counts[1] * self.tile[1] + begins[1]
@@ -44,7 +48,10 @@ class _Backing:
 
 @dataclass(frozen=True, slots=True)
 class NkiGrid:
-    """Represent a tensor that is indexed in units of tiles or blocks. Units at the end of an axis may be smaller."""
+    """A tensor that is indexed in units of tiles or blocks. Units at the end of an axis may be smaller.
+
+    An index with a number selects one unit of an axis; the axis then no longer counts in :attr:`shape`.
+    """
 
     backing: _Backing
     begins: tuple[int, ...]
@@ -57,12 +64,14 @@ class NkiGrid:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the number of tiles or blocks along each axis of which no single unit is selected."""
+        """Return the number of tiles or blocks along each axis, without axes of which an index has selected one
+        unit.
+        """
         return tuple(-(-self.sizes[axis] // self.units[axis]) for axis in self._axes())
 
     @property
     def index_step_elements(self) -> tuple[int, ...]:
-        """Return the number of elements of one step of the index, along each axis of which no single unit is selected."""
+        """Return the number of elements of one unit along each axis of :attr:`shape`."""
         return tuple(self.units[axis] for axis in self._axes())
 
     @property
@@ -92,8 +101,8 @@ class NkiGrid:
 
     @property
     def data(self) -> NkiTensor:
-        """Return the selected elements as a tensor, to pass to an instruction. UnsupportedCall if they are not one
-        tensor.
+        """Return the selected elements as a tensor, to pass to an instruction. Raise UnsupportedCall if they
+        can not be one tensor.
         """
         if not self.is_data_representable:
             unsupported(
@@ -104,11 +113,13 @@ class NkiGrid:
         return whole.reshape(self.element_shape) if gone else whole
 
     def _axes(self) -> list[int]:
-        """Return the axes of which no single unit is selected."""
+        """Return the numbers of the axes that count in :attr:`shape`."""
         return [axis for axis, kept in enumerate(self.kept) if kept]
 
     def _shown(self, axis: int) -> bool:
-        """Return True if :attr:`data` has this axis: it is tiled, or no single position of it is selected."""
+        """Tell whether :attr:`data` has this axis: the axis is tiled, or no index has selected one position of
+        it.
+        """
         return self.kept[axis] or axis >= len(self.sizes) - len(self.tile_shape)
 
     def __getitem__(self, key: object) -> Self:
@@ -136,13 +147,13 @@ class NkiGrid:
 
 
 class NkiTileGrid(NkiGrid):
-    """Represent a tensor that is indexed by tile."""
+    """A tensor that is indexed by tile."""
 
     __slots__ = ()
 
 
 class NkiBlockGrid(NkiGrid):
-    """Represent a tensor that is indexed by block. A block is a group of tiles."""
+    """A tensor that is indexed by block. A block is a group of tiles."""
 
     __slots__ = ()
 
@@ -154,7 +165,9 @@ class NkiBlockGrid(NkiGrid):
 
 
 def _sizes(value: object, name: str, least: int = 1) -> tuple[int, ...]:
-    """Return a tuple of positive sizes. Raises LegalityError if ``value`` is something else or shorter than ``least``."""
+    """Return ``value`` as a tuple of positive sizes. Raise LegalityError if it has fewer than ``least`` entries
+    or is something else.
+    """
     sizes = tuple(value) if isinstance(value, tuple | list) else ()
     if len(sizes) < least or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in sizes):
         refuse("shape", f"{name}={value!r}", f"a tuple of at least {least} whole numbers from 1 on")
@@ -165,7 +178,7 @@ _Grid = TypeVar("_Grid", bound=NkiGrid)
 
 
 def _over(kind: type[_Grid], source: object, tile_shape: object, block_shape: Sequence[int], call: str) -> _Grid:
-    """Return a grid over a tensor, or over the elements that another grid has selected."""
+    """Return a grid of class ``kind`` over a tensor, or over the elements that another grid has selected."""
     if isinstance(source, NkiGrid):
         shape = source.tile_shape if tile_shape is None else _sizes(tile_shape, "tile_shape", 2)
         backing, begins, sizes = source.backing, source.begins, source.sizes
@@ -187,15 +200,15 @@ def _over(kind: type[_Grid], source: object, tile_shape: object, block_shape: Se
 
 
 def tiles(source: object, *, tile_shape: tuple[int, ...] | None = None) -> NkiTileGrid:
-    """Return a tensor indexed in tiles of ``tile_shape``, which covers its last axes.
+    """Return ``source`` indexed in tiles of ``tile_shape``, which covers the last axes of ``source``.
 
-    If ``source`` is a grid, ``tile_shape`` may be None to keep its tiles.
+    If ``source`` is a grid, None keeps its tiles.
     """
     return _over(NkiTileGrid, source, tile_shape, (), "tiles")
 
 
 def blocks(source: object, *, tile_shape: tuple[int, ...] | None = None, block_shape: tuple[int, ...]) -> NkiBlockGrid:
-    """Return a tensor indexed in blocks, each of ``block_shape`` tiles of ``tile_shape``."""
+    """Return ``source`` indexed in blocks. Each block has ``block_shape`` tiles of ``tile_shape`` elements."""
     return _over(NkiBlockGrid, source, tile_shape, _sizes(block_shape, "block_shape"), "blocks")
 
 

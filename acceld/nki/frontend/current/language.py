@@ -50,12 +50,16 @@ PLAIN_VALUES = (bool, int, float, str, tuple)
 
 
 def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:
-    """Return the arguments of Python's ``range`` for the arguments of a range of this API."""
+    """Return the arguments of Python's ``range`` for the arguments of a range function of this API."""
     return (start,) if stop is None and step == 1 else (0, start, step) if stop is None else (start, stop, step)
 
 
 def _unrolled(function: str) -> Callable[..., Iterator[object]]:
-    """Return a range function whose iterations are marked in the program, so that they can be turned back into a loop."""
+    """Return the range function ``function``, which marks its iterations in the program.
+
+    After the trace, marked iterations are turned back into loops
+    (:mod:`acceld.nki.frontend.current.loop_rerolling`).
+    """
 
     def call(*args: Any, **kwargs: Any) -> Iterator[object]:
         trace = current()
@@ -75,9 +79,11 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
 
 
 def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> Iterator[object]:
-    """Yield the numbers, or samples of them if they are those of a ``for`` statement, whose variable is ``name``.
+    """Yield ``numbers`` to a loop over ``name``, each as an iteration of its own. A long ``for`` statement may
+    get samples instead.
 
-    What other code does with them is out of sight of snapshots: a list of them, a comprehension, a kernel's own generator.
+    Samples need a ``for`` statement, because snapshots do not see what a list, a comprehension or a kernel's
+    own generator does with the numbers.
     """
     line, frame = trace.line(), caller()
     alone = not name or frame is None or frame.f_code.co_flags & inspect.CO_GENERATOR
@@ -100,7 +106,9 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
 def _samples(
     trace: CurrentTrace, samples: dict[int, Sample], name: str, numbers: range, site: Site
 ) -> Iterator[object]:
-    """Yield the indices of some iterations, from which the others follow. Retrace if they do not."""
+    """Yield the indices of some iterations, from which the others follow. Raise Retrace if Python values show
+    that they do not.
+    """
     line = trace.line()
     run = sampling.SampledLoop(len(numbers), site, len(trace.scope), bool(trace.sampled))
     trace.sampled.append(run)
@@ -133,7 +141,9 @@ def _samples(
 
 
 def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:
-    """Run a loop whose bounds may be registers, by calling ``body_fun`` with the index. ``body_fun`` returns nothing."""
+    """Run a loop by calling ``body_fun`` with the index. The bounds may be registers. ``body_fun`` returns
+    nothing.
+    """
     trace = current_trace()
     if trace.keeps_order:
         refuse("control_flow", "nl.fori_loop inside of nl.no_reorder", "put nl.no_reorder into the loop's body")
@@ -149,7 +159,9 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
 
 
 def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
-    """Yield one register, the index of a loop whose bounds may be registers, because the body is traced once."""
+    """Yield the index of a loop whose bounds may be registers, once: one traced iteration stands for all. The
+    index is a register.
+    """
     trace = current()
     if any(isinstance(bound, Register) and bound.dtype == "int64" for bound in (lower, upper)):
         refuse(
@@ -175,9 +187,10 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
 
 @contextmanager
 def _looped(name: str, kind: LoopKind, register: Register) -> Iterator[None]:
-    """Open a run-time loop whose number of iterations is in ``register``, around instructions that are traced once.
+    """Open a run-time loop for the time of a ``with`` block, which is traced once for all iterations.
 
-    If the block is left early, the trace ends with a LegalityError.
+    ``register`` has the number of iterations, or the condition of a while loop. If the block is left early, the
+    trace ends with a LegalityError.
     """
     trace = current()
     line = trace.line()
@@ -204,8 +217,9 @@ def _register_of(value: object) -> Register:
 
 
 def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
-    """Run a loop while its register is not 0. ``body_fun`` gets the register and returns the register of the next
-    condition.
+    """Run a loop while the register ``init`` is not 0.
+
+    ``body_fun`` gets the register, and returns the register with the next condition.
     """
     if not isinstance(init, Register):
         refuse("operand_type", "the condition of nl.while_loop must be a register", "load one with nisa.register_load")
@@ -218,9 +232,9 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
 
 
 def while_statement(test: Callable[[], object]) -> Iterator[None]:
-    """Yield the iterations of a ``while`` statement with the condition ``test``.
+    """Yield once for each iteration of a ``while`` statement with the condition ``test``.
 
-    If the condition is a register, one iteration is traced for all.
+    If the condition is a register, one traced iteration stands for all.
     """
     held = test()
     if isinstance(held, Register):
@@ -236,8 +250,8 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
 
 
 def is_statement(one: object, other: object) -> bool:
-    """Return ``one is other``. Raises LegalityError for two tensors, which compilers refuse too: ``is`` does not
-    compare their values.
+    """Return ``one is other``. Raise LegalityError for two tensors: compilers refuse that too, because ``is``
+    does not compare values.
     """
     if isinstance(one, NkiTensor) and isinstance(other, NkiTensor):
         refuse(
@@ -279,7 +293,9 @@ class no_reorder:  # the API's name
 
 
 def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
-    """Return the iterations of ``nl.dynamic_range``: one traced for all if a bound is a register, else each."""
+    """Return the iterations of ``nl.dynamic_range``. If a bound is a register, one traced iteration stands for
+    all.
+    """
     bounds = _bounds(*args, **kwargs)
     if any(isinstance(bound, Register) for bound in bounds):
         lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
@@ -341,11 +357,11 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
 
 
 class NKIObject:
-    """Be the base of a kernel's own classes, which behave as data classes with and without ``@dataclass`` (NKI language
-    guide).
+    """The base of a kernel's own classes, which behave as data classes with and without ``@dataclass`` (NKI
+    language guide).
 
-    With ``@dataclass`` every plain class attribute is a field, even without an annotation. A field without a default
-    value is None if the caller does not give it.
+    With ``@dataclass`` every plain class attribute is a field, even without an annotation. A field without a
+    default value is None if the caller does not give it.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -371,4 +387,4 @@ class NKIObject:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Do nothing. A kernel's class may define it."""
+        """Do nothing after construction. A kernel's class may define what to do."""

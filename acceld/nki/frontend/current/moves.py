@@ -34,7 +34,7 @@ def dma_copy(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to src, in HBM or SBUF, through a DMA. The numbers of elements must agree; the types may differ."""
+    """Set dst to src through a DMA; each is in HBM or SBUF. Both need as many elements; their types may differ."""
     target, source = tensor(dst, "dst", "dma_copy"), tensor(src, "src", "dma_copy")
     for moved, word in ((target, "dst"), (source, "src")):
         if moved.space is Space.PSUM:
@@ -75,7 +75,7 @@ def sendrecv(
     dma_engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to the src of the other physical core of the logical core; the other core gets this core's src."""
+    """Set dst to the src of the other physical core of the logical core. That core gets this core's src."""
     trace = current_trace()
     if trace.session.lnc != 2 or len(trace.grid) != 1 or trace.grid[0] != 2:
         refuse(
@@ -99,18 +99,23 @@ def sendrecv(
 
 
 def _gathers(tile: Tensor) -> bool:
-    """Return True if a view takes its rows at several run-time indices. A single one is a scalar_offset."""
+    """Tell whether a view selects its rows by a tile of several run-time indices. A single index is a
+    scalar_offset.
+    """
     return any(one.index is not None and one.index.elements > 1 for one in tile.access.indirect)
 
 
 def _unsure(text: str) -> None:
-    """Add a notice about something on which the documentation and the observed compilers disagree."""
+    """Add a notice to the program about something on which the documentation and the observed compilers
+    disagree.
+    """
     trace = current()
     trace.builder.notice(trace.line(), text)
 
 
 def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
-    """Refuse an argument that is no member of the enumeration ``kind``. A number only gets a notice.
+    """Raise LegalityError for an argument that is not a member of the enumeration ``kind``. A number only gets
+    a notice.
 
     Measured kernels of NKI before 0.3 pass numbers.
     """
@@ -123,7 +128,7 @@ def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
 
 
 def _check_priority(priority: object, call: str) -> None:
-    """Refuse a ``priority=`` argument that the chip does not take."""
+    """Raise LegalityError for a ``priority=`` argument that the chip does not take."""
     if priority is None:
         return
     trace = current()
@@ -135,7 +140,7 @@ def _check_priority(priority: object, call: str) -> None:
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
-    """Refuse operands that the chosen builder of DMA descriptors does not take.
+    """Raise LegalityError for operands that the chosen builder of DMA descriptors does not take.
 
     The choice changes no values, and the performance model times all builders alike.
     """
@@ -157,7 +162,7 @@ def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor,
 
 
 def _no_skipping(oob_mode: object, call: str) -> None:
-    """Refuse ``oob_mode.skip`` where the simulator does not have it."""
+    """Raise UnsupportedCall for ``oob_mode.skip``, which the simulator does not have for the function ``call``."""
     if word_of(oob_mode) == "skip":
         unsupported(f"{call} with oob_mode.skip", "keep the indices inside, or use nisa.dma_copy")
 
@@ -224,7 +229,7 @@ def dma_transpose(
 
 
 def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None:
-    """Check the memories, types and descriptors of a transposing DMA."""
+    """Raise LegalityError if a transposing DMA can not have these memories, types or descriptors."""
     if source.space is not Space.HBM and not source.access.indirect:
         _unsure(
             "dma_transpose of a tile on chip: compilers from 2.24 on refused it (HBM to SBUF only), and AWS's own library "
@@ -252,7 +257,9 @@ def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None
 def tensor_copy(
     dst: object, src: object, engine: object = None, name: str | None = None, *, dtype: object = None
 ) -> None:
-    """Set dst to src, both on chip. ``dtype`` is an argument of NKI 0.2 without effect: dst has its own type."""
+    """Set dst to src, both on chip. ``dtype`` is an argument of NKI 0.2 without effect, because dst has a type
+    of its own.
+    """
     target, tile = matched(dst, "tensor_copy", src=src)
     if dtype is not None:
         trace = current()
@@ -279,7 +286,9 @@ def memset(dst: object, value: object, engine: object = None, name: str | None =
 def tensor_copy_predicated(
     dst: object, src: object, predicate: object, reverse_pred: bool = False, name: str | None = None
 ) -> None:
-    """Set dst to src, a tile or a number, where predicate is non-zero. ``reverse_pred``: where predicate is zero."""
+    """Set dst to src, a tile or a number, where predicate is non-zero. With ``reverse_pred``, set it where
+    predicate is zero.
+    """
     value = as_number(src)
     if value is None:
         target, source, chosen = matched(dst, "tensor_copy_predicated", src=src, predicate=predicate)

@@ -1,4 +1,7 @@
-"""Check operands of ``nki.isa``, fit their shapes, and emit instructions."""
+"""Check the operands of ``nki.isa``, fit their shapes to each other, and emit instructions.
+
+``name`` and ``call`` name the operand and the NKI function in messages.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,16 @@ Number = float | int
 
 
 def destination(value: object, call: str) -> Tensor:
-    """Return the destination of an instruction. Raises LegalityError if it is not a tile on chip."""
+    """Return ``value``, the destination of an instruction. Raise LegalityError if it is not a tile on chip."""
     return operand(value, "dst", call)
 
 
 def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
     """Return the destination and the sources as tiles of one shape, in the order given.
 
-    Axes of one element are added or dropped. If tiles have equally many elements a partition but different axes, all of
-    them are split into common, finer axes, because engines only count elements. Nothing is repeated: AWS's compiler
-    refuses tiles with different numbers of elements.
+    Axes of one element are added or dropped. Engines only count elements: if all tiles have equally many
+    elements a partition but different axes, all are split into common, finer axes. No axis is repeated, because
+    AWS's compiler refuses tiles with different numbers of elements.
     """
     target = destination(dst, call)
     tiles = {name: operand(value, name, call) for name, value in sources.items()}
@@ -64,7 +67,9 @@ def _repeating(tile: Tensor, target: Tensor) -> str:
 
 
 def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
-    """Refuse named tiles that differ in the number of partitions or of elements in each."""
+    """Raise LegalityError if the named tiles differ in the number of partitions, or in the number of elements a
+    partition.
+    """
     (first, one), *rest = named
     for name, tile in rest:
         if (tile.shape[0], prod(tile.shape)) != (one.shape[0], prod(one.shape)):
@@ -83,8 +88,8 @@ def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
 
 
 def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the coarsest axes into which all shapes can be split; None if there are none. All shapes have the same
-    size.
+    """Return the coarsest axes into which all shapes can be split; None if there are no such axes. All shapes
+    must have the same size.
     """
     cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
     if any(outer % inner for inner, outer in pairwise(cuts)):
@@ -93,7 +98,7 @@ def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 
 def split(tile: Tensor, axes: tuple[int, ...], *, whole: bool = False) -> Tensor:
-    """Return ``tile`` with its free axes split into ``axes``; with ``whole`` its partition axis too."""
+    """Return ``tile`` with its free axes split into ``axes``. With ``whole``, the partition axis is split too."""
     left = list(axes)
     dims: list[TileDim] = []
     for dim in reversed(tile.access.dims[not whole :]):
@@ -130,7 +135,7 @@ def scalar(value: object, name: str, call: str, tile: Tensor) -> Tensor | Number
 
 
 def number(value: object, name: str, call: str) -> Number:
-    """Return ``value`` as a Python number. Raises LegalityError if it is something else."""
+    """Return ``value`` as a Python number. Raise LegalityError if it is not a number."""
     number = as_number(value)
     if number is None:
         refuse("operand_type", f"'{name}' of '{call}' must be a number")
@@ -148,16 +153,17 @@ def integers(value: object) -> tuple[int, ...] | None:
 
 
 def tensor(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tensor in any memory. Raises LegalityError if it is something else."""
+    """Return ``value`` if it is a tensor in any memory. Raise LegalityError if it is something else."""
     if isinstance(value, Tensor):
         return value
     refuse("operand_type", f"operand '{name}' of '{call}' must be a tensor, not {type(value).__name__}")
 
 
 def same(source: Tensor, target: Tensor, call: str) -> Tensor:
-    """Return a view of ``source`` in the shape of ``target``. Raises LegalityError if their numbers of elements differ.
+    """Return a view of ``source`` in the shape of ``target``. Raise LegalityError if they differ in the number
+    of elements.
 
-    A DMA repeats nothing by itself.
+    A DMA does not repeat elements by itself.
     """
     if source.shape == target.shape:
         return source
@@ -176,8 +182,9 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
 def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
     """Return target and source of a copy as views of one shape.
 
-    It is the shape of the tile on chip, whose partitions come first. Otherwise it is the target's, or the source's if
-    only the target has a view in that shape.
+    If one of them is on chip and the other is in HBM, the shape is that of the tile on chip, whose partitions
+    come first. Otherwise it is the shape of the target. If the source has no view in that shape, it is the
+    shape of the source.
     """
     if target.space is Space.HBM and source.space is not Space.HBM and target.shape != source.shape:
         view = conform(target, source.shape)
@@ -198,7 +205,9 @@ def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
 
 
 def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
-    """Refuse axes that are not the last ones of the tile, which an engine can not fold. Axes of one element do not count."""
+    """Raise LegalityError if ``axes`` are not the last axes of the tile: an engine folds only those. Axes of
+    one element do not count.
+    """
     wide = [k for k, n in enumerate(tile.shape) if k and (n != 1 or k in axes)]
     if wide[len(wide) - len(axes) :] != list(axes):
         refuse(
@@ -209,5 +218,5 @@ def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
 
 
 def fold(op: object) -> str:
-    """Return the program's name of the operation with which an instruction folds."""
+    """Return the name that programs have for the operation with which an instruction folds."""
     return reduce_op(op)

@@ -40,10 +40,11 @@ LEAST_FLOAT32 = -3.4028235e38
 def _affine(
     pattern: Sequence[Sequence[int]], offset: object, channel_multiplier: int, tiles: Sequence[Tensor]
 ) -> tuple[Pattern, list[Tensor]]:
-    """Return a pattern of integers, and the tiles with axes that fit it.
+    """Return a pattern of integers, and the tiles with axes that fit the pattern.
 
-    The integer at a position is ``offset + channel_multiplier * partition + sum(step * index)``, with one step and
-    index for each pair [step, count] of ``pattern``. Free axes of the tiles are split where the pattern has finer ones.
+    The integer at a position is ``offset + channel_multiplier * partition + sum(step * index)``, with one step
+    and one index for each pair [step, count] of ``pattern``. If the pattern has finer axes than the tiles, the
+    tiles' free axes are split.
     """
     pairs = [(operator.index(cast("Any", step)), operator.index(cast("Any", count))) for step, count in pattern]
     if len(pairs) > PATTERN_AXES:
@@ -81,7 +82,9 @@ def iota(
     channel_multiplier: int = 0,
     name: str | None = None,
 ) -> None:
-    """dst = an affine pattern of integers."""
+    """Set dst to integers that are affine in the position: ``offset + channel_multiplier * partition + sum(step
+    * index)``.
+    """
     values, tiles = _affine(pattern, offset, channel_multiplier, [destination(dst, "iota")])
     emit("iota", Engine.GPSIMD, tiles, pattern=values)
 
@@ -96,7 +99,9 @@ def affine_select(
     offset: object = 0,
     name: str | None = None,
 ) -> None:
-    """Set dst to on_true_tile where the integer of the pattern compares with zero by cmp_op, else to on_false_value."""
+    """Set dst to on_true_tile where the pattern's integer compares with zero as cmp_op asks, elsewhere to
+    on_false_value.
+    """
     tiles = matched(dst, "affine_select", on_true_tile=on_true_tile)
     values, (target, tile) = _affine(pattern, offset, channel_multiplier, tiles)
     emit(
@@ -123,7 +128,9 @@ def range_select(
     on_false_value: object = LEAST_FLOAT32,
     name: str | None = None,
 ) -> None:
-    """Set dst to on_true_tile where the free index compares with both bounds as asked, else to the least float32."""
+    """Set dst to on_true_tile where the position along the free axis compares with both bounds as asked,
+    elsewhere to the least float32.
+    """
     target, tile = matched(dst, "range_select", on_true_tile=on_true_tile)
     for word, bound in (("bound0", bound0), ("bound1", bound1)):
         if not isinstance(bound, Tensor):
@@ -158,7 +165,9 @@ def max8(dst: object, src: object, name: str | None = None) -> None:
 
 
 def nc_find_index8(dst: object, data: object, vals: object, name: str | None = None) -> None:
-    """Set dst to the position in data at which each of the eight values in vals first occurs, for each partition."""
+    """Set dst, for each of the eight values of vals in a partition, to the position in data at which the value
+    first occurs.
+    """
     tiles = [operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")]
     emit("find_index8", Engine.VECTOR, [destination(dst, "nc_find_index8")], tiles)
 
@@ -201,9 +210,10 @@ def nc_n_gather(dst: object, data: object, indices: object, name: str | None = N
 
 
 def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None = None) -> None:
-    """Set val_dst and idx_dst to the greatest of n elements and their positions, for each group of sixteen partitions.
+    """Set val_dst to the greatest of n elements, and idx_dst to their positions, for each group of sixteen
+    partitions.
 
-    val_dst has as many columns as values are wanted.
+    val_dst has one column for each of the greatest elements.
     """
     trace = current()
     trace.builder.notice(
@@ -218,7 +228,7 @@ def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None
 def nonzero_with_count(
     dst: object, src: object, index_offset: int = 0, padding_val: int = -1, name: str | None = None
 ) -> None:
-    """Set dst to the positions of the non-zero elements of src, followed by their number."""
+    """Set dst to the positions of the non-zero elements of src, followed by the number of these elements."""
     target, source = destination(dst, "nonzero_with_count"), operand(src, "src", "nonzero_with_count")
     if prod(target.shape[1:]) != prod(source.shape[1:]) + 1:
         refuse(
@@ -274,8 +284,8 @@ def set_rng_seed(src_seeds: object, name: str | None = None) -> None:
 
 
 def rand_set_state(src_seeds: object, engine: object = None, name: str | None = None) -> None:
-    """Set the state of an engine's random number generators: six words a partition on GpSimd, 24 on the vector engine
-    (trn3).
+    """Set the state of an engine's random number generators: six words a partition on GpSimd, 24 on the vector
+    engine of trn3.
     """
     chosen = _generator(engine, "rand_set_state")
     tile = _state(operand(src_seeds, "src_seeds", "rand_set_state"), chosen, "rand_set_state")
@@ -289,8 +299,8 @@ def rand_get_state(dst: object, engine: object = None, name: str | None = None) 
 
 
 def _generator(engine: object, call: str) -> Engine:
-    """Return the engine whose random number generators a call uses, by default GpSimd. Raises LegalityError if it has
-    none.
+    """Return the engine whose random number generators a call uses, by default GpSimd. Raise LegalityError for
+    an engine without generators.
     """
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.UNKNOWN:
@@ -305,8 +315,8 @@ def _generator(engine: object, call: str) -> Engine:
 
 
 def _state(tile: Tensor, engine: Engine, call: str) -> Tensor:
-    """Return a tile with the state of random number generators. Raises LegalityError if its shape or dtype does not
-    fit.
+    """Return ``tile``, which holds the state of random number generators. Raise LegalityError if its shape or
+    dtype does not fit.
     """
     words = STATE_WORDS[engine]
     if tile.dtype_name != "uint32" or tile.shape[1:] != (words,):

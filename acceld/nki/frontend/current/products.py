@@ -33,10 +33,10 @@ def nc_matmul(
     perf_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """Set dst[M, N] to stationary[K, M].T @ moving[K, N], or add the product to dst.
+    """Set dst[M, N] to stationary[K, M].T @ moving[K, N], or add that product to dst.
 
-    ``accumulate=True`` adds, ``accumulate=False`` overwrites. Without ``accumulate`` the first product of a group of
-    products overwrites dst, and the following ones add.
+    ``accumulate=True`` adds, and ``accumulate=False`` overwrites. Without ``accumulate`` the first product of a
+    group of products overwrites dst, and each later one adds.
     """
     target, left, right = (
         destination(dst, "nc_matmul"),
@@ -84,7 +84,9 @@ def nc_matmul(
 
 
 def _accumulates_on(target: Tensor) -> None:
-    """Add a notice if the first product of a group writes a PSUM tile that another instruction wrote before."""
+    """Add a notice to the program if the first product of a group writes a PSUM tile that another instruction
+    wrote before.
+    """
     trace = current()
     if target.access.buffer in trace.engines_written and trace.chip.generation < 4:
         trace.builder.notice(
@@ -163,8 +165,8 @@ def nc_matmul_mx(
 
 
 def nc_transpose(dst: object, data: object, engine: object = None, name: str | None = None) -> None:
-    """Set dst[F, P] to data[P, F]: on the tensor engine into PSUM, or on the vector engine, which takes at most 32 x
-    32.
+    """Set dst[F, P] to data[P, F]. The tensor engine writes to PSUM. The vector engine transposes at most 32 x
+    32 elements.
     """
     target, source = flat(destination(dst, "nc_transpose")), flat(operand(data, "data", "nc_transpose"))
     chosen = engine_of(engine)

@@ -14,7 +14,7 @@ WIDTHS = ("int32", "int64")
 
 
 def _register(value: object, name: str, call: str) -> Register:
-    """Return ``value`` if it is a register. Raises LegalityError for anything else."""
+    """Return ``value`` if it is a register. Raise LegalityError for any other value."""
     if isinstance(value, Register):
         return value
     refuse(
@@ -25,7 +25,8 @@ def _register(value: object, name: str, call: str) -> Register:
 
 
 def register_alloc(x: object = None) -> Register:
-    """Return a new register that holds ``x``: a number, another register's value or a tile's one element.
+    """Return a new register that holds ``x``: a number, the value of another register, or the one element of a
+    tile.
 
     Without ``x`` the register has no value yet.
     """
@@ -57,7 +58,7 @@ def register_load(dst: object, src: object) -> None:
 
 
 def _one_element(source: Tensor, call: str) -> None:
-    """Refuse a source that has several elements or is in PSUM."""
+    """Raise LegalityError for a source that has several elements or is in PSUM."""
     if source.size != 1:
         refuse("operand_shape", f"'{call}' of {list(source.shape)}: a register holds one element", "index one")
     if source.space is Space.PSUM:

@@ -25,12 +25,12 @@ GROUP = 16
 
 
 def _place(value: object) -> Any:
-    """Return a number of elements as an integer; the index of a sampled iteration as it is."""
+    """Return a number of elements as an integer. The index of a sampled iteration is returned unchanged."""
     return value if isinstance(value, SampledIndex) else operator.index(cast("Any", value))
 
 
 def _without(symbol: str) -> Callable[..., Any]:
-    """Return a method that refuses the operator ``symbol``, which registers do not have."""
+    """Return a method that raises LegalityError for the operator ``symbol``, which registers do not have."""
 
     def operator_of(self: object, *other: object) -> NoReturn:
         refuse(
@@ -44,7 +44,7 @@ def _without(symbol: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Register:
-    """Represent a scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer known only at run time."""
+    """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer known only at run time."""
 
     number: int
     dtype: str = ""
@@ -66,7 +66,9 @@ class Register:
         return bool(self.__index__())
 
     def combined(self, op: str, other: object) -> Register:
-        """Return a new register with this one's value combined by ``op`` with a number or another register."""
+        """Return a new register with the value of this one combined with ``other``, a number or a register, by
+        ``op``.
+        """
         trace = current()
         if not isinstance(other, Register) and not hasattr(other, "__index__"):
             refuse(
@@ -88,7 +90,9 @@ class Register:
         return made
 
     def _operated(self, op: str, other: object) -> Register:
-        """Return :meth:`combined` after a check that the trace's version of ``nki`` has operators on registers."""
+        """Return :meth:`combined`. Raise LegalityError if the trace's version of ``nki`` has no operators on
+        registers.
+        """
         current().session.need("arithmetic on a register", REGISTER_ARITHMETIC)
         return self.combined(op, other)
 
@@ -133,7 +137,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopIndex:
-    """Represent the index of an ``nl.fori_loop``. A kernel may use it only as a run-time value, even if the bounds are
+    """The index of an ``nl.fori_loop``. A kernel may use it only as a run-time value, even if the bounds are
     known.
     """
 
@@ -211,7 +215,7 @@ OPERATORS = {
 
 
 def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
-    """Return the class with methods that refuse each of Python's operators."""
+    """Return the class with methods that raise LegalityError for each of Python's operators."""
     for sign, (function, names) in OPERATORS.items():
 
         def refused(self: NkiTensor, *others: object, sign: str = sign, function: str = function) -> object:
@@ -224,12 +228,12 @@ def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
 
 @_without_operators
 class NkiTensor(methods.Tensor):
-    """Represent a tensor or tile as a kernel of the current API sees it. Negative axes count from the last axis."""
+    """A tensor or tile as a kernel of the current API sees it. Negative axes count from the last axis."""
 
     __slots__ = ()
 
     def no_operator(self, sign: str, function: str) -> object:
-        """Raise LegalityError for a Python operator, and name the function of ``nl`` to use instead."""
+        """Raise LegalityError for the operator ``sign``. The hint names the function of ``nl`` to use instead."""
         return refuse(
             "tile_operator",
             f"{sign} is not defined for tensors of nki ({self.label}): they have no operators",
@@ -252,7 +256,7 @@ class NkiTensor(methods.Tensor):
         raise AttributeError(name if name.startswith("__") else f"a tensor of nki has no attribute {name!r}: {hint}")
 
     def __getitem__(self, key: object) -> Tensor:
-        """Return the view that an index selects. Raises LegalityError for an index outside of the tensor."""
+        """Return the view that an index selects. Raise LegalityError for an index outside of the tensor."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(one is None for one in keys):
             refuse("index_type", f"{self.label} indexed with None", "use tile.expand_dim(dim)")
@@ -261,7 +265,9 @@ class NkiTensor(methods.Tensor):
         return super().__getitem__(key)
 
     def _inside(self, axis: int, key: object) -> None:
-        """Refuse a number outside of an axis, and a slice that begins at or after the end of the axis."""
+        """Raise LegalityError for a number outside of an axis, or a slice that begins at or after the end of
+        the axis.
+        """
         size = self.shape[axis] if axis < self.ndim else 0
         if isinstance(key, int) and not isinstance(key, bool) and size and not -size <= key < size:
             refuse(
@@ -297,8 +303,8 @@ class NkiTensor(methods.Tensor):
         return views.reshape(self, wanted)
 
     def _free_axis(self, dim: int, call: str) -> int:
-        """Return the number of an axis that a view may change. Raises LegalityError for the partition axis of a tile on
-        chip.
+        """Return the number of the axis ``dim``, which a view is about to change. Raise LegalityError for the
+        partition axis of a tile on chip.
         """
         axis = self._axis(dim)
         if axis == 0 and self.space is not Space.HBM:
@@ -310,18 +316,18 @@ class NkiTensor(methods.Tensor):
         return axis
 
     def __bool__(self) -> bool:
-        """Return True for a declared tensor, because kernels test arguments for None this way.
+        """Return True for a declared tensor, because kernels test arguments for None in this way.
 
-        Raises LegalityError for an on-chip tile of one element and for the on-chip result of an operation: the kernel
-        could mean their value, which is unknown while tracing.
+        Raise LegalityError for an on-chip tile of one element, and for the on-chip result of an operation: the
+        kernel could mean their value, which is unknown while tracing.
         """
         if self.space is not Space.HBM and (self.size == 1 or self.produced is not None):
             return super().__bool__()
         return self._given()
 
     def _axis(self, dim: int) -> int:
-        """Return the number of an axis, counted from the first. Raises LegalityError if the tensor does not have the
-        axis.
+        """Return the number of axis ``dim``, counted from the first axis. Raise LegalityError if the tensor
+        lacks that axis.
         """
         axis = operator.index(cast("Any", dim))
         if not -self.ndim <= axis < self.ndim:
@@ -383,7 +389,7 @@ class NkiTensor(methods.Tensor):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Return, for each axis, the distance from one position to the next, in elements of the flattened tensor."""
+        """Return the distance between neighbors along each axis, in elements of the flattened tensor."""
         return tuple(self._linear(dim) for dim in self.access.dims)
 
     @property
@@ -398,11 +404,11 @@ class NkiTensor(methods.Tensor):
         return sum(s.const * stride for s, stride in zip(self.access.start, self.declared.strides, strict=True))
 
     def _linear(self, dim: TileDim) -> int:
-        """Return the distance from one position of an axis to the next, in elements of the flattened tensor."""
+        """Return the distance between neighbors along an axis, in elements of the flattened tensor."""
         return sum(step * stride for step, stride in zip(dim.steps, self.declared.strides, strict=True))
 
     def get_pattern(self) -> list[list[int]]:
-        """Return a list ``[stride, count]`` for each axis of the view."""
+        """Return the view's access pattern: a pair ``[stride, count]`` for each axis."""
         return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
 
     def is_indirect(self) -> bool:
@@ -410,7 +416,9 @@ class NkiTensor(methods.Tensor):
         return bool(self.access.indirect)
 
     def is_contiguous(self) -> bool:
-        """Return True if the elements of the view follow each other in C order; on chip, those of each partition."""
+        """Return True if the elements of the view follow each other in C order. On chip, only the order within
+        each partition counts.
+        """
         step = 1
         for dim in reversed(self.access.dims[0 if self.space is Space.HBM else 1 :]):
             if dim.count > 1 and self._linear(dim) != step:
@@ -449,7 +457,7 @@ class NkiTensor(methods.Tensor):
         return self.like(replace(self.access, dims=tuple(dims), indirect=(found,)))
 
     def vector_select(self, dim: int, vector_offset: object) -> Tensor:
-        """Return rows of a tensor in HBM, one for each index in a tile."""
+        """Return rows of a tensor in HBM, one for each index in the tile ``vector_offset``."""
         if self._axis(dim) != 0 or self.space is not Space.HBM or not isinstance(vector_offset, Tensor):
             refuse("index_type", "vector_select takes rows of a tensor in HBM by a tile of indices")
         rows = TileDim(vector_offset.shape[0], (0,) * len(self.declared.shape))
@@ -483,8 +491,8 @@ class NkiTensor(methods.Tensor):
     def indirect(self, index: object, num_elem: int | None = None) -> Tensor:
         """Return elements of each partition at run-time offsets (trn3).
 
-        Sixteen partitions share their offsets: offset ``i`` is ``index[i % 16, i // 16]`` of their rows. Here a
-        separate gather makes the tile, which takes longer than on the chip, where engines gather while they read.
+        Sixteen partitions share their offsets: offset ``i`` is ``index[i % 16, i // 16]`` of their rows. On the
+        chip, engines gather while they read. Here a separate gather makes the tile, which takes longer.
         """
         trace = current()
         if trace.chip.generation < 4:
@@ -501,7 +509,7 @@ class NkiTensor(methods.Tensor):
         return elementwise.gathered(self, index, count)
 
     def reinterpret_cast(self, dtype: object) -> Tensor:
-        """Return the same bits read as another dtype, as ``view(dtype)`` does."""
+        """Return a view of the same bits read as another dtype, as ``view(dtype)`` does."""
         return self.view(dtype)
 
     def ap(
@@ -555,7 +563,7 @@ class NkiTensor(methods.Tensor):
         return made if dtype is None else made.view(dtype)
 
     def _over_partitions(self, pairs: list[tuple[int, int]]) -> None:
-        """Refuse a pattern on chip whose first pair does not step by whole partitions."""
+        """Raise LegalityError for a pattern on chip whose first pair does not step by whole partitions."""
         row = prod(self.declared.shape[1:])
         if self.space is Space.HBM or not pairs or pairs[0][1] == 1:
             return
@@ -568,10 +576,10 @@ class NkiTensor(methods.Tensor):
             )
 
     def _overrun(self, pairs: list[tuple[int, int]], offset: Any) -> tuple[int, int, int, int] | None:
-        """Return where a pattern leaves the tensor: the dimension, its first and last element, and the dimension's
-        size.
+        """Return how a pattern leaves the tensor: the dimension, its first and last element there, and the
+        dimension's size.
 
-        None if the pattern fits.
+        The result is None if the pattern fits.
         """
         on_chip = self.space is not Space.HBM
         size = prod(self.declared.shape[on_chip:])
@@ -580,22 +588,25 @@ class NkiTensor(methods.Tensor):
         return (int(on_chip), int(low), int(high), size) if 0 <= low <= high and high >= size else None
 
     def _placeholder(self, pairs: list[tuple[int, int]]) -> Access:
-        """Return an access of the pattern's shape that stays inside the tensor. An instruction that uses the view is
-        refused.
+        """Return an access of the pattern's shape that stays inside the tensor, for a pattern that does not
+        fit.
+
+        An instruction that uses the view is refused.
         """
         rank = len(self.declared.shape)
         dims = tuple(TileDim(count, (0,) * rank) for _, count in pairs)
         return Access(self.access.buffer, (Affine(0),) * rank, dims)
 
     def _recast(self, pairs: list[tuple[int, int]], offset: int | None, dtype: object) -> Tensor:
-        """Return a pattern over the storage, whose bits are read as a type of another width."""
+        """Return a view by a pattern over the storage, whose bits are read as a type of another width."""
         whole = cast("NkiTensor", current().tensor(whole_access(self.declared), self.scope))
         narrow = cast("NkiTensor", whole.view(dtype))
         return narrow.ap(pairs, offset)
 
     def _pattern(self, pairs: list[tuple[int, int]], offset: Any) -> Access:
-        """Return the access for pairs of stride and count, in elements of the flattened tensor; on chip, of one
-        partition.
+        """Return the access for pairs (stride, count) and an offset in elements of the flattened tensor.
+
+        On chip, the first pair runs over the partitions.
         """
         buffer = self.declared
         on_chip = self.space is not Space.HBM
@@ -635,8 +646,8 @@ class NkiTensor(methods.Tensor):
     ) -> None:
         """Set in ``steps`` the step of the one dimension along which ``stride`` moves.
 
-        If no single dimension holds all ``count`` elements, the next trace gives the buffer a single dimension. Raises
-        UnsupportedCall if it has only one.
+        If no single dimension holds all ``count`` elements, ask that the next trace gives the buffer a single
+        free dimension. Raise UnsupportedCall if the buffer has only one already.
         """
         if stride == 0 or count == 1:
             return
@@ -655,8 +666,8 @@ class NkiTensor(methods.Tensor):
         )
 
     def _indirect(self, axis: int, value: object) -> Indirect:
-        """Return the run-time position along an axis of the view that ``value``, a register or a tile of integers,
-        gives.
+        """Return the run-time position along an axis of the view. ``value`` is a register or a tile of
+        integers.
         """
         trace = current()
         if isinstance(value, Tensor) and value.dtype_name in FLOAT_DTYPES:

@@ -25,10 +25,10 @@ Place = tuple[int, int]
 
 
 class Placement:
-    """Hold the addresses of a tensor's tiles. It is a ``buffer=`` argument of ``nl.ndarray``.
+    """The addresses of a tensor's tiles, for the ``buffer=`` argument of ``nl.ndarray``.
 
-    ``locate`` returns (start partition, byte offset) for a tile, from its block index, its number of partitions and its
-    bytes in each.
+    ``locate`` returns (start partition, byte offset) for a tile. Its arguments are the tile's block index, its
+    number of partitions and its bytes in each partition.
     """
 
     def __init__(
@@ -39,9 +39,10 @@ class Placement:
         self._tiles = tiles
 
     def places(self, trace: Trace, shape: tuple[object, ...], dtype: str) -> tuple[Place, ...]:
-        """Return (start partition, byte offset) of each tile of the tensor, in the order of its blocks.
+        """Return (start partition, byte offset) of each tile of the tensor, in the order of its blocks; () if
+        the compiler chooses the addresses.
 
-        Empty if the compiler chooses the addresses. Raises LegalityError if a tile lies outside of the chip's memory.
+        Raise LegalityError if a tile lies outside of the chip's memory.
         """
         if self._locate is None:
             return ()
@@ -64,7 +65,7 @@ class Placement:
         return places
 
     def _check(self, trace: Trace, partition: int, offset: int, partitions: int, width: int) -> None:
-        """Refuse a tile that lies outside of the chip's memory or crosses a PSUM bank."""
+        """Raise LegalityError for a tile that lies outside of the chip's memory or crosses a PSUM bank."""
         psum = self.buffer_kind.space is Space.PSUM
         chip = trace.chip
         size = chip.psum_bytes_per_partition if psum else chip.sbuf_bytes_per_partition
@@ -87,7 +88,7 @@ class Placement:
 
 
 def _tuple(value: object) -> tuple[int, ...]:
-    """Return ``value``, a number or a sequence, as a tuple of integers; empty for None."""
+    """Return ``value``, a number or a sequence, as a tuple of integers; () for None."""
     if value is None:
         return ()
     if isinstance(value, Sequence):
@@ -96,9 +97,10 @@ def _tuple(value: object) -> tuple[int, ...]:
 
 
 def _modular(index: tuple[int, ...], tiles: tuple[int, ...]) -> int:
-    """Return the number of the tile that holds a block.
+    """Return the number of the tile that holds the block with the index ``index``.
 
-    Along each dimension it is the block's index modulo the number of tiles. Tiles are numbered in C order.
+    Along each dimension, the tile is the block's index modulo the number of tiles. Tiles are numbered in C
+    order.
     """
     number = 0
     padded = (1,) * (len(index) - len(tiles)) + tiles
@@ -120,7 +122,7 @@ class SbufAllocators:
     ) -> Placement:
         """Return a placement of blocks side by side along the free axis.
 
-        After ``num_free_tiles`` blocks the next one takes the address of the first one again.
+        After ``num_free_tiles`` blocks, the next block takes the address of the first block again.
         """
         if prod(_tuple(num_par_tiles)) > 1:
             raise UnsupportedCall("sbuf.mod_alloc with more than one tile across partitions")
@@ -134,8 +136,8 @@ class SbufAllocators:
     def alloc(self, func: Callable[..., tuple[int, int]]) -> Placement:
         """Return a placement whose addresses the kernel's function ``func`` computes.
 
-        ``func`` gets the block index ``idx``, the number of partitions ``pdim_size`` and the bytes in each
-        ``fdim_size``. It returns (start partition, byte address).
+        ``func`` gets the block index as ``idx``, the number of partitions as ``pdim_size`` and the bytes in
+        each partition as ``fdim_size``. It returns (start partition, byte address).
         """
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
@@ -164,7 +166,7 @@ class PsumAllocators:
     ) -> Placement:
         """Return a placement with each block in the next bank.
 
-        After ``num_bank_tiles`` blocks the next one takes the bank of the first one again.
+        After ``num_bank_tiles`` blocks, the next block takes the bank of the first block again.
         """
         if prod(_tuple(num_par_tiles)) > 1 or prod(_tuple(num_free_tiles)) > 1:
             raise UnsupportedCall("psum.mod_alloc with more than one tile in a bank")
@@ -178,8 +180,8 @@ class PsumAllocators:
     def alloc(self, func: Callable[..., tuple[int, int, int]]) -> Placement:
         """Return a placement whose addresses the kernel's function ``func`` computes.
 
-        ``func`` gets the block index ``idx``, the number of partitions ``pdim_size`` and the bytes in each
-        ``fdim_size``. It returns (bank, start partition, byte address).
+        ``func`` gets the block index as ``idx``, the number of partitions as ``pdim_size`` and the bytes in
+        each partition as ``fdim_size``. It returns (bank, start partition, byte address).
         """
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
@@ -196,7 +198,9 @@ class PsumAllocators:
 
 
 class Directive(ContextDecorator):
-    """Accept a decorator or ``with`` block for the compiler. It changes no value, so a trace at most notes it."""
+    """A directive for the compiler, used as a decorator or a ``with`` block. It changes no value; a trace adds
+    a notice at most.
+    """
 
     def __init__(self, name: str, session: Session) -> None:
         self.name = name

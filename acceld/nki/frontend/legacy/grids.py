@@ -21,8 +21,8 @@ def arange(*args: object) -> Expr:
 
 
 class Grid(tuple[Expr, ...]):
-    """Hold one index expression for each axis: the result of ``nl.mgrid[...]``. ``p``, ``x``, ``y``, ``z``, ``w`` name
-    the axes.
+    """One index expression for each axis: the result of ``nl.mgrid[...]``. ``p``, ``x``, ``y``, ``z``, ``w``
+    name the axes.
     """
 
     __slots__ = ()
@@ -49,7 +49,9 @@ class Grid(tuple[Expr, ...]):
 
 
 class MeshGrid:
-    """Provide ``nl.mgrid``: ``nl.mgrid[0:128, 0:512]`` returns the row and the column index of a 128 x 512 tile."""
+    """The object ``nl.mgrid``: ``nl.mgrid[0:128, 0:512]`` returns the row and the column index of a 128 x 512
+    tile.
+    """
 
     def __getitem__(self, key: object) -> Grid:
         keys = key if isinstance(key, tuple) else (key,)

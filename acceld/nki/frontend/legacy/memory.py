@@ -37,7 +37,7 @@ def ndarray(shape: Sequence[object], dtype: object, *, buffer: object = None, na
 def full(
     shape: Sequence[object], fill_value: object, dtype: object, *, buffer: object = None, name: str = "", **kwargs: Any
 ) -> Tensor:
-    """Return a new tensor filled with one number: ``nl.full``. A tensor in HBM is filled from SBUF."""
+    """Return a new tensor filled with one number: ``nl.full``. A tensor in HBM is filled by stores from SBUF."""
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
     number = as_number(fill_value)
     if number is None:
@@ -57,21 +57,23 @@ def ones(shape: Sequence[object], dtype: object, *, buffer: object = None, name:
 
 
 def empty_like(a: Tensor, dtype: object = None, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return a new tensor without values, of the shape of ``a``, by default of its dtype and in its memory:
-    ``nl.empty_like``.
+    """Return a new tensor without values, of the shape of ``a``: ``nl.empty_like``. By default it has the dtype
+    and the memory of ``a``.
     """
     return ndarray(_shape_like(a), dtype or a.dtype, buffer=buffer if buffer is not None else a.space, name=name)
 
 
 def zeros_like(a: Tensor, dtype: object = None, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Return a new tensor of zeros, of the shape of ``a``, by default of its dtype and in its memory:
-    ``nl.zeros_like``.
+    """Return a new tensor of zeros, of the shape of ``a``: ``nl.zeros_like``. By default it has the dtype and
+    the memory of ``a``.
     """
     return zeros(_shape_like(a), dtype or a.dtype, buffer=buffer if buffer is not None else a.space, name=name)
 
 
 def _shape_like(a: Tensor) -> tuple[object, ...]:
-    """Return the shape of ``a``. If ``a`` is a whole tensor, its partition dimension is marked."""
+    """Return the shape of ``a``. If ``a`` is a whole tensor, the partition dimension in the shape is marked
+    with nl.par_dim.
+    """
     axis = a.declared.partition_axis
     return tuple(ParDim(n) if a.whole and k == axis else n for k, n in enumerate(a.shape))
 

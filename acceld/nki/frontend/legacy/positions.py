@@ -61,7 +61,9 @@ def affine_select(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Return on_true_tile where a comparison of index expressions holds, else on_false_value: ``nisa.affine_select``."""
+    """Return on_true_tile where a comparison of index expressions holds, elsewhere on_false_value, in a new
+    tile: ``nisa.affine_select``.
+    """
     tile = moved_to_sbuf(operand(on_true_tile, "on_true_tile", "affine_select"))
     other = scalar_operand(on_false_value, "on_false_value", "affine_select", tile.shape[0])
     if isinstance(other, Tensor):
@@ -114,7 +116,7 @@ def reducing(
 ) -> None:
     """Emit an instruction that may also fold its result along the free axes into ``reduce_res``.
 
-    ``fold`` is the operation of the fold, ``reduce_cmd`` the command for the registers that accumulate.
+    ``fold`` is the operation of the fold, ``reduce_cmd`` the command to the registers that accumulate.
     """
     trace = current()
     dsts = [dst]
@@ -154,8 +156,8 @@ def range_select(
     dtype: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Return on_true_tile where the free index compares with both bounds as asked, else on_false_value:
-    ``nisa.range_select``.
+    """Return on_true_tile where the position along the free axis compares with both bounds as asked, elsewhere
+    on_false_value, in a new tile: ``nisa.range_select``.
     """
     call = "range_select"
     tile = operand(on_true_tile, "on_true_tile", call)
@@ -220,7 +222,9 @@ def max8(*, src: object, mask: object = None, dtype: object = None, **kwargs: An
 
 
 def nc_find_index8(*, data: object, vals: object, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """Return the position at which each of the eight values in vals first occurs: ``nisa.nc_find_index8``."""
+    """Return, for each of the eight values of vals in a partition, the position at which it first occurs in
+    data: ``nisa.nc_find_index8``.
+    """
     tile, wanted = operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")
     kind = "uint32" if dtype is None else dtypes.dtype_name(dtype)
     return _search("find_index8", [tile, wanted], (tile.shape[0], 8), kind, mask)

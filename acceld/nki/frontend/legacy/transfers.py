@@ -1,4 +1,6 @@
-"""Emit the moves of ``nisa`` that write a given destination or reorder elements, and batch norm statistics."""
+"""Emit the instructions of ``nisa`` that copy to a given destination or reorder elements, and batch norm
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from acceld.nki.ir.program import Attr, Engine, Space
 
 
 class DgeMode(IntEnum):
-    """List the builders of DMA descriptors: ``nisa.dge_mode``."""
+    """The builders of DMA descriptors: ``nisa.dge_mode``."""
 
     none = 0
     swdge = 1
@@ -38,14 +40,14 @@ class DgeMode(IntEnum):
 
 
 class OutOfBoundsMode(IntEnum):
-    """List what a DMA does with an index outside of the tensor: ``nisa.oob_mode``."""
+    """What a DMA does with an index outside of the tensor: ``nisa.oob_mode``."""
 
     error = 0
     skip = 1
 
 
 def _tensor(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tensor in HBM or SBUF. Raises LegalityError if it is something else."""
+    """Return ``value`` if it is a tensor in HBM or SBUF. Raise LegalityError if it is something else."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -95,9 +97,9 @@ def dma_copy(
     dge_mode: object = DgeMode.unknown,
     **kwargs: Any,
 ) -> None:
-    """Set dst to src, in HBM or SBUF, through a DMA: ``nisa.dma_copy``.
+    """Set dst to src through a DMA: ``nisa.dma_copy``. Each of them is in HBM or SBUF.
 
-    Either side may be indexed by a tile. ``dst_rmw_op`` combines src with the values already in dst.
+    Either may be indexed by a tile. ``dst_rmw_op`` combines src with the values already in dst.
     """
     target, source = _tensor(dst, "dst", "dma_copy"), _tensor(src, "src", "dma_copy")
     attrs: dict[str, Attr] = {}
@@ -167,7 +169,9 @@ def tensor_copy_predicated(
     dtype: object = None,
     **kwargs: Any,
 ) -> None:
-    """Set dst to src where predicate is non-zero: ``nisa.tensor_copy_predicated``. ``reverse_pred``: where it is zero."""
+    """Set dst to src where predicate is non-zero: ``nisa.tensor_copy_predicated``. With ``reverse_pred``, set
+    it where predicate is zero.
+    """
     call = "tensor_copy_predicated"
     target, test = operand(dst, "dst", call), operand(predicate, "predicate", call)
     same_partitions(call, ("dst", target), ("predicate", test))
@@ -228,7 +232,9 @@ def tensor_copy(
 
 
 def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
-    """Return six statistics of each partition of ``data``: ``nisa.bn_stats``."""
+    """Return six statistics of each partition of ``data`` in a new tile: ``nisa.bn_stats``. They are counts,
+    means and variances of its even and odd elements.
+    """
     tile = operand(data, "data", "bn_stats")
     if prod(tile.shape[1:]) > BN_STATS_ELEMENTS:
         refuse(
