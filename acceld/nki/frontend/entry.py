@@ -20,7 +20,10 @@ def parse(source: str, filename: str) -> ast.Module:
     :data:`MAX_SOURCE_BYTES` characters.
     """
     if len(source) > MAX_SOURCE_BYTES:
-        raise LimitExceeded(f"the kernel's file has {len(source)} characters", rule="source_size")
+        raise LimitExceeded(
+            f"the kernel's file has {len(source)} characters; at most {MAX_SOURCE_BYTES} are allowed",
+            rule="source_size",
+        )
     try:
         return parsing.parse(source, filename)
     except SyntaxError as error:
@@ -62,7 +65,9 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
             return entry
         listed = ", ".join(kernels or plain) or "none"
         near = did_you_mean(entry, [*functions, *assigned])
-        raise UsageError(f"the file has no function {entry!r}", hint=f"its kernels: {listed}. {near}".strip())
+        raise UsageError(
+            f"the file has no function {entry!r}", hint=f"name one of its kernels: {listed}. {near}".strip()
+        )
     for name in ("kernel", "optimized_kernel"):
         if name in functions or name in assigned:
             return name
@@ -70,7 +75,7 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
         if len(found) == 1:
             return found[0]
         if found:
-            raise UsageError("the file holds more than one kernel", hint=f"name one as entry: {', '.join(kernels)}")
+            raise UsageError("the file has more than one kernel", hint=f"name one as entry: {', '.join(kernels)}")
     inside = ((name, one.name) for name in factories for one in ast.walk(functions[name]) if is_kernel(one))
     for name, inner in inside:
         raise UsageError(
@@ -80,8 +85,8 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
     if len(plain) == 1:
         return plain[0]
     raise UsageError(
-        "the file holds no kernel: no function under nki.jit",
-        hint=f"functions: {', '.join(plain)}; name one as entry"
+        "the file has no kernel: it has no function under nki.jit",
+        hint=f"name one of its functions as entry: {', '.join(plain)}"
         if plain
         else "define one at the top of the file, under @nki.jit",
     )

@@ -221,7 +221,10 @@ class Guard:
         return repeatable.called(function)
 
     def _enum(self, kind: type[enum.Enum], *values: Any, **options: Any) -> Any:
-        """Return a member of the enumeration ``kind``, or a new enumeration of the kernel's file."""
+        """Return a member of the enumeration ``kind``, or a new enumeration of the kernel's file.
+
+        Raise LegalityError for options that give the enumeration another type or module.
+        """
         if "type" in options or "module" in options:
             raise self._refused("an enumeration of another type or module")
         if len(values) > 1 or "names" in options:

@@ -1,4 +1,4 @@
-"""Define what each API generation has to provide to the tracer."""
+"""Define what a front end has to provide to the tracer."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _refused(what: str, hint: str) -> LegalityError:
 def shown(made: Any) -> Any:
     """Return ``made`` unchanged. Raise LegalityError if it is a string or bytes with a memory address."""
     if isinstance(made, str) and _ADDRESS.search(made):
-        raise _refused("the address in a text", "give objects names of your own")
+        raise _refused("the memory address in a text", "give objects names of your own")
     if isinstance(made, bytes | bytearray):
         shown(made.decode("latin-1"))
     return made
@@ -227,7 +227,9 @@ def type_of(value: object) -> type:
 
 
 def attribute(owner: Any, name: str, *default: Any) -> Any:
-    """Return an attribute of ``owner``. ``keys``, ``items`` and ``format`` are replaced by checked versions."""
+    """Return the attribute ``name`` of ``owner``, or the default. ``keys``, ``items`` and ``format`` are
+    replaced by checked versions.
+    """
     views = {"keys": Keys, "items": Items}
     if name in views and isinstance(owner, dict):
         return lambda: views[name](owner)
@@ -252,7 +254,7 @@ def called(function: Any) -> Any:
 
     def checked(*values: Any, **options: Any) -> Any:
         if options.get("out") is None and "where" in options and function.__name__ not in _REDUCE:
-            raise _refused("memory that nothing filled", "give out= beside where=")
+            raise _refused("the content of elements that where= leaves unset", "pass out= beside where=")
         return numeric(function(*values, **options))
 
     return checked

@@ -169,7 +169,9 @@ class Session:
         return 0, ""
 
     def named(self, calls: tuple[Call, ...]) -> str:
-        """Return calls as text for a message, the innermost first. Calls in Python's own library are left out."""
+        """Return ``calls`` as text for a message, the innermost first. Calls in Python's own library are left
+        out.
+        """
         root = self.options.source_root
         return _named(calls, "" if root is None else str(root.resolve()))
 

@@ -165,12 +165,18 @@ class ApiModule(ModuleType):
         own_part = isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"
         if "_frozen" in self.__dict__ and not own_part and not name.startswith("__"):
             raise LegalityError(
-                f"{self.__name__}.{name} can not be changed", rule="monkeypatch", line=self._session.line()
+                f"the file assigns to {self.__name__}.{name}, and a kernel can not change the API",
+                rule="monkeypatch",
+                line=self._session.line(),
             )
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        raise LegalityError(f"{self.__name__}.{name} can not be removed", rule="monkeypatch", line=self._session.line())
+        raise LegalityError(
+            f"the file deletes {self.__name__}.{name}, and a kernel can not change the API",
+            rule="monkeypatch",
+            line=self._session.line(),
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):

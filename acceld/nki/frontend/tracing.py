@@ -105,11 +105,15 @@ def _traced(
         raise
     except MemoryError as error:
         raise LimitExceeded(
-            "the kernel's Python ran out of memory", rule="memory", line=_line_of(error.__traceback__, filename)
+            "the kernel's Python ran out of memory while it was traced",
+            rule="memory",
+            line=_line_of(error.__traceback__, filename),
         ) from error
     except RecursionError as error:
         raise LimitExceeded(
-            "the kernel's Python recurses too deep", rule="recursion", line=_line_of(error.__traceback__, filename)
+            "the kernel's Python calls itself too deeply",
+            rule="recursion",
+            line=_line_of(error.__traceback__, filename),
         ) from error
     except BaseException as error:  # a kernel may raise anything, SystemExit too
         line, place = _line_of(error.__traceback__, filename), _place_of(error.__traceback__, session)
@@ -127,16 +131,19 @@ def check_target(api: str, chip: str, lnc: int) -> None:
     """
     if api not in API_CHIPS:
         raise UsageError(
-            f"unknown API {api!r}", hint=f"use one of {', '.join(API_CHIPS)}. {did_you_mean(api, API_CHIPS)}".strip()
+            f"there is no API {api!r}",
+            hint=f"use one of {', '.join(API_CHIPS)}. {did_you_mean(api, API_CHIPS)}".strip(),
         )
     if chip not in API_CHIPS[api]:
         others = [name for name, chips in API_CHIPS.items() if chip in chips]
         hint = f"{chip} is compiled for by {' and '.join(others)}" if others else ""
         raise UsageError(
-            f"API {api} does not compile for chip {chip}; it does for {' and '.join(API_CHIPS[api])}", hint=hint
+            f"API {api} does not compile for chip {chip}, but for {' and '.join(API_CHIPS[api])}", hint=hint
         )
     if lnc not in (1, 2) or (lnc == 2 and chip_spec(chip).generation < 3):
-        raise UsageError(f"lnc {lnc} is not possible on {chip}", hint="trn1 has lnc 1, later chips 1 or 2")
+        raise UsageError(
+            f"{chip} has no logical cores of {lnc} physical cores", hint="use lnc 1 on trn1, 1 or 2 on later chips"
+        )
 
 
 _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
@@ -321,7 +328,9 @@ def _entry_of(module: ModuleType, name: str) -> Any:
     for part in rest:  # Class.name
         function = getattr(function, part, None)
     if not callable(function):
-        raise UsageError(f"{name} is not a function once the file is loaded")
+        raise UsageError(
+            f"{name} is not a function after the file is loaded: assign a function to that name, or name another entry"
+        )
     return function
 
 
@@ -331,17 +340,19 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
     for value in arguments.values() if isinstance(arguments, Mapping) else arguments:
         if isinstance(value, TensorSpec) and 0 in value.shape:
             raise UsageError(
-                f"an argument of shape {value.shape} has no elements", hint="every dimension is at least 1"
+                f"an argument of shape {value.shape} has no elements", hint="make every dimension at least 1"
             )
         if isinstance(value, TensorSpec) and value.dtype not in DTYPE_BYTES:
-            raise UsageError(f"unknown dtype {value.dtype!r}", hint=nearest_of(value.dtype, DTYPE_BYTES))
+            raise UsageError(
+                f"an argument has the unknown dtype {value.dtype!r}", hint=nearest_of(value.dtype, DTYPE_BYTES)
+            )
     signature = inspect.signature(target)
     try:
         bound = signature.bind(**arguments) if isinstance(arguments, Mapping) else signature.bind(*arguments)
     except TypeError as error:
         raise UsageError(
             f"the arguments do not fit {getattr(target, '__name__', 'the kernel')}{signature}: {error}",
-            hint=f"{len(arguments)} given; each parameter without a default needs one",
+            hint=f"pass one for each parameter without a default; {len(arguments)} are given",
         ) from error
     named: dict[str, object] = {}
     for name, value in bound.arguments.items():
@@ -384,7 +395,9 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int:
 
 
 def _asserted(source: str, line: int) -> str:
-    """Return the condition of the ``assert`` statement on a line of the kernel's file; empty without such a statement."""
+    """Return the condition of the ``assert`` statement on a line of the kernel's file; empty if the line has
+    none.
+    """
     for node in ast.walk(parse(source, "kernel.py")):
         if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or node.lineno):
             return ast.unparse(node.test)

@@ -73,8 +73,8 @@ def program_hash(program: Program) -> str:
 
 
 def decode(data: bytes) -> Program:
-    """Return the program that ``data`` encodes. Raise ProgramError for anything else, or for a program beyond the
-    limits.
+    """Return the program that ``data`` encodes. Raise ProgramError if ``data`` is not an encoded program, or
+    goes beyond the limits.
     """
     if len(data) > MAX_BYTES:
         raise ProgramError(

@@ -101,7 +101,9 @@ def to_integer(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def write(target: Array, values: Any, dtype: str, *, float64: bool = False) -> None:
-    """Round ``values`` to ``dtype`` and write them to ``target``, an array of the dtype's storage type."""
+    """Round ``values`` to ``dtype``, and write them to the array ``target``, which has the storage type of
+    ``dtype``.
+    """
     if is_integer(dtype):
         source = np.asarray(values)
         if source.dtype.kind == "f":

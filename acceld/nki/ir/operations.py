@@ -101,7 +101,7 @@ class Kind(StrEnum):
 
 
 class Memory(StrEnum):
-    """The memories in which the tiles of an operation may lie."""
+    """The memories in which an operation's tiles may lie."""
 
     CHIP = "chip"
     """SBUF or PSUM."""

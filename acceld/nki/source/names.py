@@ -1,4 +1,5 @@
-"""Replace names in a kernel's source by the values that they stand for, so that rules see which buffers are used.
+"""Replace names in a kernel's source by the values that they stand for, so that rules see which buffers are
+used.
 
 For example ::
 
@@ -12,9 +13,9 @@ becomes ::
         # part = keys[0:128, nl.ds(512 * j, 512)]
         scores = nisa.nc_matmul(query, keys[0:128, nl.ds(512 * j, 512)])
 
-Names of views of tensors and tiles, of dtypes, and (inside loops) of indices are replaced. All of these are values
-without side effects. A name is kept unless every use follows its definition in the same block, and unless nothing in
-its value is bound again before the end of that block. Every line keeps its number.
+Names of views of tensors and tiles, of dtypes, and (inside loops) of indices are replaced. All of these are
+values without side effects. Two conditions must hold: every use of the name follows its definition in the same
+block, and no name in the value is bound again before the end of that block. Every line keeps its number.
 """
 
 from __future__ import annotations

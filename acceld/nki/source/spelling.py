@@ -50,7 +50,7 @@ def operation(
 
 
 def copied(kernel: KernelModule, target: str, source: str) -> str:
-    """Return a statement that copies ``source`` to ``target``, both on chip."""
+    """Return the text of a statement that copies the tile ``source`` to the tile ``target``, both on chip."""
     if kernel.api == "nki":
         return f"{prefix(kernel, 'isa')}.tensor_copy(dst={target}, src={source})"
     return f"{target} = {prefix(kernel, 'language')}.copy({source})"

@@ -93,7 +93,7 @@ def test_the_entry_is_named_kernel_or_the_only_one(source: str, entry: str | Non
             "name one as entry: double, triple",
         ),
         (FACTORY, None, "kernel = make(...)"),
-        ("class A:\n    @nki.jit\n    def run(): pass", "A.walk", "its kernels: A.run"),
+        ("class A:\n    @nki.jit\n    def run(): pass", "A.walk", "name one of its kernels: A.run"),
     ],
 )
 def test_a_missing_or_ambiguous_entry_lists_the_candidates(source: str, entry: str | None, part: str) -> None:

@@ -109,7 +109,11 @@ class LoopContext:
         if self.broken is not None:
             raise self.broken
         if not self.scope or self.scope[-1] != number:
-            raise KernelCrash("loops are closed out of order", rule="loop_order", line=self.line())
+            raise KernelCrash(
+                "the kernel ends loops in another order than it began them: an outer loop ended before an inner one",
+                rule="loop_order",
+                line=self.line(),
+            )
         self.builder.close_loop(number)
 
 
@@ -120,7 +124,7 @@ def current() -> LoopContext:
     """Return the running trace. Raise KernelCrash if the kernel's file calls an NKI function while it loads."""
     if not _running:
         raise KernelCrash(
-            "an NKI function is called while the kernel's file loads, outside of a kernel",
+            "the file calls an NKI function while it loads, outside of a kernel",
             rule="outside_kernel",
             hint="call it inside the kernel function",
         )

@@ -1,4 +1,6 @@
-"""Translate data types from the forms in kernels (numpy types, ``nl.bfloat16``, names) to the names in programs."""
+"""Translate data types as kernels write them (numpy types, ``nl.bfloat16``, names) to the names that programs
+have.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 
 
 class NamedType:
-    """Represent a data type of NKI that numpy does not have."""
+    """A data type of NKI that numpy does not have."""
 
     def __init__(self, name: str, itemsize: int) -> None:
         self.name = name
@@ -85,7 +87,7 @@ def dtype_name(value: object) -> str:
 
 @lru_cache
 def _numpy_name(dtype: np.dtype[Any]) -> str:
-    """Return numpy's name of a data type, from a cache."""
+    """Return numpy's name of a data type. Results are cached."""
     return str(dtype.name)
 
 

@@ -63,12 +63,14 @@ def written_as(dtype: object, target: Tensor, call: str) -> None:
         refuse(
             "dtype",
             f"dtype of '{call}' is {dtypes.dtype_name(dtype)}, but its dst is {target.dtype_name}",
-            "leave dtype out: what is written has the type of dst",
+            "leave dtype out: the result is written in the type of dst",
         )
 
 
 def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
-    """Raise LegalityError if the named tiles have different numbers of partitions."""
+    """Raise LegalityError if the tiles in ``named`` (pairs of name and tile) have different numbers of
+    partitions.
+    """
     first = named[0]
     for other in named[1:]:
         if other[1].shape[0] != first[1].shape[0]:
@@ -93,7 +95,7 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[
             f"'{call}' can not broadcast tiles of shapes {list(a)} and {list(b)}",
             rule="shape",
             line=current().line(),
-            hint="from the last axis on, sizes are equal or one is 1; change a shape with expand_dims, reshape or broadcast_to",
+            hint="make sizes equal or 1, compared from the last axis on, with expand_dims, reshape or broadcast_to",
         ) from None
 
 
@@ -147,7 +149,7 @@ def scalar_operand(value: object, name: str, call: str, partitions: int) -> Tens
         refuse(
             "operand_type",
             f"operand '{name}' of '{call}' must be a number or a tile, not {type(value).__name__}",
-            "numpy arrays come in with nl.shared_constant and nl.load",
+            "bring a numpy array in with nl.shared_constant and nl.load",
         )
     return number
 
@@ -201,7 +203,7 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
     if op in GPSIMD_ONLY:
         tiles = [(word, moved_to_sbuf(tile)) for word, tile in tiles]
     if not tiles:
-        refuse("operand_type", f"'{name}' needs a tile")
+        refuse("operand_type", f"'{name}' got two values that are not tiles", "pass at least one tile")
     if len(tiles) == 2:
         partitions = max(tile.shape[0] for _, tile in tiles)
         tiles = [(word, _spread(tile, partitions)) for word, tile in tiles]
@@ -293,7 +295,10 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
         return _bits_in_hbm(tile, dtype)
     size = tile.shape[-1] * DTYPE_BYTES[tile.dtype_name]
     if tile.ndim < 2 or size % DTYPE_BYTES[dtype]:
-        refuse("shape", f"{size} bytes of {tile.label} are no whole number of {dtype}")
+        refuse(
+            "shape",
+            f"the {size} bytes in a row of {tile.label} can not be read as {dtype}: they are not a whole number of elements",
+        )
     partition = tile.declared.partition_axis
     axis = next((k for k, dim in enumerate(tile.access.dims) if dim.steps[partition]), 0)
     shape = [*tile.shape[:-1], size // DTYPE_BYTES[dtype]]
@@ -330,7 +335,9 @@ def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
 
     def give() -> None:
         if tile.space is not Space.SBUF:
-            unsupported("a write to .indirect() of a tile in PSUM", "write to a tile in SBUF and copy it")
+            unsupported(
+                "a write to .indirect() of a tile in PSUM is not simulated", "write to a tile in SBUF and copy that"
+            )
         trace.emit("local_scatter", Engine.GPSIMD, [tile], [made, offsets], attrs={"valid": count})
 
     trace.read_only[made.access.buffer] = INDIRECT
@@ -347,7 +354,11 @@ def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
 
     def scaled(number: int) -> int:
         if number % wide:
-            refuse("shape", f"elements of {view.label} do not begin at whole {dtype}", "take the view of the tensor")
+            refuse(
+                "shape",
+                f"{view.label} can not be viewed as {dtype}: its elements do not begin at a whole element of that type",
+                "take the view of the whole tensor, and index the result",
+            )
         return number // wide * narrow
 
     def linear(steps: tuple[int, ...]) -> int:
@@ -466,7 +477,7 @@ def broadcast_to(src: object, *, shape: Any) -> Tensor:
         refuse(
             "shape",
             f"a tile of shape {tensor.shape} can not be broadcast to {wanted}",
-            "only axes of one element repeat; put them in place with expand_dims or reshape",
+            "only axes of one element are repeated; add them with expand_dims or reshape",
         )
     return view
 

@@ -156,7 +156,7 @@ class Expr:
         elif any(self.coefs):
             loops = set()
         if not loops:
-            refuse("non_affine_index", why, "use sums and constant factors")
+            refuse("non_affine_index", why, "write the index with sums and constant factors")
         raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in loops))
 
     def split(self, divisor: int) -> tuple[Expr, Expr] | None:
@@ -224,7 +224,7 @@ class Expr:
         number = as_int(other)
         if number and not any(c % number for c in (self.base.const, *self.coefs, *(c for _, c in self.base.terms))):
             return self._divide(number, "the quotient", 0)
-        refuse("non_affine_index", "an index expression can not be divided with /", "use //")
+        refuse("non_affine_index", "an index expression can not be divided with /, which gives fractions", "use //")
 
     def __getitem__(self, key: object) -> Expr:
         keys = list(key) if isinstance(key, tuple) else [key]
@@ -237,7 +237,7 @@ class Expr:
                 shape, coefs = [*shape, 1], [*coefs, 0]
                 continue
             if axis >= len(self.shape):
-                raise IndexError("too many indices for an index expression")
+                raise IndexError(f"an index expression of {len(self.shape)} axes got more indices than that")
             count, coef = self.shape[axis], self.coefs[axis]
             axis += 1
             if isinstance(one, slice):
@@ -337,15 +337,15 @@ class Predicate:
     def __or__(self, other: object) -> Predicate:
         refuse(
             "mask_form",
-            "masks are joined with &; | is not supported",
-            "issue the instruction once for each alternative",
+            "masks can not be joined with |, only with &",
+            "call the instruction once for each alternative",
         )
 
     __ror__ = __or__
 
     def __invert__(self) -> Predicate:
         if len(self.terms) != 1:
-            refuse("mask_form", "only a single comparison can be negated")
+            refuse("mask_form", "~ is not defined for several comparisons", "negate each comparison by itself")
         expr, cmp = self.terms[0]
         return Predicate(((expr, NEGATED[cmp]),))
 
@@ -438,7 +438,9 @@ def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) ->
 
 
 def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
-    """Return expressions that are all >= 0 exactly where ``expr cmp 0`` holds."""
+    """Return expressions all of which are >= 0 exactly where ``expr cmp 0`` holds. Raise LegalityError for
+    ``ne``.
+    """
     match cmp:
         case "ge":
             return [expr]
@@ -450,12 +452,12 @@ def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
             return [-expr + -1]
         case "eq":
             return [expr, -expr]
-    refuse("mask_form", "!= can not be used in a mask", "use < and >")
+    refuse("mask_form", "!= can not be used in a mask", "call the instruction twice, with < and with >")
 
 
 def _changes(coef: int, const: int, cmp: str) -> set[int]:
-    """Return the iterations ``t`` in which ``coef*t + const cmp 0`` has another truth value than in the iteration
-    before.
+    """Return the iterations ``t`` at which ``coef*t + const cmp 0`` gets another truth value than in iteration
+    ``t - 1``.
     """
     if cmp in ("eq", "ne"):
         return {-const // coef, -const // coef + 1} if const % coef == 0 else set()

@@ -91,7 +91,7 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
     if site in trace.unroll:
         if prod(grid) > 4096:
             raise LimitExceeded(
-                f"a grid of {prod(grid)} programs is too large: a kernel that needs its program number while tracing may have 4096",
+                f"the launch grid has {prod(grid)} programs; a kernel that needs its program number while tracing may have at most 4096: launch fewer programs, with loops inside",
                 rule="grid_limit",
                 line=line,
             )
@@ -175,14 +175,14 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
         for one in value if isinstance(value, tuple | list) else (value,):
             if isinstance(one, Kernel):
                 raise LegalityError(
-                    f"the function makes the kernel {one.__name__!r} and is none itself",
+                    f"the function returns the kernel {one.__name__!r} and is not a kernel itself",
                     rule="kernel_result",
                     line=line,
-                    hint="assign what it returns at the end of the file, and name that as entry",
+                    hint="assign its result to a name at the end of the file, and pass that name as entry",
                 )
             if not isinstance(one, Tensor) or one.space is not HBM.space:
                 raise LegalityError(
-                    f"the kernel returns {one!r}; results must be tensors in nl.shared_hbm",
+                    f"the kernel returns {one!r}; a result must be a tensor in nl.shared_hbm",
                     rule="kernel_result",
                     line=line,
                     hint="store the tile to a tensor declared with buffer=nl.shared_hbm and return that",
@@ -190,7 +190,7 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
             number = one.access.buffer
             if one.access.elements != one.declared.elements:
                 raise LegalityError(
-                    f"the kernel returns a part of {one.label}; return the whole tensor",
+                    f"the kernel returns a part of {one.label}: return the whole tensor",
                     rule="kernel_result",
                     line=line,
                 )
@@ -199,7 +199,7 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
                 trace.builder.change_buffer(number, role=Role.OUTPUT, scope=(), argument_shape=outer)
             elif one.declared.role is Role.CONSTANT:
                 raise LegalityError(
-                    "the kernel returns a constant",
+                    "the kernel returns a constant, which can not be a result",
                     rule="kernel_result",
                     line=line,
                     hint="store the result to a tensor declared with buffer=nl.shared_hbm and return that",

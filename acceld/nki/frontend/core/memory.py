@@ -131,7 +131,11 @@ def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Te
         array = array.astype(np.int32)
     name = dtypes.dtype_name(array.dtype)
     if array.nbytes > MAX_CONSTANT_BYTES:
-        raise LimitExceeded(f"a constant of {array.nbytes} bytes", rule="constant_limit", line=trace.line())
+        raise LimitExceeded(
+            f"the constant has {array.nbytes} bytes; at most {MAX_CONSTANT_BYTES} are allowed: pass it as an argument of the kernel",
+            rule="constant_limit",
+            line=trace.line(),
+        )
     data = np.ascontiguousarray(array).tobytes()
     return declare(trace, array.shape, name, Space.HBM, role=Role.CONSTANT, data=data, scope=())
 
@@ -142,7 +146,7 @@ def _from_file(path: str | PathLike[str]) -> Any:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise LegalityError(
-            f"shared_constant of {str(path)!r}: {error}",
+            f"shared_constant can not read {str(path)!r}: {error}",
             rule="constant_file",
             line=current().line(),
             hint="pass a numpy array, or a .npy file that can be read where the kernel is traced",
@@ -160,14 +164,14 @@ def in_hbm(value: object, name: str, call: str) -> Tensor:
         refuse(
             "operand_type",
             f"Expected operand '{name}' of '{call}' to be a tensor, but got {type(value).__name__}",
-            "pass an argument of the kernel or a tensor declared with nl.ndarray; numpy data comes in with nl.shared_constant",
+            "pass an argument of the kernel or a tensor declared with nl.ndarray; bring numpy data in with nl.shared_constant",
         )
     if value.space is not Space.HBM:
         refuse(
             "address_space",
             f"Expected operand '{name}' of '{call}' to be in address space 'hbm', but got a tile in "
             f"'{value.space.value}' instead.",
-            "nl.load reads and nl.store writes tensors declared with buffer=nl.shared_hbm or nl.hbm; on-chip tiles are used directly",
+            "use on-chip tiles directly; nl.load and nl.store are for tensors declared with buffer=nl.shared_hbm or nl.hbm",
         )
     return value
 
@@ -214,7 +218,11 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
     """Return a new SBUF tile with the transposed data of a two-dimensional tensor in HBM: ``nl.load_transpose2d``."""
     tensor = in_hbm(src, "src", "load_transpose2d")
     if tensor.ndim != 2:
-        refuse("shape", "load_transpose2d needs two dimensions", "index the tensor down to rows and columns")
+        refuse(
+            "shape",
+            f"load_transpose2d needs two dimensions, not {list(tensor.shape)}",
+            "index the tensor down to rows and columns",
+        )
     shape = (tensor.shape[1], tensor.shape[0])
     partitions_fit(shape, "load_transpose2d")
     kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)

@@ -71,7 +71,11 @@ class Tensor(tensor.Tensor):
     def assert_shape(self, shape: Sequence[int]) -> tensor.Tensor:
         """Return the tensor. Raise LegalityError if its shape is not ``shape``."""
         if tuple(shape) != self.shape:
-            refuse("shape", f"{self.label} has shape {self.shape}, not {tuple(shape)}")
+            refuse(
+                "shape",
+                f"{self.label} has shape {self.shape}, and assert_shape asks for {tuple(shape)}",
+                "make both equal",
+            )
         return self
 
     def __float__(self) -> float:

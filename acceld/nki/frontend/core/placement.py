@@ -52,7 +52,7 @@ def declare(
     sizes = tuple(map(operator.index, cast("Sequence[Any]", shape)))
     line, calls = trace.session.position()
     if min(sizes, default=0) < 0:
-        raise LegalityError(f"negative size in shape {sizes}", rule="shape", line=line)
+        raise LegalityError(f"the shape {sizes} has a negative size: every size is at least 0", rule="shape", line=line)
     axis = -1
     if space is not Space.HBM:
         marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
@@ -75,17 +75,17 @@ def declare(
             )
         if axis > 0 and trace.session.options.strict_block_dims:
             raise LegalityError(
-                "block dimensions are not allowed",
+                f"the tensor has block dimensions {sizes[:axis]}, which this trace does not allow",
                 rule="block_dim",
                 line=line,
-                hint="use one tensor a block, or the free axis",
+                hint="declare one tensor a block, or put the blocks on the free axis",
             )
     elif prod(sizes) * DTYPE_BYTES[dtype] > trace.hbm_bytes:
         raise LegalityError(
             f"a tensor of shape {sizes} takes more than {trace.hbm_bytes >> 30} GiB of HBM",
             rule="hbm_capacity",
             line=line,
-            hint="use smaller shapes",
+            hint="declare a smaller tensor",
         )
     here, variable = call_place()
     place = site or here
@@ -243,8 +243,8 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
         if instruction.op in IN_PLACE and moved and value.access.buffer != buffer:
             refuse(
                 "overlap",
-                f"the instruction writes {target.label} over elements of it that it reads at other positions: what is read "
-                "there is undefined on a chip",
+                f"the instruction reads {target.label} at other positions than it writes it: the values that it reads there "
+                "are undefined on a chip",
                 "write to another tile, or in place at the same positions",
             )
         return False

@@ -74,7 +74,10 @@ def in_sbuf(tensor: Tensor, name: str, call: str) -> None:
             "copy it to SBUF with nl.copy first",
         )
     if current().read_only.get(tensor.access.buffer) == INDIRECT:
-        unsupported(f"{INDIRECT} as '{name}' of '{call}', whose offsets are shared by 32 partitions", "copy it first")
+        unsupported(
+            f"operand '{name}' of '{call}' is {INDIRECT}, which is not simulated here: 32 partitions share its offsets",
+            "copy it to a tile first",
+        )
 
 
 def nc_matmul(
@@ -102,13 +105,13 @@ def nc_matmul(
             "partition_mismatch",
             f"number of partitions (dimension 0 size of a tile) mismatch in parameters (stationary{list(left.shape)}, "
             f"moving{list(right.shape)}) of 'nc_matmul'",
-            "both operands hold the contraction dimension on the partitions",
+            "put the contraction dimension of both operands on the partitions",
         )
     mode = str(getattr(perf_mode, "name", perf_mode or "none"))
     if mode.startswith("double_row"):
         return _double_row(left, right, mode, mask)
     if mode != "none":
-        unsupported(f"nisa.nc_matmul in performance mode {mode}")
+        unsupported(f"nisa.nc_matmul in performance mode {mode} is not simulated", "leave perf_mode out")
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
     _limit(left, "stationary", "nc_matmul", 1, rows, STATIONARY_COLUMNS)
     _limit(right, "moving", "nc_matmul", 1, columns, current().chip.moving_columns)
@@ -129,11 +132,13 @@ def nc_matmul(
 
 
 def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
-    """Return the product of float8 operands [K, 2, M] and [K, 2, N] in a new PSUM tile, as one instruction for each
-    row.
+    """Return the product of float8 operands [K, 2, M] and [K, 2, N] in a new PSUM tile. It takes one
+    instruction for each row.
     """
     if current().chip.generation < 3 or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:
-        refuse("perf_mode", f"performance mode {mode} needs float8 operands and a chip after trn1")
+        refuse(
+            "perf_mode", f"performance mode {mode} needs float8 operands and a chip after trn1", "leave perf_mode out"
+        )
     if left.ndim != 3 or right.ndim != 3 or left.shape[1] != 2 or right.shape[1] != 2:
         refuse(
             "matmul_shape",
@@ -175,7 +180,7 @@ def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = No
         refuse(
             "matmul_shape",
             f"the contraction dimensions of x{list(left.shape)} and y{list(right.shape)} of 'matmul' differ",
-            "x is [M, K] (or [K, M] with transpose_x=True) and y [K, N]",
+            "pass x as [M, K] (or [K, M] with transpose_x=True), and y as [K, N]",
         )
     turned = result(
         "transpose",

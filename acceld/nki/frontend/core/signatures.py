@@ -80,10 +80,10 @@ def answered(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             given = [*map(_shown, args), *(f"{key}={_shown(value)}" for key, value in kwargs.items())]
             raise LegalityError(
-                f"{name} can not take ({', '.join(given)})",
+                f"{name} can not take the arguments ({', '.join(given)})",
                 rule="operand_type",
                 line=current().line(),
-                hint=f"its arguments: {shown_arguments(signature)}",
+                hint=f"its parameters are: {shown_arguments(signature)}",
             ) from error
 
     return call
@@ -124,5 +124,5 @@ def _bind(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs
             f"{name}: {error}",
             rule="signature",
             line=current().line(),
-            hint=f"its arguments: {shown_arguments(signature)}",
+            hint=f"its parameters are: {shown_arguments(signature)}",
         ) from None

@@ -157,7 +157,10 @@ class Trace(LoopContext):
         if self._shared_next is None:
             return None
         if self._shared_next >= len(self.shared_tensors):
-            unsupported("programs of one launch declare different tensors in shared HBM")
+            unsupported(
+                "programs of one launch declare different tensors in shared HBM, which is not simulated",
+                "declare the same tensors, in the same order, in each program",
+            )
         known, given = self.shared_tensors[self._shared_next]
         if (known.shape, known.dtype_name, given) != (shape, dtype, name):
             called = f" named {given!r}" if given else ""
@@ -240,9 +243,9 @@ class Trace(LoopContext):
                 if read.access.buffer == lens.source.access.buffer and overlaps(read.access, lens.source.access):
                     refuse(
                         "overlap",
-                        f"{op} writes {lens.source.label} at offsets of the run and reads it at others: what is read there is "
-                        "undefined on a chip",
-                        "read and write at the same offsets, or copy what is read to a tile of its own first",
+                        f"{op} writes {lens.source.label} at run-time offsets and reads it at other offsets: the values that it reads "
+                        "are undefined on a chip",
+                        "read and write at the same offsets, or copy the values to a tile of their own first",
                     )
 
     def share(self, made: Tensor, lens: Lens) -> None:
@@ -362,7 +365,7 @@ class Trace(LoopContext):
         """
         if access.buffer in self.read_only and access.buffer not in self.lenses:
             unsupported(
-                f"a write through {self.read_only[access.buffer]}",
+                f"a write through {self.read_only[access.buffer]} is not simulated",
                 "write the tensor itself, before taking the view",
             )
         for alias in self.aliases.get(access.buffer, ()):

@@ -111,7 +111,7 @@ class Tensor:
 
     @property
     def label(self) -> str:
-        """Return the tensor's name for messages."""
+        """Return the tensor's name in quotes for messages; ``a tile`` if it has no name."""
         return f"'{self.declared.name}'" if self.declared.name else "a tile"
 
     def like(self, access: Access) -> Self:
@@ -142,7 +142,7 @@ def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
         refuse(
             "insufficient_rank",
             f"Insufficient rank: operand '{name}' of '{call}' has shape {tensor.shape}",
-            "a tile has a partition and at least one free dimension",
+            "pass a tile with a partition and at least one free dimension",
         )
     if any(dim.steps[at] and dim.count > 1 for dim in tensor.access.dims[1:]):
         refuse(

@@ -35,7 +35,7 @@ def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None
 
 @lru_cache(maxsize=4096)
 def _tile_dim(count: int, steps: tuple[int, ...]) -> TileDim:
-    """Return an axis of ``count`` elements, from a cache."""
+    """Return an axis of ``count`` elements with the steps ``steps``. Results are cached."""
     return TileDim(count, steps)
 
 
@@ -59,7 +59,10 @@ def select(tensor: Tensor, key: object) -> Tensor:
     if len(keys) == 1 and isinstance(keys[0], Predicate):
         if keys[0].holds_everywhere:
             return tensor
-        unsupported(f"a tile of {tensor.label} indexed with a mask", "pass the condition as mask= of the instruction")
+        unsupported(
+            f"{tensor.label} is indexed with a mask, which is not simulated",
+            "pass the condition as mask= of the instruction",
+        )
     _check_open(trace, keys)
     if any(k is Ellipsis for k in keys):
         at = next(i for i, k in enumerate(keys) if k is Ellipsis)
@@ -69,7 +72,7 @@ def select(tensor: Tensor, key: object) -> Tensor:
         refuse(
             "index_rank",
             f"too many indices for {tensor.label} of shape {tensor.shape}",
-            "index at most each dimension once",
+            "give at most one index for each dimension",
         )
     advanced = [k for k in keys if (isinstance(k, Expr) and k.shape) or isinstance(k, Tensor)]
     if advanced:
@@ -99,7 +102,11 @@ def select(tensor: Tensor, key: object) -> Tensor:
 def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]:
     """Return ``keys`` with each slice replaced by the positions it selects, along an axis of its own."""
     if any(key is None for key in keys):
-        refuse("mixed_indexing", "a new axis can not stand beside an element of a tile", "reshape the result")
+        refuse(
+            "mixed_indexing",
+            "an index has both a new axis (None) and an element of a tile",
+            "index without None, and reshape the result",
+        )
     keys = keys + [slice(None)] * (tensor.ndim - len(keys))
     slices = [number for number, key in enumerate(keys) if isinstance(key, slice | DynamicSlice)]
     for place, number in enumerate(slices):
@@ -130,7 +137,7 @@ def _check_open(trace: Trace, keys: list[object]) -> None:
             if isinstance(part, Expr) and any(loop not in trace.scope for loop, _ in part.base.terms):
                 refuse(
                     "local_scope",
-                    f"the loop variable in {part!r} is used outside of its loop",
+                    f"the index {part!r} has a loop variable and is used after that loop has ended",
                     "use it inside of the loop only",
                 )
 
@@ -307,7 +314,7 @@ def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
     """Return the run-time index that the tile of integers ``index`` gives along the axis ``dim`` of ``tensor``."""
     places = [(d, step) for d, step in enumerate(dim.steps) if step]
     if len(places) != 1:
-        unsupported("an index tile for a reshaped dimension")
+        unsupported("an index tile along a reshaped dimension is not simulated", "index the tensor before the reshape")
     index = index.like(
         replace(
             index.access, dims=tuple(dim if any(dim.steps) else _tile_dim(1, dim.steps) for dim in index.access.dims)
@@ -315,7 +322,7 @@ def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
     )
     long = [k for k, count in enumerate(index.shape) if count > 1]
     if len(long) > 1:
-        unsupported("an index tile with two axes", "index with a (P, 1) tile")
+        unsupported("an index tile with several elements along two axes is not simulated", "index with a (P, 1) tile")
     if index.dtype_name in FLOAT_DTYPES:
         refuse(
             "dtype",
@@ -337,7 +344,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
         refuse(
             "shape",
             f"{tensor.label} of shape {tensor.shape} can not be reshaped to {shape}",
-            "both shapes have the same number of elements",
+            "give a shape with the same number of elements",
         )
     rank = len(tensor.declared.shape)
     old = [dim for dim in tensor.access.dims if dim.count != 1]
@@ -366,7 +373,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
             if site not in trace.flatten:
                 raise Retrace(flatten=frozenset({site}))
             unsupported(
-                f"reshape of {tensor.label} from {tensor.shape} to {shape}: its elements are no strided view",
+                f"a reshape of {tensor.label} from {tensor.shape} to {shape} is not simulated: its elements do not form a strided view",
                 "copy the tile with nl.copy first, then reshape the copy",
             )
         inner = 1
@@ -377,7 +384,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
 
 
 def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
-    """Return the steps of one axis that runs through all elements of ``dims``; None if their strides do not allow that."""
+    """Return the steps of one axis that runs through all elements of ``dims``; None if no single axis does."""
     steps = dims[-1].steps
     inner = dims[-1].count
     for dim in reversed(dims[:-1]):

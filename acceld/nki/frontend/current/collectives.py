@@ -70,11 +70,16 @@ def _groups(value: object, call: str) -> dict[str, Attr]:
     lists: Any = getattr(value, "groups", value)
     if not lists or len({len(ranks) for ranks in lists}) != 1 or not lists[0]:
         refuse(
-            "replica_group", f"the lists of '{call}' must have equally many ranks", "pass nki.collectives.ReplicaGroup"
+            "replica_group",
+            f"the lists of the replica group of '{call}' differ in length, or are empty",
+            "pass a nki.collectives.ReplicaGroup whose lists have equally many ranks",
         )
     ranks = tuple(operator.index(rank) for one in lists for rank in one)
     if len(set(ranks)) != len(ranks) or min(ranks) < 0:
-        refuse("replica_group", f"'{call}': each rank must be in one list of the group")
+        refuse(
+            "replica_group",
+            f"a rank is negative, or in two lists of the replica group of '{call}': name each rank once",
+        )
     return {"ranks": ranks, "members": len(lists[0])}
 
 
@@ -86,12 +91,15 @@ def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]
         lists.append([tensor(item, word, call) for item in one])
     sources, targets = lists
     if len(sources) != len(targets) or not sources:
-        refuse("operand_type", f"'{call}' takes as many srcs as dsts")
+        refuse("operand_type", f"'{call}' got {len(sources)} srcs and {len(targets)} dsts: pass as many of each")
     spaces = {one.space for one in (*sources, *targets)}
     if len(spaces) != 1 or Space.PSUM in spaces:
-        refuse("address_space", f"tensors of '{call}' must be all in HBM or all in SBUF")
+        refuse(
+            "address_space",
+            f"the tensors of '{call}' are in different memories, or in PSUM: put all in HBM, or all in SBUF",
+        )
     if len(sources) > 1 and Space.SBUF in spaces:
-        refuse("operand_type", f"'{call}' of several tensors at once needs them in HBM")
+        refuse("operand_type", f"'{call}' got {len(sources)} tensors in SBUF: put them in HBM, or pass one at a time")
     return list(zip(sources, targets, strict=True))
 
 
@@ -102,7 +110,7 @@ def _emit(kind: str, source: Tensor, target: Tensor, shape: tuple[int, ...], **a
     if target.shape != shape or target.dtype_name != source.dtype_name:
         refuse(
             "shape",
-            f"dst{list(target.shape)} {target.dtype_name} of '{kind}' should be {list(shape)} {source.dtype_name}",
+            f"the dst of '{kind}' is {list(target.shape)} {target.dtype_name}: declare it as {list(shape)} {source.dtype_name}",
         )
     current().emit("collective", Engine.DMA, [target], [source], attrs={"kind": kind, **attrs})
 
@@ -113,7 +121,7 @@ def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,
     """
     axis = operator.index(cast("Any", dim))
     if axis not in (allowed if source.space is Space.HBM else (0, 1)) or axis >= source.ndim:
-        refuse("operand_type", f"collective_dim {axis} of '{call}'", "use 0")
+        refuse("operand_type", f"'{call}' can not work along collective_dim {axis}", "use 0")
     return axis
 
 
@@ -132,7 +140,10 @@ def _scaled(shape: tuple[int, ...], axis: int, times: int, parts: int = 1) -> tu
     Raise LegalityError if ``parts`` does not divide the size.
     """
     if shape[axis] % parts:
-        refuse("shape", f"axis {axis} of {list(shape)} does not divide among {parts} ranks")
+        refuse(
+            "shape",
+            f"axis {axis} of a tensor {list(shape)} can not be divided evenly among {parts} ranks: make its size a multiple of {parts}",
+        )
     return (*shape[:axis], shape[axis] * times // parts, *shape[axis + 1 :])
 
 
@@ -201,7 +212,9 @@ def _varied(
     rows = tensor(metadata_tensor, "metadata_tensor", kind)
     members = cast("int", groups["members"])
     ((source, target),) = (
-        pairs if len(pairs) == 1 else refuse("operand_type", f"'{kind}' of {len(pairs)} tensors", "one")
+        pairs
+        if len(pairs) == 1
+        else refuse("operand_type", f"'{kind}' got {len(pairs)} tensors", "pass one src and one dst")
     )
     if {source.space, target.space, rows.space} != {Space.HBM}:
         refuse("address_space", f"tensors of '{kind}' must be in HBM", "copy them there with nisa.dma_copy")
@@ -209,11 +222,13 @@ def _varied(
     if rows.dtype_name != "uint32" or rows.ndim != 2 or not least <= rows.shape[0] <= 4 or rows.shape[1] != members:
         refuse(
             "shape",
-            f"metadata_tensor {list(rows.shape)} {rows.dtype_name} of '{kind}'",
-            f"uint32 of {least} to 4 rows (counts and displacements sent, then received) and {members} columns",
+            f"metadata_tensor of '{kind}' is {list(rows.shape)} {rows.dtype_name}",
+            f"pass uint32 of {least} to 4 rows (counts and displacements sent, then received) and {members} columns",
         )
     if source.dtype_name != target.dtype_name:
-        refuse("dtype", f"'{kind}' from {source.dtype_name} to {target.dtype_name}: both must have the same type")
+        refuse(
+            "dtype", f"'{kind}' can not cast {source.dtype_name} to {target.dtype_name}: give src and dst the same type"
+        )
     used = cast("NkiTensor", rows)[0 : 4 if displaced else 2, :]
     trace = current()
     trace.builder.notice(
@@ -256,8 +271,8 @@ def _prepare(kind: str) -> Callable[..., NkiInstruction]:
         trace = current_trace()
         if trace.prepared is not None:
             refuse(
-                "collective_order", f"'{kind}_prepare' comes before the trigger of the prepare in line {trace.prepared}",
-                "each prepare is followed by its trigger",
+                "collective_order", f"'{kind}_prepare' comes before the trigger of the collective that line {trace.prepared} prepared",
+                "call each trigger before the next prepare",
             )  # fmt: skip
         trace.prepared = trace.line()
         emitting = _varied(kind, srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)
@@ -273,7 +288,11 @@ def _trigger(kind: str) -> Callable[..., None]:
     def trigger(prepare_instr: object, name: str | None = None) -> None:
         trace = current_trace()
         if not isinstance(prepare_instr, PreparedCollective) or prepare_instr.kind != kind or trace.prepared is None:
-            refuse("collective_order", f"'{kind}_trigger' without its prepare", f"pass what '{kind}_prepare' returned")
+            refuse(
+                "collective_order",
+                f"'{kind}_trigger' did not get the result of '{kind}_prepare'",
+                f"pass what '{kind}_prepare' returned, once",
+            )
         trace.prepared = None
         prepare_instr.emitting()
 
@@ -289,7 +308,7 @@ def collective_permute(
     flat = tuple(operator.index(rank) for pair in source_target_pairs for rank in pair)
     targets = flat[1::2]
     if not flat or len(set(targets)) != len(targets):
-        refuse("replica_group", "'collective_permute' names a target twice, or names no target")
+        refuse("replica_group", "'collective_permute' got a target rank twice, or no pairs: name each target rank once")
     for source, target in _pairs(srcs, dsts, "collective_permute"):
         _emit("collective_permute", source, target, source.shape, ranks=flat, members=2)
 
@@ -298,7 +317,7 @@ def collective_permute_implicit(
     srcs_by_channel: Sequence[object], dsts_by_channel: Sequence[object], replica_group: object,
     channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Set each dst to the src of the previous rank in the list. The list is a ring."""
+    """Set each dst to the src of the previous rank in the list, which is a ring."""
     groups = _groups(replica_group, "collective_permute_implicit")
     for sources, targets in zip(srcs_by_channel, dsts_by_channel, strict=True):
         for source, target in _pairs(sources, targets, "collective_permute_implicit"):
@@ -315,7 +334,10 @@ def collective_permute_implicit_reduce(
     for first, second, targets in zip(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, strict=True):
         ((left, target),), ((right, _),) = _pairs(first, targets, call), _pairs(second, targets, call)
         if (right.shape, target.shape, right.dtype_name) != (left.shape, left.shape, left.dtype_name):
-            refuse("shape", f"'{call}' of {list(left.shape)}, {list(right.shape)} and {list(target.shape)}")
+            refuse(
+                "shape",
+                f"the tensors of '{call}' differ: src0 {list(left.shape)}, src1 {list(right.shape)}, dst {list(target.shape)}: give all the same shape, and src1 the type of src0",
+            )
         current().emit("collective", Engine.DMA, [target], [left, right], attrs={"kind": call, "op": word, **groups})
 
 

@@ -134,7 +134,11 @@ class CurrentFrontEnd:
             finally:
                 deactivate()
             flatten |= trace.to_flatten
-        raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)
+        raise LimitExceeded(
+            f"the kernel was traced {MAX_RETRACES} times, and its assignments still ask for another trace: write results to declared tensors",
+            rule="retrace_limit",
+            line=self.session.last_line,
+        )
 
     def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:
         """Trace the kernel once and return its Program, in which each traced iteration is a loop of its own."""
@@ -161,11 +165,11 @@ class CurrentFrontEnd:
         grid = session.grid or ((session.lnc,) if session.lnc > 1 else ())
         if grid not in ((), (1,), (session.lnc,)):
             raise LegalityError(
-                f"a launch of {list(grid)} programs on {session.lnc} {'core' if session.lnc == 1 else 'cores'}: the launch "
-                "grid of nki is the number of cores, LNC 1 or 2",
+                f"the launch grid {list(grid)} does not fit {session.lnc} {'core' if session.lnc == 1 else 'cores'}: the launch "
+                "grid of nki is the number of cores, 1 or 2",
                 rule="grid_limit",
                 line=session.last_line,
-                hint="use --lnc 2 (kernel[2]), and loops inside of the kernel for more programs",
+                hint="use --lnc 2 (kernel[2]), and loops inside the kernel for more programs",
             )
         session.running = True
         trace.grid = grid
@@ -177,10 +181,10 @@ class CurrentFrontEnd:
             raise trace.broken
         if trace.prepared is not None:
             raise LegalityError(
-                "a collective is prepared and never triggered",
+                "the collective that is prepared here is never triggered",
                 rule="collective_order",
                 line=trace.prepared,
-                hint="pass what the prepare returns to its trigger",
+                hint="pass the result of the prepare call to its trigger",
             )
         outputs = finish_outputs(trace, value)
         for line, text in self.notes.items():
@@ -204,7 +208,7 @@ class CurrentFrontEnd:
     def _programs(
         self, trace: CurrentTrace, target: Any, positional: tuple[object, ...], keyword: dict[str, object]
     ) -> object:
-        """Call the kernel for each program of the launch grid, and return its result."""
+        """Call the kernel once for each program of the launch grid, and return the result of the last call."""
         value: object = None
         for number, ids in enumerate(product(*(range(operator.index(n)) for n in trace.grid))):
             if number:

@@ -106,7 +106,8 @@ class NkiGrid:
         """
         if not self.is_data_representable:
             unsupported(
-                f".data of several rows of tiles of {self.backing.tensor.label} at once", "select one row of tiles"
+                f".data of several rows of tiles of {self.backing.tensor.label} at once is not simulated",
+                "select one row of tiles",
             )
         whole = self.backing.part(self.begins, self.sizes)
         gone = [axis for axis in range(len(self.sizes)) if not self._shown(axis)]
@@ -126,20 +127,32 @@ class NkiGrid:
         keys = key if isinstance(key, tuple) else (key,)
         axes = self._axes()
         if len(keys) > len(axes):
-            refuse("index_rank", f"{len(keys)} indices of a grid of {len(axes)} axes", f"its shape is {self.shape}")
+            refuse(
+                "index_rank",
+                f"a grid of {len(axes)} axes got {len(keys)} indices",
+                f"give at most one for each axis of its shape {self.shape}",
+            )
         begins, sizes, kept = list(self.begins), list(self.sizes), list(self.kept)
         for axis, count, one in zip(axes, self.shape, keys, strict=False):
             if isinstance(one, slice):
                 first, stop, step = one.indices(count)
                 if step != 1 or stop <= first:
-                    refuse("out_of_bounds", f"the slice {one} of {count} tiles or blocks", "take a range with step 1")
+                    refuse(
+                        "out_of_bounds",
+                        f"the slice {one} selects none of the {count} tiles or blocks, or has a step",
+                        "take a range with step 1",
+                    )
                 number = stop - first
             else:
                 first, number = operator.index(cast("Any", one)), 1
                 first += count if first < 0 else 0
                 kept[axis] = False
                 if not 0 <= first < count:
-                    refuse("out_of_bounds", f"index {one} of {count} tiles or blocks", "check it")
+                    refuse(
+                        "out_of_bounds",
+                        f"index {one} is outside of the {count} tiles or blocks",
+                        f"use 0 to {count - 1}",
+                    )
             unit = self.units[axis]
             begins[axis] += first * unit
             sizes[axis] = min(number * unit, sizes[axis] - first * unit)
@@ -170,7 +183,7 @@ def _sizes(value: object, name: str, least: int = 1) -> tuple[int, ...]:
     """
     sizes = tuple(value) if isinstance(value, tuple | list) else ()
     if len(sizes) < least or any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in sizes):
-        refuse("shape", f"{name}={value!r}", f"a tuple of at least {least} whole numbers from 1 on")
+        refuse("shape", f"{name} is {value!r}", f"pass a tuple of at least {least} whole numbers from 1 on")
     return sizes
 
 
@@ -188,11 +201,17 @@ def _over(kind: type[_Grid], source: object, tile_shape: object, block_shape: Se
         backing, begins, sizes = _Backing(cast("NkiTensor", given)), (0,) * given.ndim, given.shape
     if len(shape) > len(sizes):
         refuse(
-            "shape", f"'{call}' with tile_shape={shape} of {list(sizes)}", "as many sizes as the last axes, or fewer"
+            "shape",
+            f"tile_shape={shape} of '{call}' has more axes than the tensor {list(sizes)}",
+            "give a size for each of the last axes, at most",
         )
     blocks = tuple(block_shape) or (1,) * len(shape)
     if len(blocks) != len(shape):
-        refuse("shape", f"'{call}' with block_shape={blocks} and tile_shape={shape}", "give as many sizes in both")
+        refuse(
+            "shape",
+            f"block_shape={blocks} and tile_shape={shape} of '{call}' differ in length",
+            "give as many sizes in both",
+        )
     before = len(sizes) - len(shape)
     units = (1,) * before + tuple(size * count for size, count in zip(shape, blocks, strict=True))
     kept = source.kept[:before] + (True,) * len(shape) if isinstance(source, NkiGrid) else (True,) * len(sizes)
@@ -220,7 +239,10 @@ def _allocated(
     if buffer_kind(buffer).space is Space.HBM:
         return _over(NkiTileGrid, ndarray(shape, dtype, buffer, name, address), tile, (), call)
     if len(tile) != 2 or len(shape) != 2:
-        unsupported(f"'{call}' on chip with tile_shape={tile} of {list(shape)}", "use tiles of two axes")
+        unsupported(
+            f"'{call}' on chip with tile_shape={tile} for a tensor {list(shape)} is not simulated",
+            "use tiles of two axes",
+        )
     counts = (-(-shape[0] // tile[0]), -(-shape[1] // tile[1]))
     made = ndarray((tile[0], prod(counts) * tile[1]), dtype, buffer, name, address)
     backing = _Backing(cast("NkiTensor", made), (tile[0], tile[1]), counts)

@@ -67,7 +67,7 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
         numbers = range(*bounds)
         if len(numbers) > MAX_TRIPS:
             raise LimitExceeded(
-                f"{function} has {len(numbers)} iterations; the limit is {MAX_TRIPS}",
+                f"{function} has {len(numbers)} iterations; at most {MAX_TRIPS} are allowed",
                 rule="trip_limit",
                 line=trace.line(),
             )
@@ -146,7 +146,11 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
     """
     trace = current_trace()
     if trace.keeps_order:
-        refuse("control_flow", "nl.fori_loop inside of nl.no_reorder", "put nl.no_reorder into the loop's body")
+        refuse(
+            "control_flow",
+            "nl.fori_loop can not stand inside of nl.no_reorder",
+            "put nl.no_reorder into the loop's body",
+        )
     known = not any(isinstance(bound, Register) for bound in (lower, upper, step))
     indices = (
         map(LoopIndex, _unrolled("fori_loop")(lower, upper, step)) if known else _run_time_loop(lower, upper, step)
@@ -154,7 +158,9 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
     for index in indices:
         if body_fun(index) is not None:
             refuse(
-                "control_flow", "the body of nl.fori_loop returns a value", "write results to tensors; return nothing"
+                "control_flow",
+                "the body of nl.fori_loop returns a value",
+                "write results to tensors, and return nothing",
             )
 
 
@@ -165,13 +171,15 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
     trace = current()
     if any(isinstance(bound, Register) and bound.dtype == "int64" for bound in (lower, upper)):
         refuse(
-            "dtype", "a loop with an int64 bound: trips are counted with 32 bits", "load the bound from an int32 tile"
+            "dtype",
+            "a bound of the loop is an int64 register, and iterations are counted with 32 bits",
+            "load the bound from an int32 tile",
         )
     if isinstance(step, Register):
-        refuse("control_flow", "the step of a loop must be known while tracing", "use a number")
+        refuse("control_flow", "the step of the loop is a register, and must be known while tracing", "pass a number")
     by = operator.index(cast("Any", step))
     if by < 1:
-        refuse("control_flow", f"a loop with step {by}", "steps are positive")
+        refuse("control_flow", f"the loop has step {by}", "use a step of 1 or more")
     trips = _register_of(upper).combined("subtract", lower)
     if by > 1:
         rounded = trips.combined("add", by - 1)
@@ -203,10 +211,10 @@ def _looped(name: str, kind: LoopKind, register: Register) -> Iterator[None]:
     finally:
         if not finished and trace.broken is None:
             trace.broken = LegalityError(
-                "a loop with run-time bounds is left early; its body is traced once for all iterations",
+                "the loop has run-time bounds and is left early, but its body is traced once for all iterations",
                 rule="loop_exit",
                 line=line,
-                hint="let it run to its end",
+                hint="let the loop run to its end: no break, no return",
             )
     trace.close(loop.id)
 
@@ -227,7 +235,11 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
     with _looped("while", LoopKind.WHILE, held):
         following = body_fun(held)
         if not isinstance(following, Register):
-            refuse("operand_type", "the body of nl.while_loop returns the register of its next condition")
+            refuse(
+                "operand_type",
+                f"the body of nl.while_loop returned {type(following).__name__}",
+                "return the register that holds the next condition",
+            )
         register_move(held, following)
 
 
@@ -242,7 +254,11 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
         with _looped("while", LoopKind.WHILE, held):
             yield
             if test() is not held:
-                refuse("control_flow", "another register is the condition of the next iteration", "load it again")
+                refuse(
+                    "control_flow",
+                    "the condition of the while is another register after the loop's body",
+                    "write the next condition to the same register, with nisa.register_move",
+                )
         return
     while held:
         yield
@@ -263,7 +279,7 @@ def is_statement(one: object, other: object) -> bool:
 
 
 def is_hbm(buffer: object) -> bool:
-    """Return True if ``buffer`` is one of the buffers in HBM."""
+    """Return True if ``buffer`` names a memory in HBM: ``nl.hbm``, ``nl.private_hbm`` or ``nl.shared_hbm``."""
     return memory.buffer_kind(buffer).space is Space.HBM
 
 

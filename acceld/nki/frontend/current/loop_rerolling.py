@@ -79,12 +79,12 @@ def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Pro
 
 
 def _is_mark(node: Node) -> bool:
-    """Return True if ``node`` is a marked loop."""
+    """Tell whether ``node`` is a marked loop."""
     return isinstance(node, Loop) and node.name.startswith(MARK) and node.trips == 1
 
 
 def _used(access: Access) -> Iterator[int]:
-    """Yield the buffers that an access uses, including those of its index tiles."""
+    """Yield the ids of the buffers that an access uses: its own, and those of its tiles of indices."""
     yield access.buffer
     for indirect in access.indirect:
         if indirect.index is not None:

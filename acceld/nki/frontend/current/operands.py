@@ -48,7 +48,7 @@ def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
         name = next(name for name, view in views.items() if view is None)
         refuse(
             "shape",
-            f"operand '{name}' of '{call}' has shape {list(tiles[name].shape)}, the destination {list(target.shape)}",
+            f"operand '{name}' of '{call}' has shape {list(tiles[name].shape)}, and dst has {list(target.shape)}",
             _repeating(tiles[name], target),
         )
     return tuple(split(tile, axes) for tile in (target, *tiles.values()))
@@ -81,7 +81,9 @@ def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
 
 
 def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """Return free axes into which all tiles can be split; None if their sizes differ or their axes do not nest."""
+    """Return free axes into which all tiles can be split; None if the tiles differ in size or have axes that do
+    not nest.
+    """
     if len({(tile.shape[0], tile.access.elements) for tile in tiles}) != 1 or any(t.access.indirect for t in tiles):
         return None
     return finest_axes([tile.shape[1:] for tile in tiles])
@@ -138,7 +140,7 @@ def number(value: object, name: str, call: str) -> Number:
     """Return ``value`` as a Python number. Raise LegalityError if it is not a number."""
     number = as_number(value)
     if number is None:
-        refuse("operand_type", f"'{name}' of '{call}' must be a number")
+        refuse("operand_type", f"'{name}' of '{call}' is {type(value).__name__}: pass a number")
     return number
 
 
@@ -148,15 +150,15 @@ def word_of(value: object) -> str | None:
 
 
 def integers(value: object) -> tuple[int, ...] | None:
-    """Return ``value`` as a tuple of integers; None if it is empty or None."""
+    """Return ``value`` as a tuple of integers; None if ``value`` is empty or None."""
     return tuple(operator.index(cast("Any", n)) for n in cast("Any", value)) or None if value else None
 
 
 def tensor(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tensor in any memory. Raise LegalityError if it is something else."""
+    """Return ``value``, a tensor in any memory. Raise LegalityError if it is not a tensor."""
     if isinstance(value, Tensor):
         return value
-    refuse("operand_type", f"operand '{name}' of '{call}' must be a tensor, not {type(value).__name__}")
+    refuse("operand_type", f"operand '{name}' of '{call}' is {type(value).__name__}: pass a tensor")
 
 
 def same(source: Tensor, target: Tensor, call: str) -> Tensor:
@@ -212,8 +214,8 @@ def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
     if wide[len(wide) - len(axes) :] != list(axes):
         refuse(
             "reduce_axis",
-            f"'{call}' over axes {list(axes)} of a tile of shape {list(tile.shape)}: an engine folds the last axes only",
-            "order the axes with tile.permute(dims), such that the folded ones come last",
+            f"'{call}' can not fold axes {list(axes)} of a tile of shape {list(tile.shape)}: an engine folds the last axes only",
+            "reorder the axes with tile.permute(dims), so that the folded axes come last",
         )
 
 

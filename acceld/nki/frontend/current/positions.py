@@ -49,14 +49,19 @@ def _affine(
     pairs = [(operator.index(cast("Any", step)), operator.index(cast("Any", count))) for step, count in pattern]
     if len(pairs) > PATTERN_AXES:
         refuse(
-            "access_pattern", f"a pattern of {len(pairs)} axes", f"an engine counts along {PATTERN_AXES}: merge some"
+            "access_pattern",
+            f"the pattern has {len(pairs)} axes; an engine counts along at most {PATTERN_AXES}",
+            "merge axes of the pattern",
         )
     counts, free = tuple(count for _, count in pairs), tiles[0].shape[1:]
     views = list(tiles)
     if tuple(n for n in counts if n != 1) != tuple(n for n in free if n != 1):
         axes = finest_axes([counts, free]) if prod(counts) == prod(free) else None
         if axes is None:
-            refuse("shape", f"the pattern covers {list(counts)}, the destination {list(free)}")
+            refuse(
+                "shape",
+                f"the pattern covers {list(counts)} elements, and dst has {list(free)}: give the pattern the counts of dst",
+            )
         views, free = [split(tile, axes) for tile in tiles], axes
     left = [(step, count) for step, count in pairs if count != 1]
     steps: list[int] = []
@@ -134,12 +139,16 @@ def range_select(
     target, tile = matched(dst, "range_select", on_true_tile=on_true_tile)
     for word, bound in (("bound0", bound0), ("bound1", bound1)):
         if not isinstance(bound, Tensor):
-            refuse("operand_type", f"{word} of 'range_select' is a number", "pass a (P, 1) tile of float32")
+            refuse(
+                "operand_type",
+                f"{word} of 'range_select' is {type(bound).__name__}",
+                "pass a (P, 1) tile of float32",
+            )
     other = number(on_false_value, "on_false_value", "range_select")
     if np.float32(other) != np.float32(LEAST_FLOAT32):
         refuse(
             "operand_type",
-            f"on_false_value={other:g} of 'range_select', which writes the least float32",
+            f"'range_select' can not write on_false_value={other:g}: it always writes the least float32",
             "leave on_false_value out, and select another value with nisa.select_reduce",
         )
     emit(
@@ -160,7 +169,11 @@ def max8(dst: object, src: object, name: str | None = None) -> None:
     """Set dst to the eight greatest elements of each partition."""
     source = operand(src, "src", "max8")
     if source.ndim > MAX8_AXES:
-        refuse("access_pattern", f"'max8' of a tile of {source.ndim} axes", f"it takes {MAX8_AXES}: reshape the tile")
+        refuse(
+            "access_pattern",
+            f"'max8' got a tile of {source.ndim} axes; it takes at most {MAX8_AXES}",
+            "reshape the tile",
+        )
     emit("max8", Engine.VECTOR, [destination(dst, "max8")], [source])
 
 
@@ -221,7 +234,11 @@ def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None
     )
     dsts = [operand(val_dst, "val_dst", "topk"), operand(idx_dst, "idx_dst", "topk")]
     if not 8 <= int(n) < 65536:
-        refuse("free_size", f"'topk' of {n} elements: it takes 8 to 65535", "pad the source")
+        refuse(
+            "free_size",
+            f"'topk' got n={n}; it takes 8 to 65535 elements",
+            "pad a shorter source, or split a longer one",
+        )
     emit("topk", Engine.GPSIMD, dsts, [operand(src, "src", "topk")], n=int(n))
 
 
@@ -233,8 +250,8 @@ def nonzero_with_count(
     if prod(target.shape[1:]) != prod(source.shape[1:]) + 1:
         refuse(
             "operand_shape",
-            f"dst{list(target.shape)} of 'nonzero_with_count' of {list(source.shape)}",
-            f"it writes {prod(source.shape[1:]) + 1} elements a partition: the positions, then their number",
+            f"the dst of 'nonzero_with_count' has shape {list(target.shape)}, which does not fit src {list(source.shape)}",
+            f"declare dst with {prod(source.shape[1:]) + 1} elements a partition: the positions, then their number",
         )
     emit(
         "nonzero_with_count",
@@ -250,7 +267,11 @@ def sequence_bounds(dst: object, segment_ids: object, name: str | None = None) -
     """Set dst to the start and the end of the segment that each element of segment_ids belongs to."""
     ids = operand(segment_ids, "segment_ids", "sequence_bounds")
     if ids.shape[0] != 1:
-        refuse("operand_shape", f"segment_ids{list(ids.shape)} of 'sequence_bounds'", "pass one partition")
+        refuse(
+            "operand_shape",
+            f"segment_ids of 'sequence_bounds' has {ids.shape[0]} partitions",
+            "pass a tile of one partition",
+        )
     emit("sequence_bounds", Engine.GPSIMD, [destination(dst, "sequence_bounds")], [ids])
 
 
@@ -258,9 +279,11 @@ def rng(dst: object, engine: object = None, name: str | None = None) -> None:
     """Set dst to random integers over the whole range of its dtype."""
     target, chosen = destination(dst, "rng"), engine_of(engine)
     if target.dtype_name not in INTEGER_DTYPES:
-        refuse("dtype", f"'rng' into {target.dtype_name}: it draws integers", "use nl.rand, or nisa.rand2 on trn3")
+        refuse(
+            "dtype", f"'rng' can not write {target.dtype_name}: it draws integers", "use nl.rand, or nisa.rand2 on trn3"
+        )
     if chosen not in (Engine.UNKNOWN, Engine.VECTOR, Engine.GPSIMD):
-        refuse("engine", f"'rng' on the {chosen.value} engine", "use nisa.engine.vector or nisa.engine.gpsimd")
+        refuse("engine", f"the {chosen.value} engine has no 'rng'", "use nisa.engine.vector or nisa.engine.gpsimd")
     emit("random", chosen, [target])
 
 
@@ -269,9 +292,13 @@ def rand2(dst: object, min: object, max: object, name: str | None = None) -> Non
     target, trace = destination(dst, "rand2"), current()
     low, high = number(min, "min", "rand2"), number(max, "max", "rand2")
     if trace.chip.generation < 4:
-        refuse("chip", f"'rand2' on {trace.chip.name}: NeuronCore-v4 has it", "use nisa.rng or nl.rand")
+        refuse(
+            "chip",
+            f"{trace.chip.name} has no 'rand2'; NeuronCore-v4 is the first that has it",
+            "use nisa.rng or nl.rand",
+        )
     if low >= high:
-        refuse("operand_type", f"'rand2' between {low} and {high}", "min must be less than max")
+        refuse("operand_type", f"'rand2' got min {low} and max {high}", "pass a min that is less than max")
     emit("random", Engine.VECTOR, [target], [low, high])
 
 
@@ -279,7 +306,7 @@ def set_rng_seed(src_seeds: object, name: str | None = None) -> None:
     """Seed the random number generator from a (1, 1) tile."""
     seeds = operand(src_seeds, "src_seeds", "set_rng_seed")
     if seeds.size != 1:
-        refuse("operand_shape", f"'set_rng_seed' from a tile of shape {list(seeds.shape)}", "pass a (1, 1) tile")
+        refuse("operand_shape", f"'set_rng_seed' got a tile of shape {list(seeds.shape)}", "pass a (1, 1) tile")
     emit("random_seed", Engine.VECTOR, [], [seeds])
 
 
@@ -306,7 +333,9 @@ def _generator(engine: object, call: str) -> Engine:
     if chosen is Engine.UNKNOWN:
         chosen = Engine.GPSIMD
     if chosen not in STATE_WORDS or (chosen is Engine.VECTOR and trace.chip.generation < 4):
-        refuse("engine", f"'{call}' of the {chosen.value} engine of {trace.chip.name}", "use nisa.engine.gpsimd")
+        refuse(
+            "engine", f"'{call}' can not use the {chosen.value} engine of {trace.chip.name}", "use nisa.engine.gpsimd"
+        )
     if chosen is Engine.VECTOR:
         trace.builder.notice(
             trace.line(), "the order in which the vector engine's generators take turns is not documented"
@@ -320,7 +349,7 @@ def _state(tile: Tensor, engine: Engine, call: str) -> Tensor:
     """
     words = STATE_WORDS[engine]
     if tile.dtype_name != "uint32" or tile.shape[1:] != (words,):
-        refuse("operand_shape", f"the state of '{call}' is {words} uint32 a partition, not {tile!r}")
+        refuse("operand_shape", f"the state tile of '{call}' is {tile!r}: pass {words} elements of uint32 a partition")
     return tile
 
 

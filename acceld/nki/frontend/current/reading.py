@@ -1,4 +1,6 @@
-"""Find in a kernel file's syntax tree what only some versions of the package ``nki`` accept. Nothing is executed."""
+"""Find in the syntax tree of a kernel's file what some versions of the package ``nki`` refuse. No code is
+executed.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,7 @@ def names_needed(tree: ast.Module) -> list[Need]:
 
 
 def _sorted(needs: Iterable[Need]) -> list[Need]:
-    """Return the needs without repetitions, by line."""
+    """Return ``needs`` sorted by line, each once."""
     return sorted(dict.fromkeys(needs), key=lambda need: (need.line, need.what))
 
 
@@ -145,7 +147,7 @@ def _behind(tree: ast.Module, name: str, functions: dict[str, ast.FunctionDef]) 
 
 
 def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
-    """Yield the syntax of one function that only some versions accept."""
+    """Yield each piece of syntax in ``function`` that some versions of ``nki`` refuse."""
     if function.args.vararg is not None:
         yield Need(function.lineno, "*arguments of a kernel's function", _python("name each argument"))
     for statement in function.body:
@@ -173,7 +175,11 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
 
 
 def _captured(node: ast.stmt, used: Collection[str]) -> Iterator[Need]:
-    """Yield a class or a value of the file that a kernel uses and that the parser of earlier versions does not read."""
+    """Yield the class or value that ``node`` defines for a kernel, if the parser of earlier versions does not
+    read it.
+
+    ``used`` has the names that the kernel uses.
+    """
     match node:
         case ast.ClassDef(name=name, bases=bases) if name in used:
             for base in map(ast.unparse, bases):

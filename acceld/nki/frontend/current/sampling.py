@@ -374,5 +374,5 @@ def as_python(value: object, number: bool = False) -> object:
 
 
 def _whole(factor: int, by: int) -> int:
-    """Return ``factor / by``, rounded towards zero."""
+    """Return ``factor / by`` as an integer, rounded towards zero."""
     return factor // by if factor >= 0 else -(-factor // by)

@@ -116,7 +116,7 @@ class CurrentTrace(Trace):
         if name in self.names:
             refuse(
                 "duplicate_name",
-                f"the name {name!r} of {call} is given twice: tensors and instructions have names of their own",
+                f"the name {name!r} of {call} is given twice; each tensor and each instruction needs a name of its own",
                 "leave name out, or make it differ, such as f'tile_{i}' in a loop",
             )
         self.names.add(name)

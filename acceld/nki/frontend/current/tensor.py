@@ -36,7 +36,7 @@ def _without(symbol: str) -> Callable[..., Any]:
         refuse(
             "control_flow",
             f"'{symbol}' can not be applied to a register: its value is not known while tracing",
-            "registers have +, *, and - with one or two operands; in place of a branch, compute the count of an nl.fori_loop",
+            "use +, - and *, which registers have; in place of a branch, compute the count of an nl.fori_loop",
         )
 
     return operator_of
@@ -73,12 +73,12 @@ class Register:
         if not isinstance(other, Register) and not hasattr(other, "__index__"):
             refuse(
                 "operand_type",
-                f"'{op}' of a register and {type(other).__name__}",
-                "the other operand must be an integer or a register",
+                f"'{op}' can not combine a register with {type(other).__name__}",
+                "use an integer or a register",
             )
         kinds = {self.dtype, other.dtype if isinstance(other, Register) else ""} - {""}
         if len(kinds) > 1:
-            refuse("dtype", f"'{op}' of an int32 and an int64 scalar", "load both in one width")
+            refuse("dtype", f"'{op}' can not combine an int32 with an int64 register", "load both in one width")
         made = Register(trace.builder.register(), *kinds)
         attrs: dict[str, Any] = {"register": made.number, "source": self.number, "op": op}
         if kinds:
@@ -164,7 +164,9 @@ class LoopIndex:
 
     @property
     def number(self) -> int:
-        """Return the index in the iteration that is traced. The simulator reads it; a kernel may not."""
+        """Return the index of the iteration that is being traced. Only the simulator may read it, not the
+        kernel.
+        """
         return operator.index(cast("Any", self.value))
 
     def _combined(self, other: object, op: Callable[[int, int], int]) -> LoopIndex:
@@ -259,7 +261,7 @@ class NkiTensor(methods.Tensor):
         """Return the view that an index selects. Raise LegalityError for an index outside of the tensor."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(one is None for one in keys):
-            refuse("index_type", f"{self.label} indexed with None", "use tile.expand_dim(dim)")
+            refuse("index_type", f"{self.label} can not be indexed with None", "add an axis with tile.expand_dim(dim)")
         for axis, one in enumerate(keys if all(one is not Ellipsis for one in keys) else ()):
             self._inside(axis, one)
         return super().__getitem__(key)
@@ -271,15 +273,17 @@ class NkiTensor(methods.Tensor):
         size = self.shape[axis] if axis < self.ndim else 0
         if isinstance(key, int) and not isinstance(key, bool) and size and not -size <= key < size:
             refuse(
-                "out_of_bounds", f"index {key} of axis {axis} of {self.label}, which has {size} elements", "check it"
+                "out_of_bounds",
+                f"index {key} is outside of axis {axis} of {self.label}, which has {size} elements",
+                f"use 0 to {size - 1}",
             )
         if isinstance(key, int) and key < 0:
             current().session.need(f"the negative index {key}", NEGATIVE_INDEX)
         if isinstance(key, slice) and isinstance(key.start, int) and size and key.start >= size:
             refuse(
                 "out_of_bounds",
-                f"a slice of axis {axis} of {self.label} begins at {key.start} of {size} elements",
-                "leave an empty slice out",
+                f"a slice of axis {axis} of {self.label} begins at {key.start}, beyond the {size} elements of the axis",
+                "leave out an access to an empty slice",
             )
 
     def __setitem__(self, key: object, value: object) -> None:
@@ -292,12 +296,16 @@ class NkiTensor(methods.Tensor):
     def reshape(self, shape: Sequence[int], *more: object) -> Self:
         """Return a view of the same elements, in C order, in another shape. On chip, the partitions stay as they are."""
         if more or isinstance(shape, int):
-            refuse("signature", "reshape takes its shape as one tuple", "write tile.reshape((n, m))")
+            refuse(
+                "signature",
+                "reshape got its sizes as separate arguments",
+                "pass them as one tuple: tile.reshape((n, m))",
+            )
         wanted = tuple(operator.index(n) for n in shape)
         if self.space is not Space.HBM and wanted[:1] not in (self.shape[:1], (-1,)):
             refuse(
                 "partition_axis",
-                f"reshape of {self.label} from {self.shape} to {wanted}: the partition dimension can not be reshaped",
+                f"{self.label} can not be reshaped from {self.shape} to {wanted}, because the partition dimension must stay",
                 "keep the first size; move data between partitions with a DMA or a transpose",
             )
         return views.reshape(self, wanted)
@@ -310,8 +318,8 @@ class NkiTensor(methods.Tensor):
         if axis == 0 and self.space is not Space.HBM:
             refuse(
                 "partition_axis",
-                f"{call} of axis 0 of {self.label}: views on chip keep the partition dimension",
-                "nl.broadcast_to makes a tile from one partition; move data between partitions with a DMA",
+                f"{call} can not change axis 0 of {self.label}: views on chip keep the partition dimension",
+                "repeat a partition with nl.broadcast_to; move data between partitions with a DMA",
             )
         return axis
 
@@ -331,11 +339,11 @@ class NkiTensor(methods.Tensor):
         """
         axis = operator.index(cast("Any", dim))
         if not -self.ndim <= axis < self.ndim:
-            refuse("index_rank", f"{self.label} has no axis {axis}")
+            refuse("index_rank", f"{self.label} has no axis {axis}: its axes are 0 to {self.ndim - 1}")
         return axis % self.ndim
 
     def _with(self, dims: Sequence[TileDim]) -> Self:
-        """Return a view of the same buffer with other axes."""
+        """Return a view of the same buffer with the axes ``dims``."""
         return self.like(replace(self.access, dims=tuple(dims)))
 
     def permute(self, dims: Sequence[int]) -> Self:
@@ -344,7 +352,7 @@ class NkiTensor(methods.Tensor):
         if sorted(order) != list(range(self.ndim)) or (self.space is not Space.HBM and order[0] != 0):
             refuse(
                 "index_rank",
-                f"{tuple(dims)} is not an order of the axes of {self.label} that keeps the partition axis first",
+                f"{tuple(dims)} does not name each axis of {self.label} once, or moves the partition axis: name all axes, and on chip axis 0 first",
             )
         return self._with([self.access.dims[d] for d in order])
 
@@ -354,8 +362,8 @@ class NkiTensor(methods.Tensor):
         if self.shape[axis] != 1:
             refuse(
                 "shape",
-                f"axis {axis} of {self.label} has {self.shape[axis]} elements, and broadcast repeats one element",
-                f".expand_dim({axis}).broadcast({axis}, {size}) adds an axis and repeats along it",
+                f"axis {axis} of {self.label} has {self.shape[axis]} elements; broadcast can only repeat one element",
+                f"add an axis and repeat along it: .expand_dim({axis}).broadcast({axis}, {size})",
             )
         dims = list(self.access.dims)
         dims[axis] = TileDim(operator.index(size), (0,) * len(self.declared.shape))
@@ -372,7 +380,10 @@ class NkiTensor(methods.Tensor):
         """Return a view without axis ``dim``, which has one element."""
         axis = self._free_axis(dim, "squeeze_dim")
         if self.shape[axis] != 1:
-            refuse("shape", f"axis {axis} of {self.label} has {self.shape[axis]} elements, not one")
+            refuse(
+                "shape",
+                f"axis {axis} of {self.label} has {self.shape[axis]} elements: only an axis of one element can be dropped",
+            )
         return self._with([d for k, d in enumerate(self.access.dims) if k != axis])
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:
@@ -432,7 +443,7 @@ class NkiTensor(methods.Tensor):
         if not 0 <= start < end <= self.shape[axis] or step < 1:
             refuse(
                 "out_of_bounds",
-                f"slice {start}:{end}:{step} of axis {axis} of {self.label}, which has {self.shape[axis]} elements",
+                f"the slice {start}:{end}:{step} does not fit axis {axis} of {self.label}, which has {self.shape[axis]} elements",
             )
         return self[(*(slice(None),) * axis, slice(start, end, step))]
 
@@ -449,8 +460,8 @@ class NkiTensor(methods.Tensor):
         if self.is_indirect() or (axis == 0 and self.space is not Space.HBM):
             refuse(
                 "index_type",
-                f"a run-time index of axis {axis} of {self.label}",
-                "only one axis can have one, and not the partition axis",
+                f"axis {axis} of {self.label} can not have a run-time index",
+                "use one run-time index, and not on the partition axis",
             )
         found = self._indirect(axis, index)
         dims = [d for k, d in enumerate(self.access.dims) if k != axis]
@@ -459,7 +470,11 @@ class NkiTensor(methods.Tensor):
     def vector_select(self, dim: int, vector_offset: object) -> Tensor:
         """Return rows of a tensor in HBM, one for each index in the tile ``vector_offset``."""
         if self._axis(dim) != 0 or self.space is not Space.HBM or not isinstance(vector_offset, Tensor):
-            refuse("index_type", "vector_select takes rows of a tensor in HBM by a tile of indices")
+            refuse(
+                "index_type",
+                f"vector_select can not be applied to {self.label} in {self.space.value} with {type(vector_offset).__name__}",
+                "take rows (dim 0) of a tensor in HBM by a tile of indices",
+            )
         rows = TileDim(vector_offset.shape[0], (0,) * len(self.declared.shape))
         found = self._indirect(0, vector_offset)
         return self.like(replace(self.access, dims=(rows, *self.access.dims[1:]), indirect=(found,)))
@@ -477,12 +492,18 @@ class NkiTensor(methods.Tensor):
         targets = [(one,) if isinstance(one, str) else tuple(one) for one in dst_pattern]
         names = [name for group in groups for name in group]
         if len(groups) != self.ndim or sorted(names) != sorted(name for group in targets for name in group):
-            refuse("shape", f"rearrange of {self.label}: {src_pattern} to {dst_pattern} do not name the same axes")
+            refuse(
+                "shape",
+                f"rearrange of {self.label} from {src_pattern} to {dst_pattern} does not name the same axes in both: name each axis once in each",
+            )
         for group, size in zip(groups, self.shape, strict=True):
             unknown = [name for name in group if name not in sizes]
             known = prod(sizes[name] for name in group if name in sizes)
             if len(unknown) > 1 or (known and size % known) or (not unknown and known != size):
-                refuse("shape", f"rearrange of {self.label}: sizes of {group} do not make {size}")
+                refuse(
+                    "shape",
+                    f"rearrange of {self.label} splits an axis of {size} elements into {group}, whose sizes do not multiply to {size}: correct fixed_sizes",
+                )
             sizes |= dict.fromkeys(unknown, size // known)
         split = self.reshape(tuple(sizes[name] for name in names))
         ordered = split.permute([names.index(name) for group in targets for name in group])
@@ -496,15 +517,20 @@ class NkiTensor(methods.Tensor):
         """
         trace = current()
         if trace.chip.generation < 4:
-            refuse("chip", f".indirect() on {trace.chip.name}, which has no tensor indirection", "trace it for trn3")
+            refuse("chip", f"{trace.chip.name} has no tensor indirection for .indirect()", "trace the kernel for trn3")
         if not isinstance(index, Tensor) or index.dtype_name in FLOAT_DTYPES or index.shape[:1] != self.shape[:1]:
-            refuse("index_type", "the index of .indirect() is a tile of integers of as many partitions")
+            refuse(
+                "index_type", "the index of .indirect() must be a tile of integers with as many partitions as the tile"
+            )
         if self.space is Space.HBM or index.space is not Space.SBUF:
-            refuse("address_space", ".indirect() is for tiles on the chip, with the index in SBUF")
+            refuse("address_space", ".indirect() needs a tile on the chip, and an index in SBUF: copy them there first")
         most = GROUP * prod(index.shape[1:])
         count = min(index.size, most) if num_elem is None else operator.index(num_elem)
         if not 0 < count <= most:
-            refuse("shape", f"num_elem={count} of .indirect(): the index holds {most} offsets for sixteen partitions")
+            refuse(
+                "shape",
+                f".indirect() got num_elem={count}, but the index holds {most} offsets for sixteen partitions: pass 1 to {most}",
+            )
         trace.builder.notice(trace.line(), ".indirect() is timed as a gather of its own")
         return elementwise.gathered(self, index, count)
 
@@ -535,9 +561,11 @@ class NkiTensor(methods.Tensor):
         if self.size != self.declared.elements or self._begin:
             current().session.need(".ap() of a part of a tensor", VIEW_PATTERN)
         if kwargs:
-            raise UnsupportedCall(f"ap() with {', '.join(kwargs)}", line=line)
+            raise UnsupportedCall(f"ap() with {', '.join(kwargs)} is not simulated", line=line, hint="leave that out")
         if scalar_offset is not None and vector_offset is not None:
-            raise LegalityError("ap() takes a scalar_offset or a vector_offset", rule="operand_type", line=line)
+            raise LegalityError(
+                "ap() got a scalar_offset and a vector_offset: pass one of them", rule="operand_type", line=line
+            )
         pairs = [(operator.index(cast("Any", s)), operator.index(cast("Any", n))) for s, n in pattern]
         if dtype is not None and DTYPE_BYTES[dtypes.dtype_name(dtype)] != DTYPE_BYTES[self.dtype_name]:
             return self._recast(pairs, offset, dtype)
@@ -571,7 +599,7 @@ class NkiTensor(methods.Tensor):
         if step < row or step % row:
             refuse(
                 "access_pattern",
-                f".ap() of {self.label}: the step {step} over partitions must be the tile's {row} elements of a partition",
+                f".ap() of {self.label} steps by {step} over partitions, and must step by a multiple of the tile's {row} elements of a partition",
                 f"write [[{row}, {pairs[0][1]}], ...]",
             )
 
@@ -661,8 +689,8 @@ class NkiTensor(methods.Tensor):
             trace.to_flatten.add(site)
             return
         unsupported(
-            f".ap() of {self.label}: {count} elements {stride} apart do not fit {self.declared.shape}",
-            "a pair of the pattern must stay inside the tensor",
+            f".ap() of {self.label} has {count} elements {stride} apart, which leave its shape {self.declared.shape}",
+            "keep each pair of the pattern inside one dimension of the tensor",
         )
 
     def _indirect(self, axis: int, value: object) -> Indirect:
@@ -671,7 +699,7 @@ class NkiTensor(methods.Tensor):
         """
         trace = current()
         if isinstance(value, Tensor) and value.dtype_name in FLOAT_DTYPES:
-            refuse("dtype", "an offset must hold integers")
+            refuse("dtype", f"the run-time offset is a tile of {value.dtype_name}", "pass a tile of integers")
         dim = self.access.dims[axis]
         moved = [(d, step) for d, step in enumerate(dim.steps) if step]
         stride, buffer = self._linear(dim), self.declared
@@ -684,8 +712,14 @@ class NkiTensor(methods.Tensor):
         where, scale = moved[0] if alone else (flat, stride)
         if isinstance(value, Register):
             if value.dtype == "int64" and self.space is not Space.HBM:
-                refuse("dtype", f"an int64 offset into {self.label} on chip", "load the offset from an int32 tile")
+                refuse(
+                    "dtype",
+                    f"{self.label} is on chip and can not have an int64 offset",
+                    "load the offset from an int32 tile",
+                )
             return Indirect(dim=where, scale=scale, register=value.number)
         if isinstance(value, Tensor):
             return Indirect(dim=where, scale=scale, index=value.access, axis=0)
-        refuse("operand_type", "a run-time offset is a register or a tile of integers")
+        refuse(
+            "operand_type", f"the run-time offset is {type(value).__name__}", "pass a register or a tile of integers"
+        )

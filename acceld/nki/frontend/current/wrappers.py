@@ -82,7 +82,7 @@ def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) 
 def _gather_flattened(data: object, indices: object, axis: object = 0, dtype: object = None) -> Tensor:
     """Return, for each partition, the elements at the positions in ``indices`` of the flattened free axes."""
     if axis != 0:
-        unsupported(f"nl.gather_flattened with axis={axis!r}", "leave axis out, or pass 0")
+        unsupported(f"nl.gather_flattened with axis={axis!r} is not simulated", "leave axis out, or pass 0")
     return elementwise.gather_flattened(data, indices, dtype=dtype)
 
 
@@ -105,8 +105,8 @@ def _binary(name: str) -> Callable[..., Any]:
         elif tiles and name == "power":
             refuse(
                 "operand_type",
-                "nl.power of a tile and a number: NKI does not compile it",
-                "use nl.square, nl.sqrt or nl.rsqrt, products, or nl.exp of a multiple of nl.log",
+                "NKI does not compile nl.power of a tile and a number",
+                "use nl.square, nl.sqrt, nl.rsqrt or products, or nl.exp of a multiple of nl.log",
             )
         for word, tile in tiles if name == "power" else ():
             _not_in_psum(tile, word, name, "GpSimd computes it")
@@ -155,7 +155,7 @@ def _reduction(name: str) -> Callable[..., Tensor]:
         if not keepdims and len(axes) == tile.ndim - 1:
             refuse(
                 "insufficient_rank",
-                f"nl.{name} over all free axes of a tile of shape {list(tile.shape)} leaves one dimension; SBUF needs two",
+                f"nl.{name} over all free axes of a tile of shape {list(tile.shape)} would leave one dimension, and SBUF needs two",
                 "pass keepdims=True",
             )
         made: Tensor = shared(tile, axis, dtype=dtype, keepdims=keepdims)
@@ -187,8 +187,8 @@ def _random_seed(seed: object) -> None:
     if not isinstance(seed, Tensor) or seed.size != 1:
         refuse(
             "operand_type",
-            "the seed of nl.random_seed is no (1, 1) tile",
-            "load or fill one: nl.full((1, 1), 42, nl.int32)",
+            "the seed of nl.random_seed is not a (1, 1) tile",
+            "pass a (1, 1) tile, such as nl.full((1, 1), 42, nl.int32)",
         )
     language.random_seed(seed)
 
@@ -199,7 +199,7 @@ def _rms_norm(*args: object, **kwargs: object) -> Tensor:
     """
     return refuse(
         "shape",
-        "nl.rms_norm does not compile: NKI 0.6 gives it a (P, 1) tile as an operand of tensor_tensor",
+        "nl.rms_norm does not compile: NKI 0.6 passes a (P, 1) tile to tensor_tensor in it",
         "write it with nl.square, nl.sum(keepdims=True), nl.rsqrt and nisa.tensor_scalar",
     )
 
@@ -220,7 +220,11 @@ def _over_last(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 def _program_id(axis: int = 0) -> object:
     """Return the number of the running core. A launch has one axis, the cores."""
     if axis != 0:
-        refuse("grid_axis", f"nl.program_id({axis}): a launch of nki has one axis, the cores", "use nl.program_id(0)")
+        refuse(
+            "grid_axis",
+            f"nl.program_id({axis}) asks for an axis that the launch does not have: its only axis is that of the cores",
+            "use nl.program_id(0)",
+        )
     return language.program_id(axis)
 
 
@@ -228,7 +232,9 @@ def _num_programs(axes: object = None) -> object:
     """Return the number of cores of the launch. A launch has one axis, the cores."""
     if isinstance(axes, int) and axes != 0:
         refuse(
-            "grid_axis", f"nl.num_programs({axes}): a launch of nki has one axis, the cores", "use nl.num_programs(0)"
+            "grid_axis",
+            f"nl.num_programs({axes}) asks for axes that the launch does not have: its only axis is that of the cores",
+            "use nl.num_programs(0)",
         )
     return language.num_programs(cast("Any", axes))
 
@@ -282,7 +288,7 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
     def entry(*args: Any, **kwargs: Any) -> Any:
         if "mask" in kwargs:
-            refuse("mask_form", f"{name} takes no mask in this API", "use slices")
+            refuse("mask_form", f"{name} takes no mask in this API", "slice its operands instead")
         return guarded(*args, **{own_names.get(key, key): value for key, value in kwargs.items()})
 
     entry.__name__ = entry.__qualname__ = name

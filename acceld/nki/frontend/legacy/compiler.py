@@ -51,7 +51,10 @@ class Placement:
         axis = marked[0] if marked else 0
         blocks, partitions, free = sizes[:axis], sizes[axis], prod(sizes[axis + 1 :])
         if prod(blocks) > MAX_BLOCKS:
-            unsupported(f"an explicit allocation of {prod(blocks)} blocks")
+            unsupported(
+                f"an explicit allocation of {prod(blocks)} blocks is not simulated",
+                f"allocate at most {MAX_BLOCKS} blocks",
+            )
         width = free * DTYPE_BYTES[dtype]
         site, _ = call_place()
         if any(trace.offsets.get(loop) for loop in trace.scope) or trace.in_later_piece:
@@ -75,7 +78,7 @@ class Placement:
             refuse(
                 "allocation",
                 f"Allocated memory out of bound {where}",
-                f"a partition has {size} bytes for explicit allocation; start at a lower address",
+                f"start at a lower address: a partition has {size} bytes for explicit allocation",
             )
         if not psum and offset + width > size - LEGACY_RESERVED_SBUF_BYTES:
             trace.builder.notice(trace.line(), "placed in the last 16 KiB of SBUF, which the compiler keeps for itself")
@@ -83,7 +86,7 @@ class Placement:
             refuse(
                 "psum_bank",
                 f"Allocated memory {where} crosses a PSUM bank",
-                "a PSUM tile takes at most 2 KiB a partition, inside one bank",
+                "place the tile inside one bank of 2 KiB a partition",
             )
 
 
@@ -125,7 +128,10 @@ class SbufAllocators:
         After ``num_free_tiles`` blocks, the next block takes the address of the first block again.
         """
         if prod(_tuple(num_par_tiles)) > 1:
-            raise UnsupportedCall("sbuf.mod_alloc with more than one tile across partitions")
+            raise UnsupportedCall(
+                "sbuf.mod_alloc with more than one tile across partitions is not simulated",
+                hint="leave num_par_tiles out",
+            )
         tiles = _tuple(num_free_tiles)
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
@@ -169,7 +175,9 @@ class PsumAllocators:
         After ``num_bank_tiles`` blocks, the next block takes the bank of the first block again.
         """
         if prod(_tuple(num_par_tiles)) > 1 or prod(_tuple(num_free_tiles)) > 1:
-            raise UnsupportedCall("psum.mod_alloc with more than one tile in a bank")
+            raise UnsupportedCall(
+                "psum.mod_alloc with more than one tile in a bank is not simulated", hint="pass num_bank_tiles only"
+            )
         tiles = _tuple(num_bank_tiles)
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:

@@ -111,7 +111,9 @@ class LegacyFrontEnd:
             finally:
                 deactivate()
         raise LimitExceeded(
-            "the kernel's control flow does not settle", rule="retrace_limit", line=self.session.last_line
+            f"the kernel was traced {MAX_RETRACES} times, and its control flow still asks for another trace: use nl.static_range where Python needs the value of a loop variable",
+            rule="retrace_limit",
+            line=self.session.last_line,
         )
 
     def _once(self, trace: Trace, function: Any, arguments: Mapping[str, object]) -> Program:

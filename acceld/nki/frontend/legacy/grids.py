@@ -14,7 +14,11 @@ def arange(*args: object) -> Expr:
     """Return the positions along one axis of a tile: ``nl.arange(stop)``, ``(start, stop)`` or ``(start, stop, step)``."""
     numbers = [operator.index(cast("Any", arg)) for arg in args if not isinstance(arg, Expr) or arg.is_constant]
     if len(numbers) != len(args) or not 1 <= len(args) <= 3:
-        refuse("symbolic_index", "nl.arange needs constant bounds", "add the offset to it")
+        refuse(
+            "symbolic_index",
+            "the bounds of nl.arange depend on a loop variable",
+            "use constant bounds, and add the variable to the result",
+        )
     start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
     count = len(range(start, stop, step))
     return Expr(Affine(start), (count,), (step if count > 1 else 0,))
@@ -58,7 +62,11 @@ class MeshGrid:
         ranges = []
         for one in keys:
             if not isinstance(one, slice) or one.stop is None:
-                refuse("index_shape", "nl.mgrid needs slices with an end", "nl.mgrid[0:128, 0:512]")
+                refuse(
+                    "index_shape",
+                    "nl.mgrid got an index that is not a slice with an end",
+                    "write slices, such as nl.mgrid[0:128, 0:512]",
+                )
             ranges.append(
                 range(operator.index(one.start or 0), operator.index(one.stop), operator.index(one.step or 1))
             )

@@ -213,9 +213,9 @@ def tensor_scalar_cumulative(
     command = ReduceCommand(operator.index(cast("Any", reduce_cmd)))
     starts = command is ReduceCommand.load_reduce
     if imm1 is None and starts:
-        refuse("reduce_init", f"reduce_cmd.load_reduce of '{call}' starts from imm1", "pass imm1")
+        refuse("reduce_init", f"'{call}' got reduce_cmd.load_reduce without imm1, from which it starts", "pass imm1")
     if masked(mask, tile.shape):
-        unsupported(f"nisa.{call} with a mask", "slice the tile")
+        unsupported(f"nisa.{call} with a mask is not simulated", "slice the tile")
     srcs: list[Any] = [tile, scalar_operand(imm0, "imm0", call, tile.shape[0])]
     if imm1 is not None and starts:  # AWS's example passes imm1 to other commands too, which do not read it
         srcs.append(scalar_operand(imm1, "imm1", call, tile.shape[0]))
@@ -376,7 +376,7 @@ def check_axes(trace: Trace) -> None:
             axes = free_axes(access, buffer) if buffer.space is not Space.HBM else 0
             if axes > FREE_AXES:
                 raise LegalityError(
-                    f"a tile of {instruction.op} has {axes} free axes; an engine takes {FREE_AXES}",
+                    f"a tile of {instruction.op} has {axes} free axes; an engine takes at most {FREE_AXES}",
                     rule="access_pattern",
                     line=instruction.line,
                     hint="merge axes, or split the instruction",

@@ -48,7 +48,7 @@ def static_range(*args: Any, **kwargs: Any) -> range:
 
 
 def static_cast(input_data: object, dtype: object, **kwargs: Any) -> Tensor:
-    """Return a copy with another dtype: ``nl.static_cast``."""
+    """Return a copy of ``input_data`` with the dtype ``dtype``: ``nl.static_cast``."""
     return elementwise.copy(input_data, dtype=dtype)
 
 

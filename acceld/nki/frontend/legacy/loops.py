@@ -40,19 +40,19 @@ def open_loop(trace: LoopContext, function: str, kind: LoopKind, args: tuple[obj
         if isinstance(arg, Expr) and not arg.is_constant:
             refuse(
                 "symbolic_index",
-                f"the bounds of {function} must be known while tracing",
+                f"a bound of {function} depends on a loop variable, and must be known while tracing",
                 "loop over the largest bound and mask, or unroll the outer loop with nl.static_range",
             )
         if not hasattr(arg, "__index__"):
             refuse(
                 "operand_type",
-                f"the bounds of {function} must be integers, not {type(arg).__name__}",
+                f"a bound of {function} is {type(arg).__name__}, not an integer",
                 "pass a Python integer; a tile's value is not known while tracing: loop over the largest bound and mask",
             )
     numbers = range(*(operator.index(cast("Any", arg)) for arg in args))
     if len(numbers) > MAX_TRIPS:
         raise LimitExceeded(
-            f"{function} has {len(numbers)} iterations; the limit is {MAX_TRIPS}",
+            f"{function} has {len(numbers)} iterations; at most {MAX_TRIPS} are allowed",
             rule="trip_limit",
             line=trace.line(),
             hint="use larger tiles, or fewer iterations",
@@ -111,7 +111,7 @@ def _symbolic(
     finally:
         if not finished and trace.broken is None:
             trace.broken = LegalityError(
-                f"the loop over {name} is left early; its body is traced once for all iterations",
+                f"the loop over {name} is left early, but its body is traced once for all iterations",
                 rule="loop_exit",
                 line=line,
                 hint="use nl.static_range where break or return is needed",
@@ -143,7 +143,7 @@ def loop_reduce(
                 "pass the loop variable itself, such as loop_indices=[i]",
             )
     if any(loop not in trace.scope for loop in loops):
-        refuse("local_scope", "loop_reduce over a loop that has ended", "call it inside of the loop")
+        refuse("local_scope", "loop_reduce is called after one of its loops has ended", "call it inside of the loop")
     name, site = names.reduce_op(op), call_site()
     patterns = masked(mask, tile.shape)
     first = all(index.first for index in unrolled) and not any(trace.offsets.get(loop) for loop in loops)

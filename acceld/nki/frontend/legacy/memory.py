@@ -41,7 +41,11 @@ def full(
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
     number = as_number(fill_value)
     if number is None:
-        refuse("operand_type", "fill_value must be a number", "fill with a number, then assign or add the tile")
+        refuse(
+            "operand_type",
+            f"fill_value is {type(fill_value).__name__}, not a number",
+            "fill with a number, then assign or add the tile",
+        )
     fill(current(), tensor, number, lazy=bool(kwargs.get("lazy_initialization", False)))
     return tensor
 
@@ -86,7 +90,7 @@ def memset(
 
     number = as_number(value)
     if number is None:
-        refuse("operand_type", "value must be a number")
+        refuse("operand_type", f"the value of memset is {type(value).__name__}: pass a number")
     sizes = tuple(int(n) for n in as_shape(shape))  # type: ignore[call-overload]  # checked by declare
     partitions_fit(sizes, "memset")
     return result("memset", engine_of(engine), sizes, dtypes.dtype_name(dtype), [number], mask=masked(mask, sizes))

@@ -79,7 +79,7 @@ class LegacyTensor(methods.Tensor):
         return views.with_axis(self, axis)
 
     def astype(self, dtype: object) -> tensor.Tensor:
-        """Return a copy with another dtype."""
+        """Return a copy of the tile with the dtype ``dtype``."""
         return elementwise.copy(self, dtype=dtype)
 
     def _binary(self, name: str, other: object, *, reverse: bool = False) -> tensor.Tensor:

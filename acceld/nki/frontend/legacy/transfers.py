@@ -47,7 +47,7 @@ class OutOfBoundsMode(IntEnum):
 
 
 def _tensor(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` if it is a tensor in HBM or SBUF. Raise LegalityError if it is something else."""
+    """Return ``value``, a tensor in HBM or SBUF. Raise LegalityError if it is anything else."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -72,7 +72,9 @@ def _transfer(dst: Tensor, src: Tensor, mask: object, attrs: dict[str, Attr], ca
         source = expand(src, dst.shape) if source is None else source
         if source is None:
             refuse(
-                "shape", f"'{call}' from shape {list(src.shape)} to {list(dst.shape)}", "index both to the same shape"
+                "shape",
+                f"'{call}' can not write shape {list(src.shape)} to {list(dst.shape)}",
+                "index both to the same shape",
             )
         placed, src = dst, source
     accumulates = "rmw" in attrs
@@ -141,7 +143,7 @@ def dma_transpose(
     if sorted(order) != list(range(tensor.ndim)):
         refuse(
             "transpose_axes",
-            f"axes {order} of 'dma_transpose' are no permutation of a tile with {tensor.ndim} axes",
+            f"axes {order} of 'dma_transpose' are not a permutation of the {tensor.ndim} axes of src",
             "name each axis once",
         )
     shape = tuple(tensor.shape[a] for a in order)
@@ -199,7 +201,7 @@ def nc_stream_shuffle(
     written_as(dtype, target, call)
     lanes = tuple(operator.index(lane) for lane in shuffle_mask)
     if len(lanes) != 32 or any(not (0 <= lane < 32 or lane == 255) for lane in lanes):
-        refuse("shuffle_mask", "shuffle_mask must hold 32 partition numbers from 0 to 31, or 255")
+        refuse("shuffle_mask", "shuffle_mask must have 32 entries, each a partition number from 0 to 31, or 255")
     current().emit(
         "shuffle", Engine.VECTOR, [target], [source], attrs={"lanes": lanes}, mask=masked(mask, target.shape)
     )
@@ -208,7 +210,9 @@ def nc_stream_shuffle(
 def tensor_partition_reduce(
     op: object, data: object, *, mask: object = None, dtype: object = None, **kwargs: Any
 ) -> Tensor:
-    """Return the partitions of ``data`` folded into one with ``op``: ``nisa.tensor_partition_reduce``."""
+    """Return ``data`` folded with ``op`` along its partitions, in a new tile of one partition:
+    ``nisa.tensor_partition_reduce``.
+    """
     tile = moved_to_sbuf(operand(data, "data", "tensor_partition_reduce"))
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result(
@@ -241,7 +245,7 @@ def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwarg
             "free_size",
             f"size of dimension 1 in 'data[{', '.join(map(str, tile.shape))}]' of 'bn_stats' exceed architecture "
             f"limitation of {BN_STATS_ELEMENTS}",
-            "take the statistics of pieces and merge them with bn_aggr",
+            "take the statistics of smaller tiles, and merge them with bn_aggr",
         )
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("bn_stats", Engine.VECTOR, (tile.shape[0], 6), kind, [tile], mask=masked(mask, tile.shape))
@@ -253,8 +257,8 @@ def bn_aggr(data: object, *, mask: object = None, dtype: object = None, **kwargs
     if prod(tile.shape[1:]) % 3:
         refuse(
             "free_size",
-            "bn_aggr needs a multiple of three elements",
-            "pass what nisa.bn_stats gave, six numbers for each piece",
+            f"bn_aggr got {prod(tile.shape[1:])} elements a partition, which is not a multiple of three",
+            "pass the result of nisa.bn_stats, six numbers for each piece",
         )
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("bn_aggr", Engine.VECTOR, (tile.shape[0], 2), kind, [tile], mask=masked(mask, tile.shape))

@@ -173,7 +173,7 @@ nisa.dma_copy(out, total)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("nisa.tensor_scalar_reduce(tile, tile, nl.add, 1.0, nl.add, reduce_init=3.0)", "beside reduce_cmd.load_reduce"),
+        ("nisa.tensor_scalar_reduce(tile, tile, nl.add, 1.0, nl.add, reduce_init=3.0)", "and reduce_cmd.load_reduce, which reads it"),
         ("nisa.tensor_scalar_cumulative(tile, tile, nl.add, nl.add, 1.0, 2.0)", "imm1"),
         ("nisa.dma_compute(out, [x, x], nl.add, scales=[1.0, 2.0])", "scales other than 1.0"),
         ("nisa.dma_compute(out, [x, x], nl.multiply)", "reduce_op=multiply"),

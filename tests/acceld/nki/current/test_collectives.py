@@ -231,7 +231,7 @@ def test_counts_beyond_a_slot_are_a_failure_at_their_line() -> None:
         ("ncc.all_gather_v([x, x], [out, out], group, sizes)", "of 2 tensors"),
         (f"ncc.all_to_all_v_prepare({ROWS})", "never triggered"),
         (f"ncc.all_to_all_v_prepare({ROWS})\n    ncc.all_gather_v_prepare({ROWS})", "comes before the trigger"),
-        (f"ncc.all_gather_v_trigger(ncc.all_to_all_v_prepare({ROWS}))", "without its prepare"),
+        (f"ncc.all_gather_v_trigger(ncc.all_to_all_v_prepare({ROWS}))", "did not get the result of"),
     ],
 )
 def test_a_wrong_call_of_a_collective_of_run_time_sizes_is_refused(body: str, said: str) -> None:
