@@ -14,7 +14,7 @@ METHODS = frozenset({"__init__", "__post_init__", "__call__"})
 
 @dataclass(frozen=True, slots=True)
 class Permitted:
-    """What a kernel may use of Python.
+    """The parts of Python that a kernel may use.
 
     * ``module(name)``: True if the module may be imported.
     * ``of_module(module, name)``: True if that name of the module may be used.

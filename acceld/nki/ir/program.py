@@ -49,7 +49,7 @@ class Engine(StrEnum):
 
 
 class Role(StrEnum):
-    """What a buffer is to the kernel's caller."""
+    """The role of a buffer for the kernel's caller."""
 
     INPUT = "input"
     OUTPUT = "output"

@@ -19,7 +19,7 @@ class ParDim(int):
 
 @dataclass(slots=True)
 class Alias:
-    """What is known of a renamed result, whose instruction now writes into the tensor to which the result was
+    """The facts about a renamed result, whose instruction now writes into the tensor to which the result was
     assigned.
 
     ``site`` is the position of the assignment, ``access`` the written part of that tensor, ``sequence`` the

@@ -17,7 +17,7 @@ class ReduceCommand(Enum):
 
 
 class OobMode(Enum):
-    """What a DMA does with an index outside of the tensor: ``nisa.oob_mode``."""
+    """The ways in which a DMA treats an index outside of the tensor: ``nisa.oob_mode``."""
 
     error = 0
     skip = 1

@@ -40,7 +40,7 @@ class DgeMode(IntEnum):
 
 
 class OutOfBoundsMode(IntEnum):
-    """What a DMA does with an index outside of the tensor: ``nisa.oob_mode``."""
+    """The ways in which a DMA treats an index outside of the tensor: ``nisa.oob_mode``."""
 
     error = 0
     skip = 1
