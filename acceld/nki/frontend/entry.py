@@ -102,8 +102,8 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
 
 
 def _gives_kernel(value: ast.expr | None, factories: Collection[str], jitted: Collection[str]) -> bool:
-    """Tell whether an expression stands for a kernel: the result of a factory or of ``nki.jit(function)``, or a
-    kernel that is a method of a class.
+    """Tell whether an expression stands for a kernel: a call of a factory or of ``nki.jit``, or a method that
+    is a kernel.
     """
     match value:
         case ast.Call(func=called, args=given):

@@ -159,7 +159,7 @@ class Guard:
         return name in self._permitted.attributes or (self._is_own(owner) and self._defines(owner, name))
 
     def _is_own(self, value: Any) -> bool:
-        """Tell whether ``value`` is a class defined in the kernel's file, or an instance of such a class."""
+        """Tell whether ``value`` is a class defined in the kernel's file, or an instance of one."""
         kind = value if isinstance(value, type) else type(value)
         return bool(kind.__module__ == self._own)
 
@@ -197,8 +197,8 @@ class Guard:
         return builtins.__build_class__(body, name, *actual, **options)
 
     def _changed(self, owner: Any) -> Any:
-        """Return ``owner``, to an attribute of which the kernel assigns. Raise LegalityError unless its class
-        is defined in the kernel's file.
+        """Return ``owner``, the object of an attribute that the kernel assigns. Raise LegalityError unless the
+        kernel's file defines its class.
         """
         if not self._is_own(owner):
             raise self._refused(f"an assignment to an attribute of {_shown(owner)}")

@@ -31,11 +31,11 @@ class FrontEnd(Protocol):
 
     @property
     def statements(self) -> Mapping[str, Callable[..., object]]:
-        """Return functions, by name, that take the place of Python statements to which this API gives another
-        meaning.
+        """Return functions, by name, that take the place of Python statements with another meaning in this API.
 
-        The names are :data:`WHILE` for ``while``, :data:`IS` for ``is``, and :data:`PLAIN` for a value whose
-        type the kernel asks for, by ``isinstance``, ``type``, ``hasattr``, ``getattr`` or a class pattern.
+        The name is :data:`WHILE` for ``while``, and :data:`IS` for ``is``. The function :data:`PLAIN` gets each
+        value whose type the kernel asks for: by ``isinstance``, ``type``, ``hasattr``, ``getattr`` or a class
+        pattern.
         """
         ...
 

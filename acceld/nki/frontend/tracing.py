@@ -108,12 +108,14 @@ def _traced(
             "the kernel's Python ran out of memory while it was traced",
             rule="memory",
             line=_line_of(error.__traceback__, filename),
+            hint="make no large Python or numpy arrays: a trace needs shapes only",
         ) from error
     except RecursionError as error:
         raise LimitExceeded(
             "the kernel's Python calls itself too deeply",
             rule="recursion",
             line=_line_of(error.__traceback__, filename),
+            hint="end the recursion earlier, or write a loop",
         ) from error
     except BaseException as error:  # a kernel may raise anything, SystemExit too
         line, place = _line_of(error.__traceback__, filename), _place_of(error.__traceback__, session)
@@ -126,8 +128,8 @@ def _traced(
 
 
 def check_target(api: str, chip: str, lnc: int) -> None:
-    """Raise UsageError if the API does not compile for the chip, or if a logical core of the chip can not have
-    ``lnc`` physical cores.
+    """Raise UsageError if the API does not compile for the chip, or if the chip has no logical cores of ``lnc``
+    physical cores.
     """
     if api not in API_CHIPS:
         raise UsageError(
@@ -173,8 +175,8 @@ def _asks(node: ast.AST) -> bool:
 def _asks_otherwise(tree: ast.Module) -> bool:
     """Tell whether a file may ask for the type of a loop's index in a way that is not rewritten.
 
-    That is so if the file uses a function of :data:`_ASKING` for anything but a plain call, uses such a
-    function of numpy, or has a class pattern inside of another pattern.
+    There are three such ways: a use of a function of :data:`_ASKING` other than a plain call, a function of
+    :data:`_ASKING_OF_NUMPY`, and a class pattern inside of another pattern.
     """
     nodes = list(ast.walk(tree))
     plain = {id(node.func) for node in nodes if isinstance(node, ast.Call) and _asks(node)}
@@ -244,8 +246,8 @@ class _Statements(ast.NodeTransformer):
 
 
 def _joined(value: ast.expr) -> ast.expr:
-    """Return the condition of a mask in which ``and`` and chained comparisons are replaced by comparisons
-    joined with ``&``.
+    """Return the condition of a mask with ``and`` and chained comparisons replaced by comparisons joined with
+    ``&``.
     """
     parts: list[ast.expr] = []
     if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And):
@@ -429,8 +431,8 @@ class _Expired(BaseException):
 
 @contextmanager
 def _deadline(session: Session) -> Iterator[None]:
-    """Interrupt a kernel, during a ``with`` block, whose Python code runs past the deadline without calling the
-    simulator.
+    """For the time of a ``with`` block, interrupt the kernel if its Python code runs past the deadline without
+    calling the simulator.
 
     Signals reach the main thread only. In other threads nothing interrupts such code.
     """

@@ -18,10 +18,11 @@ _WHOLE_WRITES, _PRODUCTS = having(Trait.WHOLE), frozenset(op for op, entry in OP
 class Use:
     """One access of an instruction to a buffer.
 
-    ``whole`` is True if the instruction is proved to write every element of the accessed box. For the
-    destination of a loop_reduce, ``reduce_loops`` holds the ids of the loops over which it folds: it overwrites
-    in their first iteration, and folds in the others. ``position`` is the instruction's number in program
-    order.
+    ``whole`` is True if the instruction is proved to write every element of the accessed box. ``position`` is
+    the instruction's number in program order.
+
+    ``reduce_loops`` is for the destination of a loop_reduce: the ids of the loops over which it folds. It
+    overwrites the destination in the first iteration of these loops, and folds into it in the others.
     """
 
     instruction: Instruction
@@ -197,10 +198,10 @@ class Coverage:
         self._left = comparisons
 
     def complete(self, uses: Sequence[Use], depth: int) -> bool:
-        """Tell whether each read in ``uses`` is proved to see only elements that were written before, in the
-        same iteration of the outer ``depth`` loops.
+        """Tell whether each read in ``uses`` is proved to see only elements that earlier instructions wrote.
 
-        ``uses`` are the uses of one buffer in program order.
+        ``uses`` are the uses of one buffer in program order. The writes must be in the same iteration of the
+        outer ``depth`` loops as the read.
         """
         return self._walk(uses, depth, depth, [])[0]
 

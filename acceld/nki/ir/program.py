@@ -142,8 +142,8 @@ class Indirect:
     """A run-time index of an access: its value times ``scale`` is added to the start in buffer dimension
     ``dim``.
 
-    The value comes either from the scalar register ``register``, or from ``index``, a tile with one integer for
-    each element along axis ``axis`` of the access.
+    The value comes from the scalar register ``register``, or from the tile of integers ``index``. The tile has
+    one integer for each element along axis ``axis`` of the access.
     """
 
     dim: int

@@ -134,8 +134,9 @@ def apart(one: Access, other: Access, trips: Mapping[int, int]) -> bool:
 
 @lru_cache(4096)
 def _reach(dims: tuple[TileDim, ...], rank: int) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
-    """Return the box of a tile that starts at 0: the least index and the number of indices in each buffer
-    dimension, and whether the tile fills the box.
+    """Return the box of a tile that starts at 0, and True if the tile fills that box.
+
+    The box is given by the least index and the number of indices in each buffer dimension.
     """
     first, extents, dense = [0] * rank, [1] * rank, True
     moves = [(abs(step), step, dim.count, d) for dim in dims for d, step in enumerate(dim.steps) if step]

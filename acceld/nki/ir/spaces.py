@@ -1,9 +1,9 @@
 """Relate the axes of an instruction's tiles to its iteration space.
 
-Masks and patterns refer to the iteration space of an operation (:class:`acceld.nki.ir.operations.Operation`). A
-*map* belongs to one tile. For each axis of the tile it gives the axis of the space along which the tile's axis
-runs, or -1 if the tile's axis does not advance with the space. None in place of a map stands for a tile of
-another shape with the same elements in row-major order.
+Masks and patterns refer to the iteration space of an operation (:class:`acceld.nki.ir.operations.Operation`).
+The *map* of a tile has one entry for each axis of the tile: the axis of the space along which that axis runs,
+or -1 if it does not advance with the space. None in place of a map stands for a tile of another shape with the
+same elements in row-major order.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
 class ExpressionReader(ParsedText):
     """Read expressions, with the values of all names that the statements read so far have defined.
 
-    For example, after ``f = nl.arange(512)[None, :]`` and in a loop over ``c``, the index ``512 * c + f`` is
-    read as an affine form of ``c`` and of an index range of 512 columns.
+    For example, suppose that ``f = nl.arange(512)[None, :]`` precedes a loop over ``c``. Then ``512 * c + f``
+    is read as an affine form of ``c`` and of an index range of 512 columns.
     """
 
     def __init__(self, source: str) -> None:

@@ -36,8 +36,8 @@ class Invariants:
 def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
     """Return the statements in ``loop`` whose values and positions do not depend on the loop's variable.
 
-    One use of the variable is ignored: as the index that gives each iteration its own place in a buffer that
-    only this loop uses. Before the loop, the buffer does not need that dimension.
+    An index does not count as a dependence if it gives each iteration its own place in a buffer that only this
+    loop uses. Before the loop, the buffer does not need that dimension.
     """
     found = Invariants(loop)
     ops = [statement for statement in loop.statements() if statement.kind == "op"]

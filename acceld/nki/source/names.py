@@ -86,7 +86,7 @@ class _Definition:
 
 @dataclass(slots=True)
 class _Function:
-    """The names that occur in one function: where each is bound, and where it is used."""
+    """The names that occur in one function, with the positions where they are bound and used."""
 
     parameters: frozenset[str]
     bound: dict[str, list[tuple[Place, ast.stmt | None]]] = field(default_factory=dict)

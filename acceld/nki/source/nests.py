@@ -65,8 +65,8 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
     ``name``.
 
     In every access that index must be exactly the loop's variable, and the buffer must be declared before the
-    loop. The result is None if there is no such index, if an access is outside the loop, or if the buffer may
-    have a second name.
+    loop. The result is None without such an index, for an access outside the loop, or if the buffer may have a
+    second name.
     """
     buffer = kernel.buffers.get(name)
     if buffer is None or name in kernel.ambiguous or kernel.space_of(name) == "hbm":
@@ -87,8 +87,9 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
 
 
 def has_place(access: Access, loop: Loop) -> bool:
-    """Tell whether iterations of ``loop`` use separate elements: an index depends on this loop alone, and one
-    iteration advances it by more than it covers.
+    """Tell whether iterations of ``loop`` use separate elements.
+
+    That is so if an index depends on this loop alone, and advances in one iteration by more than it covers.
     """
     for dim in access.dims or ():
         if dim.form is None or dim.form.variables != {loop.variable}:

@@ -44,8 +44,9 @@ class KernelModule(SourceReader):
 
     @cached_property
     def _asked(self) -> set[str]:
-        """Return the names whose shapes are being computed now. :meth:`_whole` gives None for such a name, so
-        that no computation waits for itself.
+        """Return the names whose shapes are being computed now.
+
+        :meth:`_whole` gives None for a name in this set, so that no computation waits for itself.
         """
         return set()
 

@@ -31,8 +31,8 @@ def prefix(kernel: KernelModule, module: str) -> str:
 def operation(
     kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
 ) -> str:
-    """Return the text of a statement that replaces ``statement``: it applies ``name`` to ``arguments`` and
-    writes the same target, with the same mask and dtype.
+    """Return the text of a statement that replaces ``statement``. It applies ``name`` to ``arguments``, and
+    keeps the target, mask and dtype.
 
     ``module`` is the module of the function ``name``.
     """

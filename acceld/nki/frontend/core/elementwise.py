@@ -186,8 +186,8 @@ def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its e
 
 
 def _apart(x: Tensor, y: Tensor) -> Tensor:
-    """Return ``y``, or a copy of it in SBUF if ``x`` and ``y`` are both in PSUM and this API's compiler makes
-    such a copy.
+    """Return ``y``, or a copy of ``y`` in SBUF. The copy is made if both operands are in PSUM and this API's
+    compiler makes it.
     """
     both = x.space is Space.PSUM and y.space is Space.PSUM
     return moved_to_sbuf(y, "both operands are in PSUM: the second") if both and current().copies_from_psum else y
@@ -298,6 +298,7 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
         refuse(
             "shape",
             f"the {size} bytes in a row of {tile.label} can not be read as {dtype}: they are not a whole number of elements",
+            "view it as a type whose width divides that",
         )
     partition = tile.declared.partition_axis
     axis = next((k for k, dim in enumerate(tile.access.dims) if dim.steps[partition]), 0)
@@ -436,8 +437,8 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
 def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
     """Make the matrix product that produced ``value`` add its result to ``target`` in PSUM, and return True.
 
-    Return False, and change nothing, if ``value`` is not the result of a matrix product or if its instruction
-    can not be changed any more.
+    Return False, and change nothing, if no matrix product produced ``value``, or if its instruction can not be
+    changed any more.
     """
     produced = value.produced
     if produced is None or target.space is not Space.PSUM:

@@ -95,7 +95,9 @@ class Expr:
         return low, high
 
     def over(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the expression's coefficients along the axes of ``shape``, to which it broadcasts."""
+        """Return the expression's coefficients along the axes of ``shape``. The expression must broadcast to
+        that shape.
+        """
         return (0,) * (len(shape) - len(self.coefs)) + self.coefs
 
     def __add__(self, other: object) -> Expr:
@@ -438,9 +440,7 @@ def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) ->
 
 
 def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
-    """Return expressions all of which are >= 0 exactly where ``expr cmp 0`` holds. Raise LegalityError for
-    ``ne``.
-    """
+    """Return expressions that are all >= 0 exactly if ``expr cmp 0`` holds. Raise LegalityError for ``ne``."""
     match cmp:
         case "ge":
             return [expr]

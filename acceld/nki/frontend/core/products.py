@@ -144,6 +144,7 @@ def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
             "matmul_shape",
             f"performance mode {mode} takes operands [K, 2, M] and [K, 2, N], not {list(left.shape)} and "
             f"{list(right.shape)}",
+            "put two rows of the contraction in each partition",
         )
     rows, columns = left.shape[2], right.shape[2]
     _limit(left, "stationary", "nc_matmul", 2, rows, STATIONARY_COLUMNS)

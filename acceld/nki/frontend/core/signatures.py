@@ -116,7 +116,7 @@ def _shown(value: object) -> str:
 
 
 def _bind(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise LegalityError if ``signature`` does not accept these arguments."""
+    """Raise LegalityError if a call with ``args`` and ``kwargs`` does not fit ``signature``."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:

@@ -35,8 +35,8 @@ class Selected:
     """The part of a tile that one index without loop variables selects, kept for the next use of the same
     index.
 
-    ``start``, ``dims`` and ``overrun`` belong to the selected view. :attr:`Trace.selected` finds this record by
-    the identity of tile and index, so ``of`` keeps both alive.
+    ``start``, ``dims`` and ``overrun`` belong to the selected view. ``of`` keeps tile and index alive, because
+    :attr:`Trace.selected` finds this record by their identity.
     """
 
     start: tuple[Affine, ...]

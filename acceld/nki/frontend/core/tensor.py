@@ -19,12 +19,11 @@ class ParDim(int):
 
 @dataclass(slots=True)
 class Alias:
-    """The facts about a renamed result, whose instruction now writes into the tensor to which the result was
-    assigned.
+    """The facts about a renamed result. Its instruction now writes into a part of another tensor.
 
-    ``site`` is the position of the assignment, ``access`` the written part of that tensor, ``sequence`` the
-    number of the write, ``scope`` the loops around it. ``reads`` has, for each later read of the result in
-    other loops, the loops around the read.
+    ``site`` is the position of the assignment that renamed the result. ``access`` is the written part,
+    ``sequence`` the number of the write, ``scope`` the loops around the write. ``reads`` has, for each later
+    read of the result in other loops, the loops around the read.
     """
 
     site: Site

@@ -44,8 +44,8 @@ class ReplicaGroup(NKIObject):
 
     @staticmethod
     def from_partition_op(world_size: int, op: rg_partition_op, operand: int) -> ReplicaGroup:
-        """Return groups of the ranks 0 to ``world_size`` - 1. Ranks for which ``op`` gives the same number are in one
-        group.
+        """Return groups of the ranks 0 to ``world_size`` - 1. Two ranks are in one group if ``op`` gives the
+        same number for both.
         """
         number: Callable[[int], int] = {
             rg_partition_op.bitwise_and: lambda rank: rank & operand,

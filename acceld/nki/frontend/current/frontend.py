@@ -98,7 +98,7 @@ class CurrentFrontEnd:
                 self.session.need(need.what, need.life, need.line)
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel and return its Program, in which loops stand for the iterations that Python ran.
+        """Trace the kernel and return its Program. Its loops stand for iterations that Python ran one by one.
 
         If a trace asks for other settings (:class:`acceld.nki.frontend.core.context.Retrace`), the kernel is
         traced again.
@@ -141,7 +141,7 @@ class CurrentFrontEnd:
         )
 
     def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace the kernel once and return its Program, in which each traced iteration is a loop of its own."""
+        """Trace the kernel once and return its Program. Each traced iteration is still a loop of its own there."""
         session = self.session
         values: dict[str, object] = {}
         inputs: list[int] = []

@@ -64,8 +64,8 @@ class NkiGrid:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the number of tiles or blocks along each axis, without axes of which an index has selected one
-        unit.
+        """Return the number of tiles or blocks along each axis. An axis is left out if an index has selected
+        one unit of it.
         """
         return tuple(-(-self.sizes[axis] // self.units[axis]) for axis in self._axes())
 
@@ -219,9 +219,10 @@ def _over(kind: type[_Grid], source: object, tile_shape: object, block_shape: Se
 
 
 def tiles(source: object, *, tile_shape: tuple[int, ...] | None = None) -> NkiTileGrid:
-    """Return ``source`` indexed in tiles of ``tile_shape``, which covers the last axes of ``source``.
+    """Return ``source`` indexed in tiles. ``tile_shape`` has the sizes of a tile along the last axes of
+    ``source``.
 
-    If ``source`` is a grid, None keeps its tiles.
+    If ``source`` is a grid, ``tile_shape`` may be None, which keeps the grid's tiles.
     """
     return _over(NkiTileGrid, source, tile_shape, (), "tiles")
 

@@ -34,9 +34,10 @@ class DmaEngine(IntEnum):
 
 
 class NkiInstruction:
-    """The result of a call of ``nki.isa``, with which a kernel can ask for an order of instructions.
+    """The result of a call of ``nki.isa``. A kernel can use it to ask for an order of instructions.
 
-    That has no effect here: program order and data decide which instruction waits for which.
+    The order that the kernel asks for has no effect here. Program order and data decide which instruction waits
+    for which.
     """
 
     def depends_on(self, *producers: object) -> NkiInstruction:

@@ -70,6 +70,7 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
                 f"{function} has {len(numbers)} iterations; at most {MAX_TRIPS} are allowed",
                 rule="trip_limit",
                 line=trace.line(),
+                hint="use larger tiles, or fewer iterations",
             )
         return _iterations(current_trace(), loop_variable(), numbers, call_site())
 
@@ -106,8 +107,9 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
 def _samples(
     trace: CurrentTrace, samples: dict[int, Sample], name: str, numbers: range, site: Site
 ) -> Iterator[object]:
-    """Yield the indices of some iterations, from which the others follow. Raise Retrace if Python values show
-    that they do not.
+    """Yield the indices of some iterations. The other iterations follow from these.
+
+    Raise Retrace if Python values that the iterations change show that they do not follow.
     """
     line = trace.line()
     run = sampling.SampledLoop(len(numbers), site, len(trace.scope), bool(trace.sampled))

@@ -1,7 +1,7 @@
 """Turn iterations that Python ran one by one while tracing back into loops.
 
 While tracing, each iteration is wrapped in a loop of one trip with a marked name. Neighboring marked loops
-become one loop under two conditions: they differ only in the constants of affine expressions, and each constant
+become one loop under two conditions. They differ only in the constants of affine expressions. Each constant
 grows by the same step from one iteration to the next. Any other marked loop is replaced by its body. The
 resulting program performs the same operations in the same order.
 
@@ -35,7 +35,7 @@ MARK = "*"
 
 
 def mark(name: str) -> str:
-    """Return the name by which a marked loop over the variable ``name`` is known."""
+    """Return the marked name of a loop over the variable ``name``."""
     return MARK + name
 
 
@@ -57,8 +57,8 @@ class Sample:
 
 
 class SamplesDiffer(Exception):
-    """Raised because the samples of the loop at ``site`` do not advance by equal steps, so that they can not
-    stand for others.
+    """Raised because the samples of the loop at ``site`` do not advance by equal steps. They can not stand for
+    other iterations.
     """
 
     def __init__(self, site: Site) -> None:

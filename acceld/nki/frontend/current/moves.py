@@ -233,14 +233,14 @@ def dma_transpose(
     if target.shape != turned or target.dtype_name != source.dtype_name:
         refuse(
             "shape",
-            f"dst{list(target.shape)} {target.dtype_name} of 'dma_transpose' should be {list(turned)} {source.dtype_name}",
-            f"axes {order} of src{list(source.shape)}, in its type",
+            f"the dst of 'dma_transpose' is {list(target.shape)} {target.dtype_name}, and must be {list(turned)} {source.dtype_name}",
+            f"declare dst with the axes {order} of src {list(source.shape)}, and its type",
         )
     emit("dma_transpose", Engine.DMA, [target], [source], axes=order)
 
 
 def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None:
-    """Raise LegalityError if a transposing DMA can not have these memories, types or descriptors."""
+    """Raise LegalityError if a transposing DMA can not take the memories, types or descriptors given."""
     if source.space is not Space.HBM and not source.access.indirect:
         _unsure(
             "dma_transpose of a tile on chip: compilers from 2.24 on refused it (HBM to SBUF only), and AWS's own library "

@@ -184,9 +184,8 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
 def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
     """Return target and source of a copy as views of one shape.
 
-    If one of them is on chip and the other is in HBM, the shape is that of the tile on chip, whose partitions
-    come first. Otherwise it is the shape of the target. If the source has no view in that shape, it is the
-    shape of the source.
+    If one tensor is on chip and the other in HBM, the shape is that of the tile on chip. Otherwise it is the
+    shape of the target. If the source has no view in that shape, it is the shape of the source.
     """
     if target.space is Space.HBM and source.space is not Space.HBM and target.shape != source.shape:
         view = conform(target, source.shape)

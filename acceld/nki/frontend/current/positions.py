@@ -42,9 +42,9 @@ def _affine(
 ) -> tuple[Pattern, list[Tensor]]:
     """Return a pattern of integers, and the tiles with axes that fit the pattern.
 
-    The integer at a position is ``offset + channel_multiplier * partition + sum(step * index)``, with one step
-    and one index for each pair [step, count] of ``pattern``. If the pattern has finer axes than the tiles, the
-    tiles' free axes are split.
+    The integer at a position is ``offset + channel_multiplier * partition + sum(step * index)``. Each pair
+    [step, count] of ``pattern`` has one index. If the pattern has finer axes than the tiles, the tiles' free
+    axes are split.
     """
     pairs = [(operator.index(cast("Any", step)), operator.index(cast("Any", count))) for step, count in pattern]
     if len(pairs) > PATTERN_AXES:

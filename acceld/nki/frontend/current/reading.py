@@ -135,7 +135,7 @@ def _reached(tree: ast.Module, entry: str) -> list[ast.FunctionDef]:
 
 def _behind(tree: ast.Module, name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
     """Return the functions of a kernel that the file assigns to ``name``: the function given to ``nki.jit``, or
-    the kernels inside the function that makes them.
+    the kernels inside of a factory.
     """
     found = []
     for node in parsing.module_statements(tree.body):

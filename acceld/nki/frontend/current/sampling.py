@@ -97,8 +97,8 @@ class SampledLoop:
         return begin + 1 if self._in_full else self._cuts[at] if at < len(self._cuts) else self.count
 
     def cut(self, before: set[int]) -> None:
-        """Cut the running piece before each of these iterations. Raise Retrace if iterations of the piece were
-        already left out.
+        """Cut the running piece before each iteration in ``before``. Raise Retrace if iterations of the piece
+        were already left out.
         """
         if before:
             self._refuse_late()
@@ -189,7 +189,7 @@ def _plain(function: Callable[..., object]) -> Any:
 
 
 def _turned(function: Callable[..., object]) -> Any:
-    """Return such a method as :func:`_plain` for an index that is the second operand."""
+    """Return a method like that of :func:`_plain`, for an index that is the second operand."""
 
     def operated(self: SampledIndex, other: object) -> object:
         return function(_number(other), self.__index__())
@@ -239,7 +239,7 @@ class SampledIndex(Expr):
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Return the index as an array of one number, for which the loops of the index run in full."""
+        """Return the index as an array of one number. The loops of the index then run in full."""
         return np.array(self.__index__(), dtype=dtype)
 
     def _sum(self, other: object, sign: int) -> Any:
@@ -315,7 +315,7 @@ class SampledIndex(Expr):
         return self.__index__() % _number(other)
 
     def __index__(self) -> int:
-        """Return the number, for which the loops of the index run in full."""
+        """Return the index as a number. The loops of the index then run in full."""
         _check_running(self.terms)
         for loop, _, _ in self.terms:
             loop.run_in_full()

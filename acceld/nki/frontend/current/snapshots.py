@@ -1,8 +1,8 @@
 """Compare the Python values around a sampled loop after its iterations, to see whether iterations change them.
 
-Two values can be equal only if they are immutable values of the types listed here, tensors, or containers,
-functions, classes and objects whose parts are all equal. Any other value counts as changed, so a loop that can
-reach it is traced in full.
+Three kinds of values can be equal: immutable values of the types listed here, tensors, and objects with parts
+that are all equal (containers, functions, classes and their instances). Any other value counts as changed, so a
+loop that can reach it is traced in full.
 """
 
 from __future__ import annotations
