@@ -41,7 +41,7 @@ X = np.ones((64, 24), np.float32)
         ("nisa.max8(t)", "nisa.max8: too many positional arguments", "*, src, mask=None"),
         ("nl.store(out, t[:, 0:8])", "can not be stored", "index the destination"),
         ("nl.store(t, t)", "'store' to be in address space 'hbm'", "nl.shared_hbm"),
-        ("nl.store(out, nl.where(t, t, t[:, 0:8]))", "'where'", "sizes are equal or one is 1"),
+        ("nl.store(out, nl.where(t, t, t[:, 0:8]))", "'where'", "make sizes equal or 1"),
         ("nl.store(out, t + np.ones((64, 24)))", "must be a number or a tile", "nl.shared_constant"),
         ("nl.all_reduce(t, op=np.add, program_axes=[0])", "nl.all_reduce", "without a grid"),
         ("nisa.tensor_copy_dynamic_src(t)", "nisa.tensor_copy_dynamic_src", "nisa.tensor_copy"),
