@@ -71,7 +71,7 @@ def _groups(value: object, call: str) -> dict[str, Attr]:
     if not lists or len({len(ranks) for ranks in lists}) != 1 or not lists[0]:
         refuse(
             "replica_group",
-            f"the lists of the replica group of '{call}' differ in length, or are empty",
+            f"the lists of the replica group of '{call}' do not have equally many ranks, or are empty",
             "pass a nki.collectives.ReplicaGroup whose lists have equally many ranks",
         )
     ranks = tuple(operator.index(rank) for one in lists for rank in one)
