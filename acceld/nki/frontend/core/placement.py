@@ -283,7 +283,7 @@ def _certainly_meet(one: Access, other: Access) -> bool:
 
 
 def with_dsts(instruction: Instruction, dsts: tuple[Access, ...]) -> Instruction:
-    """Return ``instruction`` with other destinations."""
+    """Return ``instruction`` with ``dsts`` as its destinations."""
     return Instruction(
         instruction.op,
         instruction.engine,

@@ -121,7 +121,8 @@ def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]
 def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:
     """Return a part of a row of an HBM tensor, such as ``x[1, 0]``.
 
-    Kernels see a row as a tensor of one axis; here it has two. ``padded`` is the number of the added axis.
+    A kernel sees such a row as a tensor of one axis. The simulator's view has a second axis of one element,
+    whose number is ``padded``.
     """
     dims = tensor.access.dims
     row = tensor.like(replace(tensor.access, dims=dims[:padded] + dims[padded + 1 :]))

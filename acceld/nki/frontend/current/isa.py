@@ -50,8 +50,10 @@ class NkiInstruction:
 
 
 def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a version of ``function`` that checks its arguments and their versions. Where ``function`` returns
-    None, the version returns a NkiInstruction.
+    """Return a version of ``function`` that checks its arguments, and whether the trace's version of ``nki``
+    has them.
+
+    Where ``function`` returns None, the version returns a NkiInstruction.
     """
     guarded = checked("nisa", function)
     handle = NkiInstruction()
