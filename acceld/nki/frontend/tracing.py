@@ -144,7 +144,8 @@ def check_target(api: str, chip: str, lnc: int) -> None:
         )
     if lnc not in (1, 2) or (lnc == 2 and chip_spec(chip).generation < 3):
         raise UsageError(
-            f"{chip} has no logical cores of {lnc} physical cores", hint="use lnc 1 on trn1, 1 or 2 on later chips"
+            f"{chip} has no logical cores of {lnc} physical cores (lnc {lnc})",
+            hint="use lnc 1 on trn1, 1 or 2 on later chips",
         )
 
 

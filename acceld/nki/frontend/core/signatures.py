@@ -48,7 +48,7 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if not taken.issuperset(kwargs):
             option = min(kwargs.keys() - taken)
             message = f"{module}.{call.__name__} has no option {option!r}"
-            hint = f"{did_you_mean(option, known)} its arguments: {shown_arguments(signature)}".strip()
+            hint = f"{did_you_mean(option, known)} its parameters are: {shown_arguments(signature)}".strip()
             if option in LACKING.get(call.__name__, ()):
                 unsupported(message, hint)
             raise LegalityError(message, rule="signature", line=current().line(), hint=hint)
